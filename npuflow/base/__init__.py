@@ -1,0 +1,1 @@
+"""Floor 0: digests, code digests, errors, registries, tables."""

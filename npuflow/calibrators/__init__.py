@@ -1,0 +1,1 @@
+"""One threshold method per file."""

@@ -1,0 +1,1 @@
+"""The algorithms: they know contracts, never an entry by name."""

@@ -1,0 +1,1 @@
+"""One source format per file."""

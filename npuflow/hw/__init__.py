@@ -1,0 +1,1 @@
+"""Numerics, target description, instruction set and cost of a neural processing unit."""

@@ -1,0 +1,1 @@
+"""The compiler's data: types, graph, operator contract, iteration space, rewrite rule."""

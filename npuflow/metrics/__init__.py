@@ -1,0 +1,1 @@
+"""One accuracy metric per file."""

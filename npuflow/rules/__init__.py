@@ -1,0 +1,1 @@
+"""One graph rewrite per file."""

@@ -1,0 +1,1 @@
+"""One stage per file; the only place where the two columns meet."""

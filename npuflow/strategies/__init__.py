@@ -1,0 +1,1 @@
+"""One precision-search strategy per file."""

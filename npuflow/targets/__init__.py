@@ -1,0 +1,1 @@
+"""One NPU per TOML file."""

@@ -1,0 +1,1 @@
+"""Published conformance suites for operators, rules, calibrators, targets and stages."""
