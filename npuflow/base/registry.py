@@ -1,0 +1,215 @@
+"""Registries: a folder of entries, found by file name, plus plug-ins announced by installed packages."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from npuflow.base.errors import InputError, InternalError, NpuflowError, suggestion
+
+if TYPE_CHECKING:
+    from npuflow.base.code import Closure
+
+T = TypeVar("T")
+
+_touched: contextvars.ContextVar[set[str] | None] = contextvars.ContextVar("npuflow_touched", default=None)
+
+
+class UnknownEntryError(InputError, KeyError):
+    """A name that no file of the registry has."""
+
+    __str__ = NpuflowError.__str__
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an entry lives: its module, the marked name if a plug-in states one, and who brings it."""
+
+    module: str
+    attribute: str | None = None
+    plugin: str | None = None
+
+
+class Registry:
+    """Named entries, one per file of a package; reading the names imports none of them."""
+
+    known: ClassVar[dict[str, Registry]] = {}
+
+    def __init__(self, name: str, package: str) -> None:
+        self.name = name
+        self.package = package
+        self._marked: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
+        self._sources: dict[str, Source] | None = None
+        Registry.known[name] = self
+
+    def __repr__(self) -> str:
+        return f"Registry({self.name!r}, {self.package!r})"
+
+    def entry(self, target: T) -> T:
+        """Mark the one function or class that its file contributes."""
+        module, name = target.__module__, getattr(target, "__qualname__", "?")
+        other = self._marked.get(module)
+        if other is not None and getattr(other, "__qualname__", "?") != name:
+            raise InternalError(f"{module} marks two entries of {self.name}: {other.__qualname__} and {name}")
+        self._marked[module] = target
+        return target
+
+    def sources(self) -> dict[str, Source]:
+        """Entry name -> where it lives, from the folder's listing and the installed packages' metadata."""
+        if self._sources is None:
+            self._sources = self._scan()
+        return self._sources
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.sources()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.sources())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sources()
+
+    def __getitem__(self, name: str) -> Any:
+        touched = _touched.get()
+        if touched is not None:
+            touched.add(f"{self.name}/{name}")
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name, self.source(name))
+        return self._loaded[name]
+
+    def source(self, name: str) -> Source:
+        found = self.sources().get(name)
+        if found is None:
+            raise UnknownEntryError(f'{self.name} has no "{name}"', hint=suggestion(name, self.names()))
+        return found
+
+    def doc(self, name: str) -> str:
+        """The first line of the entry's docstring, or of its file's."""
+        entry = self[name]
+        text = getattr(entry, "__doc__", None) or sys.modules[self.source(name).module].__doc__ or ""
+        return text.strip().split("\n")[0]
+
+    def closure(self, name: str, facets: tuple[str, ...] = ()) -> Closure:
+        """The code behind an entry, narrowed to some of its methods if facets are given."""
+        from npuflow.base import code
+
+        source = self.source(name)
+        return code.entry_closure(source.module, source.attribute, facets)
+
+    def forget(self) -> None:
+        """Scan and import again on next use (after files changed under a running process)."""
+        self._sources = None
+        self._marked.clear()
+        self._loaded.clear()
+
+    def _scan(self) -> dict[str, Source]:
+        found = {name: Source(f"{self.package}.{name}") for name in _stems(self.package)}
+        for name, source in _plugins(self.package):
+            if name in found:
+                owners = [found[name].plugin or self.package, source.plugin]
+                raise InputError(
+                    f'two entries of {self.name} are called "{name}"',
+                    because=f"{owners[0]} and {owners[1]} both bring one",
+                    hint="rename one, or uninstall one of the packages",
+                )
+            found[name] = source
+        return found
+
+    def _load(self, name: str, source: Source) -> Any:
+        module = importlib.import_module(source.module)
+        if source.attribute is not None:
+            return getattr(module, source.attribute)
+        marked = self._marked.get(source.module) or _self_marked(module)
+        if marked is None:
+            raise InternalError(
+                f"{source.module} marks no entry of {self.name}",
+                hint=f"decorate its function or class with the {self.name} registry's entry",
+            )
+        return marked
+
+
+@contextlib.contextmanager
+def touching() -> Iterator[set[str]]:
+    """Collect "registry/name" of every entry used inside, so that a run can be held to its key."""
+    seen: set[str] = set()
+    token = _touched.set(seen)
+    try:
+        yield seen
+    finally:
+        _touched.reset(token)
+
+
+def forget_all() -> None:
+    """Every registry scans again on next use."""
+    for registry in Registry.known.values():
+        registry.forget()
+    _entry_points.cache = None
+
+
+def folders(package: str) -> list[Path]:
+    """The folders of a package, without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        raise InternalError(f"{package} is not a package with a folder")
+    return [Path(place) for place in spec.submodule_search_locations]
+
+
+def _stems(package: str) -> Iterator[str]:
+    for folder in folders(package):
+        for path in sorted(folder.iterdir()):
+            if path.suffix == ".py" and not path.name.startswith("_"):
+                yield path.stem
+            elif path.is_dir() and not path.name.startswith("_") and (path / "__init__.py").is_file():
+                yield path.name
+
+
+def _self_marked(module: ModuleType) -> Any:
+    """The object of this module that carries its own mark (a stage), if there is exactly one."""
+    found = [o for o in vars(module).values() if getattr(o, "__entry__", None) == module.__name__]
+    if len({id(o) for o in found}) > 1:
+        raise InternalError(f"{module.__name__} marks several entries", hint="keep one per file")
+    return found[0] if found else None
+
+
+class _EntryPoints:
+    """Installed entry points by group, read once per process."""
+
+    cache: dict[str, list[tuple[str, Source]]] | None = None
+
+    def __call__(self) -> dict[str, list[tuple[str, Source]]]:
+        if self.cache is None:
+            from importlib.metadata import distributions  # slow to import
+
+            self.cache = {}
+            seen: set[str] = set()
+            for dist in distributions():
+                name = dist.metadata["Name"] if (points := dist.entry_points) else None
+                if name is None or name in seen:  # the first on sys.path shadows later ones, as in imports
+                    continue
+                seen.add(name)
+                for point in points:
+                    source = Source(point.module, point.attr or None, name)
+                    self.cache.setdefault(point.group, []).append((point.name, source))
+        return self.cache
+
+
+_entry_points = _EntryPoints()
+
+
+def _plugins(package: str) -> list[tuple[str, Source]]:
+    return sorted(_entry_points().get(package, []), key=lambda pair: pair[0])
+
+
+Marker = Callable[[T], T]
