@@ -1,0 +1,130 @@
+"""Every rounding, shift and saturation of the compiler (the simulator alone has arithmetic of its own, on purpose).
+
+Exact integers throughout: int64 where the product provably fits, Python integers where it might not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import frexp
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import TargetError
+from npuflow.hw.target import Numerics, Rounding
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def quantize(real: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike, lo: int, hi: int) -> Ints:
+    """clamp(round_half_even(real / scale) + zero_point, lo, hi) in float64; NaN becomes the zero point."""
+    ratio = np.nan_to_num(np.asarray(real, np.float64) / np.asarray(scale, np.float64), nan=0.0, posinf=1e18, neginf=-1e18)
+    rounded = np.clip(np.rint(ratio), -(2.0**62), 2.0**62).astype(np.int64)
+    return np.clip(rounded + np.asarray(zero_point, np.int64), lo, hi)
+
+
+def dequantize(q: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """float32(scale * (q - zero_point)), computed in float64."""
+    centred = np.asarray(q, np.int64) - np.asarray(zero_point, np.int64)
+    return (np.asarray(scale, np.float64) * centred).astype(np.float32)
+
+
+def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) -> npt.NDArray[np.generic]:
+    """Shape a per-channel vector so that it broadcasts along `axis` of a tensor of that rank (scalar if axis is None)."""
+    array = np.asarray(values)
+    if axis is None:
+        return array.reshape(-1)[:1].reshape((1,) * rank) if rank else array.reshape(-1)[0]
+    return array.reshape([-1 if d == axis else 1 for d in range(rank)])
+
+
+def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = False) -> tuple[Ints, int]:
+    """Integer multipliers m and one shift n with m / 2^n close to every ratio: n the largest with all m < 2^multiplier_bits.
+
+    `ratio`: positive reals (signed=True: magnitudes are taken, the sign returns in m). multiplier_bits 1 means m = 1.
+    Raises TargetError when a multiplier would be 0 or its relative error exceeds `numerics.multiplier_error`.
+    """
+    real = np.atleast_1d(np.asarray(ratio, np.float64))
+    size = np.abs(real) if signed else real
+    if not np.all(np.isfinite(size)) or np.any(size < 0) or not np.any(size > 0):
+        raise TargetError(f"no integer multiplier for the ratio {size.max():.3g}", hint="check the thresholds of this layer")
+    top = float(size.max())
+    bits = numerics.multiplier_bits
+    exponent = frexp(top)[1]                       # top < 2^exponent
+    n = min(bits - exponent + 1, numerics.shift_max)
+    while n > -numerics.shift_left_max and np.rint(np.ldexp(top, n)) >= 2**bits:
+        n -= 1
+    if not -numerics.shift_left_max <= n or np.rint(np.ldexp(top, n)) >= 2**bits:
+        raise TargetError(
+            f"the ratio {top:.6g} needs a left shift of {-n} bits or more; the target has {numerics.shift_left_max}",
+            hint="raise the output threshold of this layer or choose a target with shift_left_max",
+        )
+    m = np.rint(np.ldexp(size, n)).astype(np.int64)
+    wrong = np.abs(np.ldexp(m.astype(np.float64), -n) - size) > numerics.multiplier_error * size
+    if np.any(wrong & (size > 0)):
+        worst = int(np.argmax(wrong))
+        raise TargetError(
+            f"multiplier {m[worst]} / 2^{n} is more than {numerics.multiplier_error:g} away from {size[worst]:.6g}"
+            f" (largest ratio of the layer: {top:.6g}, {bits} multiplier bits)",
+            hint="quantise this layer per tensor, equalise its channels, or use a target with wider multipliers",
+        )
+    return (m * np.sign(real).astype(np.int64) if signed else m), int(n)
+
+
+def shift_round(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> npt.NDArray[np.generic]:
+    """R(value / 2^n) for int64 or object (Python integer) arrays; n <= 0 is an exact left shift."""
+    if n <= 0:
+        return value * (1 << -n)
+    low = value & ((1 << n) - 1)
+    floor = value >> n
+    half = 1 << (n - 1)
+    if rounding == "truncate":                     # toward zero
+        return floor + ((value < 0) & (low != 0)).astype(np.int64)
+    if rounding == "half_up":
+        return floor + (low >= half).astype(np.int64)
+    if rounding == "half_away":
+        return floor + ((low > half) | ((low == half) & (value >= 0))).astype(np.int64)
+    return floor + ((low > half) | ((low == half) & ((floor & 1) == 1))).astype(np.int64)
+
+
+def divide_round(num: npt.NDArray[np.generic], den: npt.NDArray[np.generic], rounding: Rounding) -> npt.NDArray[np.generic]:
+    """R(num / den) for exact integers; a zero denominator saturates to the sign of num (0 / 0 is 0)."""
+    safe = np.where(den == 0, 1, den)
+    num, safe = np.where(safe < 0, -num, num), np.abs(safe)
+    floor = num // safe
+    rest = num - floor * safe
+    if rounding == "truncate":
+        result = floor + ((num < 0) & (rest != 0)).astype(np.int64)
+    elif rounding == "half_up":
+        result = floor + (2 * rest >= safe).astype(np.int64)
+    elif rounding == "half_away":
+        result = floor + ((2 * rest > safe) | ((2 * rest == safe) & (num >= 0))).astype(np.int64)
+    else:
+        result = floor + ((2 * rest > safe) | ((2 * rest == safe) & (floor % 2 == 1))).astype(np.int64)
+    return np.where(den == 0, np.sign(num) * (1 << 40), result)
+
+
+def scaled(acc: npt.NDArray[np.generic], m: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    """acc * m exactly: int64 if it provably fits, else Python integers (object dtype)."""
+    multiplier = np.asarray(m, np.int64)
+    if acc.dtype != object:
+        peak = max((abs(int(acc.max())), abs(int(acc.min())))) if acc.size else 0
+        if peak * int(np.abs(multiplier).max(initial=0)) < 2**62:
+            return acc.astype(np.int64) * multiplier
+    return acc.astype(object) * multiplier.astype(object)
+
+
+def requantize(
+    acc: npt.NDArray[np.generic],
+    m: npt.ArrayLike,
+    n: int,
+    zero_point: int,
+    lo: npt.ArrayLike,
+    hi: npt.ArrayLike,
+    rounding: Rounding,
+) -> Ints:
+    """clamp(R(acc * m / 2^n) + zero_point, lo, hi): one rounding, arrays broadcast against acc."""
+    shifted = shift_round(scaled(acc, m), n, rounding) + zero_point
+    low, high = np.asarray(lo, np.int64), np.asarray(hi, np.int64)
+    return np.minimum(np.maximum(shifted, low), high).astype(np.int64)

@@ -1,0 +1,236 @@
+"""The operator contract: everything the compiler knows of an operator, stated once, in one file of ops/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+
+from npuflow.base.registry import Registry
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.graph import Site
+from npuflow.ir.space import Box, Space, extent
+from npuflow.ir.types import Array, IntArray, TensorType
+
+OPS = Registry("ops", "npuflow.ops")
+
+Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
+
+
+@dataclass(frozen=True)
+class Yes:
+    """The target runs this node."""
+
+
+@dataclass(frozen=True)
+class No:
+    """The target does not run this node; `reason` carries the numbers."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class OnnxCall:
+    """An ONNX node with opset `version`: attributes as Python values (tensors as arrays), and per input its type and,
+    when it is constant, its array. In `to_onnx` results, `inputs` lists graph inputs by position or constant arrays.
+    """
+
+    op_type: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
+    version: int = 0
+    types: tuple[TensorType | None, ...] = ()
+    consts: tuple[Array | None, ...] = ()
+    inputs: tuple[int | Array | None, ...] | None = None    # to_onnx only; None: the node's own inputs as they are
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Result of `from_onnx`: the operator and which of the ONNX inputs stay graph inputs, in order."""
+
+    op: Op
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A case for the published suite: float inputs; `constant` lists input positions that are constants."""
+
+    op: Op
+    inputs: tuple[Array | None, ...]
+    constant: tuple[int, ...] = ()
+    lsb: int = 1                          # accepted distance of `integer` from the quantised float reference
+
+
+@dataclass(frozen=True)
+class Move:
+    """A strided copy between logical tensors, in elements: out[dst_offset + i.dst] = input[src_offset + i.src], i < dims.
+
+    `source` is the input's position, or None to write `value` (a float in real units, put through the output's
+    quantisation). Strides may be 0 on the source side (repetition) and negative. At most 6 dims.
+    """
+
+    source: int | None
+    dims: tuple[int, ...]
+    src_strides: tuple[int, ...] = ()
+    dst_strides: tuple[int, ...] = ()
+    src_offset: int = 0
+    dst_offset: int = 0
+    output: int = 0
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor's box resident in local memory: byte address, container dtype, byte strides by tensor dimension."""
+
+    address: int
+    dtype: str
+    box: Box
+    strides: tuple[int, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return extent(self.box)
+
+    def as4(self, name: str) -> dict[str, object]:
+        """Fields of a 4-dimensional tensor operand: leading dimensions of extent 1 (stride 0) are added."""
+        pad = (0,) * (4 - len(self.strides))
+        return {name: self.address, f"{name}_type": self.dtype, f"{name}_strides": (*pad, *self.strides)}
+
+    def dims4(self) -> tuple[int, ...]:
+        return (1,) * (4 - len(self.box)) + self.extent
+
+
+@dataclass(frozen=True)
+class TileView:
+    """What `lower` sees: the axis ranges of this tile and the resident buffers. `acc` holds partial sums (dense)."""
+
+    ranges: Mapping[str, tuple[int, int]]
+    sizes: Mapping[str, int]
+    inputs: tuple[Buffer | None, ...]
+    outputs: tuple[Buffer, ...]
+    params: Mapping[str, Buffer]
+    acc: Buffer | None = None
+
+    def first(self, axis: str) -> bool:
+        return self.ranges[axis][0] == 0
+
+    def last(self, axis: str) -> bool:
+        return self.ranges[axis][1] == self.sizes[axis]
+
+    def input(self, index: int) -> Buffer:
+        buffer = self.inputs[index]
+        assert buffer is not None, f"input {index} has no buffer"
+        return buffer
+
+
+class Emitter(Protocol):
+    """Receives commands for the compute queues; loads, stores and waits are the code generator's business."""
+
+    numerics: Numerics
+
+    def emit(self, opcode: str, **values: object) -> None:
+        """One command of hw.isa; a field left out is 0 (pointers: hw.isa.NONE). Enum fields take names, vectors tuples."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of every operator. Fields of a subclass are its attributes (named as in ONNX where ONNX has them)."""
+
+    clip: tuple[float, float] | None = field(default=None, kw_only=True)   # fused Relu/Clip on the output, in real units
+
+    onnx: ClassVar[str] = ""              # ONNX operator type
+    domain: ClassVar[str] = ""
+    shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
+    fuses_clip: ClassVar[bool] = False    # a following Relu/Clip may become `clip`
+
+    # --- source format
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        """The operator for an ONNX node, or why this file does not take it (then it runs on the host)."""
+        known = {f.name for f in fields(cls) if f.name != "clip"}
+        extra = sorted(set(call.attributes) - known)
+        if extra:
+            return No(f"attribute {', '.join(extra)}")
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in call.attributes.items()}
+        return Imported(cls(**plain), tuple(range(len(call.types))))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        """The ONNX node (newest supported opset) that computes `reference` without the clip."""
+        return OnnxCall(self.onnx, {f.name: getattr(self, f.name) for f in fields(self) if f.name != "clip"}, self.domain)
+
+    # --- float semantics
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        raise NotImplementedError
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """Float semantics in plain numpy, without the clip (see `clipped`)."""
+        raise NotImplementedError
+
+    def clipped(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """`reference` with the fused clip applied."""
+        outputs = self.reference(*inputs)
+        if self.clip is None:
+            return outputs
+        lo, hi = (np.asarray(c, outputs[0].dtype) for c in self.clip)
+        return tuple(np.minimum(np.maximum(o, lo), hi) for o in outputs)
+
+    # --- quantisation
+    def role(self, index: int) -> Role:
+        """What an input is to the quantiser. A constant "activation" gets a per-tensor range of its own."""
+        return "activation"
+
+    def channel_axis(self, site: Site, index: int) -> int | None:
+        """Axis of a weight along which scales may differ."""
+        return None
+
+    def output_range(self, site: Site) -> tuple[float, float] | None:
+        """The exact range of the output when the function fixes it (Softmax: 0..1); then statistics are not asked."""
+        return None
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        """Integer constants of the quantised node (multipliers, shifts, clamp bounds, tables), fixed once."""
+        raise NotImplementedError
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        """THE specification: exact integer semantics, plain numpy, slow and clear. Uses site.params and hw.numerics only."""
+        raise NotImplementedError
+
+    # --- the target
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        """Whether the target runs this (float) node, judged before calibration from types, constants and limits."""
+        return No(f"{self.onnx or type(self).__name__} has no integer form")
+
+    def space(self, site: Site, numerics: Numerics) -> Space | None:
+        """Iteration space of the quantised node; None for operators that only move data (see `moves`)."""
+        return None
+
+    def moves(self, site: Site) -> tuple[Move, ...] | None:
+        """Strided copies that are the whole operator. An empty tuple: the output is the input's bytes as they lie."""
+        return None
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        """Commands of the compute queues for one tile. Called once per tile, `sum` axes innermost and in order."""
+        raise NotImplementedError(f"{type(self).__name__}.lower")
+
+    # --- the published suite
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        return ()
+
+    def with_(self, **changes: object) -> Self:
+        from dataclasses import replace
+
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def need(condition: bool, reason: str) -> Yes | No:
+    return Yes() if condition else No(reason)
+
+
+def first_no(*answers: Yes | No) -> Yes | No:
+    """The first refusal, else Yes."""
+    return next((a for a in answers if isinstance(a, No)), Yes())

@@ -1,0 +1,85 @@
+"""Tensor and quantisation types: what a value is, and which integers stand for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.integer]
+Array = npt.NDArray[np.generic]
+
+UNKNOWN = -1  # a dimension that only the host runtime can know
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and numpy dtype name (``float32``, ``int64``, ``bool``, ``string``, ...); `UNKNOWN` marks a free dimension."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def is_static(self) -> bool:
+        return all(d >= 0 for d in self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements (1 for a scalar)."""
+        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+
+
+@dataclass(frozen=True)
+class QuantType:
+    """Affine quantisation, real = scale * (q - zero_point), of `bits` wide integers.
+
+    `axis` None: one scale and zero point for the tensor; else one per index of that dimension.
+    `group`: with an axis, that many consecutive indices of the axis share one scale (None: 1).
+    `narrow`: the restricted range that leaves out the most negative code (signed only).
+    """
+
+    bits: int
+    signed: bool
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...] = (0,)
+    axis: int | None = None
+    group: int | None = None
+    narrow: bool = False
+
+    @property
+    def lo(self) -> int:
+        return (-(1 << (self.bits - 1)) + int(self.narrow)) if self.signed else 0
+
+    @property
+    def hi(self) -> int:
+        return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
+
+    @property
+    def dtype(self) -> str:
+        """numpy dtype of the container: the smallest of 8, 16, 32 bits that holds `bits`."""
+        width = 8 if self.bits <= 8 else 16 if self.bits <= 16 else 32
+        return f"{'int' if self.signed else 'uint'}{width}"
+
+    @property
+    def per_tensor(self) -> bool:
+        return self.axis is None
+
+    def with_(self, **changes: object) -> QuantType:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One tensor of the graph: an input, a constant (`const` is its content digest), or a node's output."""
+
+    id: str
+    type: TensorType
+    quant: QuantType | None = None
+    const: str | None = None
+
+    @cached_property
+    def dtype(self) -> str:
+        """Dtype of the stored array: the quantised container if quantised, else the float/int type."""
+        return self.quant.dtype if self.quant is not None else self.type.dtype
