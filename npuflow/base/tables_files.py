@@ -1,0 +1,88 @@
+"""Paths in recipes: relative to the file that wrote them, or inside an installed package; known by content only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from npuflow.base.errors import InputError, suggestion
+
+
+@dataclass(frozen=True)
+class FilePath:
+    """A file that a recipe names. It enters keys by its content; its text and place never do."""
+
+    text: str
+    path: Path
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def digest(self) -> str:
+        from npuflow.base.digest import digest_file
+
+        return digest_file(self.path)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A folder, pattern or other address that a recipe names, for a listing to interpret.
+
+    It takes no part in keys: what the listing finds there (item ids, file digests, details) does. A stage that reads a
+    `Location` itself, rather than through its listing, would read undeclared input.
+    """
+
+    text: str
+    base: Path
+
+    @property
+    def path(self) -> Path:
+        """The text as a path, `pkg:` and relative paths resolved; it need not exist and may hold wildcards."""
+        return resolve(self.text, self.base)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def resolve(text: str, base: Path) -> Path:
+    """The path that `text` names when written in a file of folder `base`."""
+    if text.startswith("pkg:"):
+        return _in_package(text)
+    return Path(os.path.normpath(base / Path(text).expanduser()))
+
+
+def existing_file(text: str, base: Path) -> FilePath:
+    """A `FilePath` to a file that is there, or an error that says where it was looked for."""
+    path = resolve(text, base)
+    if path.is_file():
+        return FilePath(text, path)
+    if path.is_dir():
+        raise InputError(f'"{text}" is a folder', because=f"a file is needed; looked at {path}")
+    hint = ""
+    if path.parent.is_dir():
+        hint = suggestion(path.name, [p.name for p in path.parent.iterdir()], most=6)
+        hint = f"{hint} in {path.parent}" if hint else ""
+    else:
+        hint = f"the folder {path.parent} does not exist either"
+    raise InputError(f'no file "{text}"', because=f"looked at {path}", hint=hint)
+
+
+def _in_package(text: str) -> Path:
+    """`pkg:NAME/FILE`: found by the import system's index, without importing the package."""
+    from importlib.util import find_spec
+
+    name, slash, rest = text.removeprefix("pkg:").partition("/")
+    if not name.isidentifier() or not slash or not rest:
+        raise InputError(f'"{text}" is not a package file', hint='"pkg:NAME/FILE", NAME being a top-level package')
+    spec = find_spec(name)
+    if spec is None:
+        raise InputError(f'the package "{name}" is not installed', hint=f"pip install {name}, or give a path")
+    roots = list(spec.submodule_search_locations or [])
+    if not roots:
+        raise InputError(f'"{name}" is a single module, without files', hint="give a path")
+    candidates = [Path(root) / rest for root in roots]
+    return next((c for c in candidates if c.exists()), candidates[0])
