@@ -219,13 +219,20 @@ def _name(value: Any) -> str:
         return "a table"
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else "an array" if isinstance(value, list | tuple) else repr(value)
+    if isinstance(value, list | tuple):
+        return "an array"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 _NAMES = {
-    bool: "true or false", int: "an integer", float: "a number", str: "a string", FilePath: "a file", Location: "a path",
-}  # fmt: skip
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    FilePath: "a file",
+    Location: "a path",
+}
 
 
 def _wanted(kind: Any) -> str:
