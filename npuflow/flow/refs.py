@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.digest import digest
+from npuflow.flow.artifact import ArtifactRef, Uses
 
-Uses = Mapping[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class ArtifactRef:
-    """One stored artifact: the digest of its content and the plug-ins it names."""
-
-    digest: str
-    uses: Uses = field(default_factory=dict)
+__all__ = ["ArtifactRef", "Files", "Item", "ItemsRef", "Listing", "Ref", "Uses"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,149 @@
+"""A stage: a plain function whose signature is its wiring."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Literal, TypeVar, overload
+
+from npuflow.base.registry import Registry
+from npuflow.flow.refs import Item, Listing
+
+STAGES = Registry("stages", "npuflow.stages")
+
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Uses:
+    """`Annotated[Graph, Uses("infer")]`: of the plug-ins that the artifact names, only these methods enter the key."""
+
+    def __init__(self, *facets: str) -> None:
+        self.facets = tuple(sorted(facets))
+
+
+class Project:
+    """`Annotated[Graph, Project("cone")]`: the key holds the digest of `graph.cone(item)` (or `graph.cone()`), not of the whole."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Items(Mapping[str, A_co], Generic[A_co]):
+    """A collection as a stage sees it: item id -> artifact, in listing order, each loaded when it is asked for."""
+
+    def __init__(self, load: Mapping[str, Callable[[], A_co]]) -> None:
+        self._load = load
+
+    def __getitem__(self, item: str) -> A_co:
+        return self._load[item]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load)
+
+    def __len__(self) -> int:
+        return len(self._load)
+
+
+class Stage:
+    """A stage function with what its decorator says; calling it calls the function."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.function = function
+        self.over: str | None = options["over"]
+        self.files: Callable[..., Listing] | None = options["files"]
+        self.when: str | None = options["when"]
+        self.refines: str | None = options["refines"]
+        self.after: tuple[str, ...] = tuple(options["after"])
+        self.cpu: Literal["python", "native"] = options["cpu"]
+        self.memory: str | None = options["memory"]
+        self.batch: int = options["batch"]
+        self.floats: bool = options["floats"]
+        self.name = function.__module__.rpartition(".")[2]
+        self.__module__ = self.__entry__ = function.__module__
+        self.__qualname__ = function.__qualname__
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<stage {self.name}>"
+
+    def __reduce__(self) -> str:
+        # A worker imports the stage by name and checks its code against the driver's.
+        return self.__qualname__
+
+
+@overload
+def stage(function: Callable[..., Any], /) -> Stage: ...
+@overload
+def stage(
+    *,
+    over: str | None = None,
+    files: Callable[..., Listing] | None = None,
+    when: str | None = None,
+    refines: str | None = None,
+    after: tuple[str, ...] = (),
+    cpu: Literal["python", "native"] = "python",
+    memory: str | None = None,
+    batch: int = 8,
+    floats: bool = False,
+) -> Callable[[Callable[..., Any]], Stage]: ...
+def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a stage, and the entry of its file.
+
+    over: the fan-out parameter (`Items[...]`) whose items are handled one by one, or "files" for the listing's items.
+    files: lists the source files to read, given the stage's tables. when: the recipe table without which the stage is
+    off. refines: the stage whose product this one improves, for all its consumers; after: refinements that go first.
+    cpu: "native" releases the interpreter lock. memory: what one batch needs. batch: items a call. floats: results
+    depend on the processor's features, which then enter the key.
+    """
+    defaults: dict[str, Any] = {
+        "over": None, "files": None, "when": None, "refines": None, "after": (),
+        "cpu": "python", "memory": None, "batch": 8, "floats": False,
+    }  # fmt: skip
+    unknown = set(options) - set(defaults)
+    if unknown:
+        raise TypeError(f"stage() has no option {', '.join(sorted(unknown))}")
+    if function is not None:
+        return Stage(function, **defaults)
+    return lambda target: Stage(target, **{**defaults, **options})
+
+
+_log: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("npuflow_log", default=None)
+_progress: contextvars.ContextVar[Callable[[int, int], None] | None] = contextvars.ContextVar(
+    "npuflow_progress", default=None
+)
+
+
+def log(text: str) -> None:
+    """Append a line to the running step's log, which is kept with its record; outside a step, nothing."""
+    sink = _log.get()
+    if sink is not None:
+        sink(text)
+
+
+def progress(done: int, total: int) -> None:
+    """Tell how far the running step is."""
+    sink = _progress.get()
+    if sink is not None:
+        sink(done, total)
+
+
+@contextlib.contextmanager
+def listening(
+    on_log: Callable[[str], None] | None = None, on_progress: Callable[[int, int], None] | None = None
+) -> Iterator[None]:
+    """Receive the log lines and progress of the step run inside (the executor's side of `log` and `progress`)."""
+    tokens = _log.set(on_log), _progress.set(on_progress)
+    try:
+        yield
+    finally:
+        _log.reset(tokens[0])
+        _progress.reset(tokens[1])
+
+
+__all__ = ["STAGES", "Item", "Items", "Listing", "Project", "Stage", "Uses", "listening", "log", "progress", "stage"]
