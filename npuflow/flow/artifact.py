@@ -1,0 +1,65 @@
+"""What a stage yields: an immutable value that saves itself as named entries and is known by their digest."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from npuflow.flow.store_manifest import Damaged, Manifest
+from npuflow.flow.store_reader import Reader
+from npuflow.flow.store_writer import Writer
+
+__all__ = ["Artifact", "ArtifactRef", "Damaged", "Manifest", "Reader", "Writer"]
+
+Uses = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRef:
+    """A stored artifact seen from outside: all that keys and schedulers ever handle."""
+
+    digest: str
+    uses: Uses = field(default_factory=dict, hash=False)
+
+
+class Artifact(ABC):
+    """Base of every product of a stage.
+
+    `save` writes named entries, `load` reads them back; the digest is that of the entries' logical content, so it does
+    not depend on the compression, the chunking or the machine. Subclasses are normally frozen dataclasses.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def save(self, folder: Writer) -> None:
+        """Write every entry of this value."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Reader) -> Self:
+        """Read the value back; entries may be read lazily."""
+
+    def uses(self) -> dict[str, tuple[str, ...]]:
+        """Registry name -> entries whose code gives this value its meaning (a graph: its operators)."""
+        return {}
+
+    def products(self) -> dict[str, str]:
+        """Product name -> entry that is copied beside the build's lock (`{"program": "model.npu"}`)."""
+        return {}
+
+    def summary(self) -> dict[str, Any]:
+        """A few scalars worth a line on the terminal."""
+        return {}
+
+    def digest(self) -> str:
+        """The digest a store would give this value; nothing is written."""
+        return seal(self, Writer(None)).digest
+
+
+def seal(artifact: Artifact, writer: Writer) -> Manifest:
+    """Save the artifact through the writer and close it with a manifest."""
+    artifact.save(writer)
+    return writer.seal(type(artifact).__qualname__, artifact.uses(), artifact.products())

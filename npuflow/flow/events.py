@@ -1,0 +1,79 @@
+"""What a build reports while it runs: plain data, rendered by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Status = Literal["hit", "ran", "failed", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The build begins: what is known before the first step."""
+
+    stages: tuple[str, ...]
+    steps: int
+    scheduler: str
+    dashboard: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """One step (or one item of a fan-out) is settled."""
+
+    stage: str
+    item: str | None
+    key: str | None
+    status: Status
+    seconds: float = 0.0
+    output: str | None = None
+    reason: str = ""
+    error: BaseException | None = None
+    summary: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A step has been handed to a worker."""
+
+    stage: str
+    item: str | None
+    key: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one stage has come: `total` grows when a wave brings new items."""
+
+    stage: str
+    done: int
+    total: int
+    hits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something the user should know and the build survives: a quarantine, an unreachable remote, a retry."""
+
+    message: str
+    stage: str | None = None
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The build is over."""
+
+    hit: int
+    ran: int
+    failed: int
+    skipped: int
+    seconds: float
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    products: Mapping[str, str] = field(default_factory=dict)
+
+
+Event = Started | StepEvent | Running | Progress | Warned | Summary

@@ -1,0 +1,240 @@
+"""Arrays on disk: small ones in one npz file, large ones in zarr, both verified before a byte is used."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from npuflow.base.digest import Hasher
+from npuflow.base.errors import StoreError
+from npuflow.flow.store_manifest import bytes_digest, file_digest
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+Array = np.ndarray[Any, Any]
+Files = dict[str, tuple[int, str]]
+Verified = Callable[[str], bytes]  # path inside the object -> its checked bytes
+
+SMALL = 1 << 23  # bytes of one entry that stay in a single npz file
+CHUNK = 1 << 22
+_KINDS = "biufc"
+
+
+def write_arrays(folder: Path | None, name: str, arrays: Mapping[str, Array]) -> tuple[dict[str, Any], Files]:
+    """Write the arrays of one entry; return their members and the files that hold them."""
+    members: dict[str, Any] = {}
+    files: Files = {}
+    small: dict[str, Array] = {}
+    total = 0
+    for index, key in enumerate(sorted(arrays)):
+        array = _plain(key, arrays[key])
+        members[key] = {"dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array)}
+        total += array.nbytes
+        # The order is by name, so the same arrays always fall on the same side.
+        if total <= SMALL or array.ndim == 0:
+            small[key] = array
+            members[key]["npz"] = f"{name}.npz"
+        else:
+            place = f"{name}.zarr/{index}"
+            members[key]["zarr"] = place
+            if folder is not None:
+                files |= _write_zarr(folder / place, place, array.dtype, array.shape, [array])
+    if folder is not None and (small or not members):
+        data = _npz(small)
+        (folder / f"{name}.npz").parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.npz").write_bytes(data)
+        files[f"{name}.npz"] = (len(data), bytes_digest(data))
+    return members, files
+
+
+def write_blocks(
+    path: Path | None, place: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[Array]
+) -> tuple[dict[str, Any], Files]:
+    """Write one array that arrives in consecutive blocks of its first axis."""
+    kind = np.dtype(dtype).newbyteorder("<")
+    hasher = _array_hasher(kind, shape)
+
+    def checked() -> Iterable[Array]:
+        rows = 0
+        for block in blocks:
+            array = np.ascontiguousarray(block, dtype=kind)
+            if array.shape[1:] != shape[1:]:
+                raise StoreError(f"a block of shape {array.shape} does not fit an array of shape {shape}")
+            rows += array.shape[0]
+            _feed(hasher, array)
+            yield array
+        if rows != shape[0]:
+            raise StoreError(f"the blocks hold {rows} rows, the array has {shape[0]}")
+
+    files: Files = {}
+    if path is None:
+        for _ in checked():
+            pass
+    else:
+        files = _write_zarr(path / "0", f"{place}/0", kind, shape, checked())
+    member = {"dtype": kind.str, "shape": list(shape), "digest": hasher.hexdigest(), "zarr": f"{place}/0"}
+    return {"": member}, files
+
+
+def _plain(key: str, value: Any) -> Array:
+    array = np.asarray(value)
+    if array.dtype.kind not in _KINDS:
+        hint = "store numbers or booleans; encode the rest as JSON"
+        raise StoreError(f"array {key!r} has dtype {array.dtype}", hint=hint)
+    return array if array.dtype.byteorder in "<|=" else array.astype(array.dtype.newbyteorder("<"))
+
+
+def _array_hasher(dtype: np.dtype[Any], shape: Iterable[int]) -> Hasher:
+    return Hasher(f"array {dtype.newbyteorder('<').str} {'x'.join(map(str, shape))}")
+
+
+def _feed(hasher: Hasher, array: Array) -> None:
+    """Digest C-order bytes without ever holding a second copy of a large array."""
+    if array.flags.c_contiguous:
+        hasher.update(array.reshape(-1).view(np.uint8).data)
+        return
+    step = max(1, CHUNK * max(1, array.shape[0]) // max(1, array.nbytes))
+    for start in range(0, array.shape[0], step):
+        hasher.update(array[start : start + step].tobytes())
+
+
+def _content(array: Array) -> str:
+    """Equal to `base.digest.digest_array`: dtype, shape, little-endian C-order bytes."""
+    hasher = _array_hasher(array.dtype, array.shape)
+    _feed(hasher, array)
+    return hasher.hexdigest()
+
+
+def _npz(arrays: Mapping[str, Array]) -> bytes:
+    # numpy's own savez cannot name a member "file"; names are quoted so that any text is a safe member.
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for key, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(_member(key)), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
+    return out.getvalue()
+
+
+def _member(key: str) -> str:
+    return (quote(key, safe=" :,;=+@()[]") or "array") + ".npy"
+
+
+def _chunks(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+    chunk = [max(1, size) for size in shape]
+    for axis in range(len(chunk)):
+        rest = int(np.prod(chunk[axis + 1 :], dtype=np.int64)) * dtype.itemsize
+        chunk[axis] = max(1, min(chunk[axis], CHUNK // max(1, rest)))
+        if chunk[axis] > 1:
+            break
+    return tuple(chunk)
+
+
+def _write_zarr(path: Path, place: str, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]) -> Files:
+    import zarr
+    from zarr.codecs import BloscCodec, BloscShuffle
+
+    path.mkdir(parents=True)
+    chunk = _chunks(dtype, shape)
+    codec = BloscCodec(cname="lz4", clevel=3, shuffle=BloscShuffle.shuffle)
+    # Empty chunks are written: a chunk that is not there is then always a loss, never a run of zeros.
+    array: Any = zarr.create_array(
+        str(path), shape=shape, dtype=dtype, chunks=chunk, compressors=codec, config={"write_empty_chunks": True}
+    )
+    row, pending = 0, np.empty((0, *shape[1:]), dtype)
+    for block in blocks:
+        pending = np.concatenate([pending, block]) if pending.shape[0] else block
+        whole = pending.shape[0] - pending.shape[0] % chunk[0]
+        if whole:
+            array[row : row + whole] = pending[:whole]
+            row, pending = row + whole, pending[whole:]
+    if pending.shape[0]:
+        array[row : row + pending.shape[0]] = pending
+    files = sorted(one for one in path.rglob("*") if one.is_file())
+    return {f"{place}/{one.relative_to(path).as_posix()}": file_digest(one) for one in files}
+
+
+def read_npz(data: bytes, keys: Iterable[str]) -> dict[str, Array]:
+    """The arrays of these names from an npz file's checked bytes."""
+    found: dict[str, Array] = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for key in keys:
+            with archive.open(_member(key)) as file:
+                found[key] = np.lib.format.read_array(file, allow_pickle=False)
+    return found
+
+
+def open_zarr(place: str, files: Mapping[str, Any], verified: Verified) -> Any:
+    """A read-only zarr array whose every chunk is checked as it is read."""
+    import zarr
+
+    return zarr.open_array(_checked_store(place, files, verified), mode="r", zarr_format=3)
+
+
+def _checked_store(place: str, files: Mapping[str, Any], verified: Verified) -> Store:
+    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+
+    class CheckedStore(Store):
+        """Serves exactly the files that the manifest lists."""
+
+        supports_writes = supports_deletes = False
+        supports_listing = True
+
+        def __init__(self) -> None:
+            super().__init__(read_only=True)
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+        __hash__ = object.__hash__
+
+        async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+            path = f"{place}/{key}"
+            if path not in files and not key.startswith("c"):
+                return None  # zarr asks for metadata of other format versions
+            data = verified(path)
+            if isinstance(byte_range, RangeByteRequest):
+                data = data[byte_range.start : byte_range.end]
+            elif isinstance(byte_range, OffsetByteRequest):
+                data = data[byte_range.offset :]
+            elif isinstance(byte_range, SuffixByteRequest):
+                data = data[-byte_range.suffix :]
+            return prototype.buffer.from_bytes(data)
+
+        async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
+            return [await self.get(key, prototype, span) for key, span in key_ranges]
+
+        async def exists(self, key: str) -> bool:
+            return f"{place}/{key}" in files
+
+        async def set(self, key: str, value: Any) -> None:
+            raise StoreError("a stored artifact cannot be changed")
+
+        async def delete(self, key: str) -> None:
+            raise StoreError("a stored artifact cannot be changed")
+
+        async def list(self) -> AsyncIterator[str]:
+            for path in files:
+                if path.startswith(place + "/"):
+                    yield path[len(place) + 1 :]
+
+        async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+            async for key in self.list():
+                if key.startswith(prefix):
+                    yield key
+
+        async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+            stem = prefix.rstrip("/") + "/" if prefix else ""
+            seen: dict[str, None] = {}
+            async for key in self.list_prefix(stem):
+                seen.setdefault(key[len(stem) :].split("/", 1)[0])
+            for one in seen:
+                yield one
+
+    return CheckedStore()

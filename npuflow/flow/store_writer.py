@@ -1,0 +1,165 @@
+"""Writes an artifact's entries into a folder, or only their digests when there is no folder."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from npuflow.base.digest import Hasher
+from npuflow.base.errors import StoreError
+from npuflow.flow.store_manifest import (
+    MANIFEST,
+    Manifest,
+    bytes_digest,
+    canonical,
+    content_digest,
+    safe_name,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_BLOCK = 1 << 20
+_PRETTY = 1 << 16  # smaller JSON is laid out for people; the digest is that of the compact text either way
+
+
+class Sink(Protocol):
+    """Where a stream's bytes go."""
+
+    def write(self, data: bytes | memoryview, /) -> int: ...
+
+
+class _Counted:
+    """A binary file that digests what passes through it; without a file it only digests."""
+
+    def __init__(self, stream: BinaryIO | None) -> None:
+        self._stream, self._hasher, self.size = stream, Hasher("bytes"), 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        view = memoryview(data).cast("B")
+        self._hasher.update(view)
+        self.size += len(view)
+        if self._stream is not None:
+            self._stream.write(view)
+        return len(view)
+
+    def hexdigest(self) -> str:
+        return self._hasher.hexdigest()
+
+
+class Writer:
+    """One artifact being written: every entry is digested while its bytes pass."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.entries: dict[str, dict[str, Any]] = {}
+        self.files: dict[str, tuple[int, str]] = {}
+
+    def json(self, name: str, value: object) -> None:
+        """A JSON value; only the value counts, not its layout."""
+        try:
+            text = canonical(value)
+        except (TypeError, ValueError) as fault:
+            raise StoreError(f"entry {name!r} is not plain JSON: {fault}") from fault
+        shown = text
+        if self.folder is not None and len(text) <= _PRETTY:
+            shown = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+        self._put(name, "json", _suffixed(name, ".json"), shown, bytes_digest(text))
+
+    def text(self, name: str, text: str) -> None:
+        """A text, kept as UTF-8."""
+        self._put(name, "text", name if "." in name else name + ".txt", text.encode(), None)
+
+    def bytes(self, name: str, data: bytes | memoryview) -> None:
+        """Raw bytes in a file of exactly this name."""
+        self._put(name, "bytes", name, builtins.bytes(data), None)
+
+    @contextmanager
+    def stream(self, name: str) -> Iterator[Sink]:
+        """Raw bytes too large for memory: write them as they come."""
+        path = self._claim(name, name)
+        if path is None:
+            sink = _Counted(None)
+            yield sink
+        else:
+            with path.open("wb") as file:
+                sink = _Counted(file)
+                yield sink
+        self._close(name, "bytes", name, sink.size, sink.hexdigest(), sink.hexdigest())
+
+    def file(self, name: str, path: Path | str) -> None:
+        """A copy of an existing file."""
+        with Path(path).open("rb") as source, self.stream(name) as sink:
+            while block := source.read(_BLOCK):
+                sink.write(block)
+
+    def array(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """One array of numbers or booleans."""
+        self._arrays(name, "array", {"": array})
+
+    def arrays(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Named arrays; any text can be a name."""
+        self._arrays(name, "arrays", arrays)
+
+    def blocks(self, name: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray[Any, Any]]) -> None:
+        """One array too large for memory, as consecutive blocks of its first axis."""
+        from npuflow.flow.store_arrays import write_blocks
+
+        members, files = write_blocks(self._claim(name, name + ".zarr"), name + ".zarr", dtype, shape, blocks)
+        self._note_arrays(name, "array", members, files)
+
+    def _arrays(self, name: str, kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        from npuflow.flow.store_arrays import write_arrays
+
+        self._claim(name, name + ".npz")
+        members, files = write_arrays(self.folder, name, arrays)
+        self._note_arrays(name, kind, members, files)
+
+    def _note_arrays(
+        self, name: str, kind: str, members: dict[str, Any], files: dict[str, tuple[int, str]]
+    ) -> None:
+        logical = [[key, one["dtype"], one["shape"], one["digest"]] for key, one in sorted(members.items())]
+        self.entries[name] = {"kind": kind, "members": members, "digest": bytes_digest(canonical(logical))}
+        self.files.update(files)
+
+    def _put(self, name: str, kind: str, file: str, data: builtins.bytes, digest: str | None) -> None:
+        path, check = self._claim(name, file), bytes_digest(data)
+        if path is not None:
+            path.write_bytes(data)
+        self._close(name, kind, file, len(data), digest or check, check)
+
+    def _claim(self, name: str, file: str) -> Path | None:
+        safe_name(name)
+        if name in self.entries or file in self.files or file == MANIFEST:
+            raise StoreError(f"artifact entry {name!r} is written twice", hint="give every entry a name of its own")
+        if self.folder is None:
+            return None
+        path = self.folder / file
+        if "/" in file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _close(self, name: str, kind: str, file: str, size: int, digest: str, check: str) -> None:
+        self.entries[name] = {"kind": kind, "file": file, "digest": digest}
+        self.files[file] = (size, check)
+
+    def seal(self, kind: str, uses: Mapping[str, Iterable[str]], products: Mapping[str, str]) -> Manifest:
+        """Fix the object's digest; with a folder, write the manifest."""
+        ordered = {name: tuple(sorted(set(uses[name]))) for name in sorted(uses)}
+        for product, entry in products.items():
+            if "file" not in self.entries.get(entry, {}):
+                raise StoreError(f"product {product!r} names {entry!r}, which is not a single-file entry")
+        digest = content_digest(kind, self.entries, ordered, products)
+        manifest = Manifest(digest, kind, self.entries, self.files, ordered, dict(products))
+        if self.folder is not None:
+            (self.folder / MANIFEST).write_bytes(manifest.encode())
+        return manifest
+
+
+
+def _suffixed(name: str, suffix: str) -> str:
+    return name if name.endswith(suffix) else name + suffix
