@@ -62,7 +62,7 @@ def digest_file(path: str | os.PathLike[str]) -> str:
 
 
 def digest_array(array: Any) -> str:
-    """The digest of an array's logical content: dtype, shape, little-endian C-order bytes; duck-typed, numpy is not imported."""
+    """The digest of an array's logical content: dtype, shape, little-endian C-order bytes (numpy is not imported)."""
     dtype = array.dtype
     if dtype.hasobject or dtype.names is not None:
         raise TypeError(f"an array of {dtype} has no canonical bytes")

@@ -23,7 +23,7 @@ class Uses:
 
 
 class Project:
-    """`Annotated[Graph, Project("cone")]`: the key holds the digest of `graph.cone(item)` (or `graph.cone()`), not of the whole."""
+    """`Annotated[Graph, Project("cone")]`: the key holds the digest of `graph.cone(item)`, or `graph.cone()`, alone."""
 
     def __init__(self, name: str) -> None:
         self.name = name

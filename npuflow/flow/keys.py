@@ -1,0 +1,143 @@
+"""Keys: the pre-image of a step or item, whole and in two parts, so that what is shared is digested once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from npuflow.base.code import Closure
+from npuflow.base.digest import digest
+from npuflow.base.errors import InternalError
+from npuflow.base.registry import Registry
+from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Ref
+
+if TYPE_CHECKING:
+    from npuflow.flow.plan import Input, Step
+
+SCHEME = 1
+"""Version of the pre-image's form. Raise it when the same facts are written differently."""
+
+CONTRACT = 1
+"""Version of what stages see of flow and base. Raise it when a stage could compute something else under equal keys."""
+
+Load = Callable[..., Any]
+
+
+def key_of(preimage: Mapping[str, Any]) -> str:
+    """The key of a whole pre-image, as it stands in a record."""
+    shared = {name: value for name, value in preimage.items() if name != "item"}
+    return _key(digest(shared), preimage.get("item"))
+
+
+def _key(shared: str, item: Any) -> str:
+    return digest([SCHEME, shared, item])
+
+
+def plugin_code(registry: str, name: str, facets: tuple[str, ...] | None) -> tuple[str, Closure]:
+    """How a plug-in is called in a key, and its code."""
+    known = Registry.known.get(registry)
+    if known is None:
+        raise InternalError(f'an artifact uses "{registry}/{name}", but no such registry has been imported')
+    label = f"{registry}/{name}" + (":" + ",".join(facets) if facets else "")
+    return label, known.closure(name, facets or ())
+
+
+class Bound:
+    """A step whose inputs are known by digest."""
+
+    __slots__ = ("__dict__", "load", "refs", "step")
+
+    def __init__(self, step: Step, refs: Mapping[str, Ref | None], load: Load | None) -> None:
+        self.step, self.refs, self.load = step, refs, load
+
+    @cached_property
+    def ids(self) -> tuple[str, ...] | None:
+        """The item ids in listing order, or None for a step that is not a fan-out."""
+        step = self.step
+        if step.over is None:
+            return None
+        return tuple(step.listing or ()) if step.over == "files" else tuple(self._each())
+
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """The pre-image without its item."""
+        step = self.step
+        body: dict[str, Any] = {"scheme": SCHEME, "contract": CONTRACT, **step.fixed}
+        body["plugins"], body["libraries"] = dict(body["plugins"]), dict(body["libraries"])
+        body["inputs"] = {}
+        for name, place in sorted(step.inputs.items()):
+            ref = self.refs[name]
+            if place.each:
+                continue
+            if not (place.upstream.project and step.over):
+                body["inputs"][name] = self._input(place, ref, None)
+            if ref is not None:
+                self._plugins(place, ref.uses, body)
+        if step.listing is not None and step.over != "files":
+            body["files"] = {name: _source(item) for name, item in step.listing.items()}
+            for item in step.listing.values():
+                self._plugins(None, item.uses, body)
+        return body
+
+    @cached_property
+    def _shared_digest(self) -> str:
+        return digest(self.shared)
+
+    def preimage(self, item: str | None = None) -> dict[str, Any]:
+        return self.shared if item is None else {**self.shared, "item": self.item(item)}
+
+    def key(self, item: str | None = None) -> str:
+        return _key(self._shared_digest, None if item is None else self.item(item))
+
+    def item(self, item: str) -> dict[str, Any]:
+        """An item's own part: its id, its content, and whatever is projected for it."""
+        step = self.step
+        body: dict[str, Any] = {"id": item}
+        extra: dict[str, Any] = {"plugins": {}, "libraries": {}}
+        if step.over == "files":
+            source = (step.listing or {})[item]
+            body.update(_source(source))
+            self._plugins(None, source.uses, extra)
+        else:
+            ref = self._each()[item]
+            place = step.inputs[str(step.over)]
+            body["input"] = self._input(place, ref, item)
+            self._plugins(place, ref.uses, extra)
+        for name, place in step.inputs.items():
+            if place.upstream.project and not place.each:
+                body.setdefault("projected", {})[name] = self._input(place, self.refs[name], item)
+        body.update({name: part for name, part in extra.items() if part})
+        return body
+
+    def _each(self) -> Mapping[str, ArtifactRef]:
+        ref = self.refs[str(self.step.over)]
+        if not isinstance(ref, ItemsRef):
+            raise InternalError(f'the stage "{self.step.name}" runs over "{self.step.over}", which is no collection')
+        return ref.items
+
+    def _input(self, place: Input, ref: Ref | None, item: str | None) -> str | None:
+        if ref is None:
+            return None
+        if place.upstream.project is None or isinstance(ref, ItemsRef):
+            return ref.digest
+        if self.load is None:
+            raise InternalError(f"{self.step.name}: a projected input needs a loader")
+        project = getattr(self.load(ref, place.upstream.kind), place.upstream.project)
+        return digest(project() if item is None else project(item))
+
+    def _plugins(self, place: Input | None, uses: Mapping[str, tuple[str, ...]], body: dict[str, Any]) -> None:
+        facets = place.upstream.facets if place is not None else None
+        if facets == ():
+            return
+        for registry, names in uses.items():
+            for name in names:
+                label, code = plugin_code(registry, name, facets)
+                body["plugins"][label] = code.digest
+                body["libraries"].update(code.libraries)
+
+
+def _source(item: Item) -> dict[str, Any]:
+    from npuflow.base.files import file_digest
+
+    return {"files": [file_digest(path) for path in item.files], "detail": item.detail}

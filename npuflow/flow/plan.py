@@ -1,0 +1,121 @@
+"""The wired plan: stages in order, each with its tables, its upstream steps and the pre-images of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.code import Closure, closure
+from npuflow.base.errors import NpuflowError
+from npuflow.base.tables import Config, canonical, selections
+from npuflow.flow.keys import Bound, plugin_code
+from npuflow.flow.refs import Listing, Ref
+from npuflow.flow.signature import Signature, Upstream
+from npuflow.flow.stage import Stage
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a parameter receives: the product of `step`, or None where an optional stage is off."""
+
+    step: str | None
+    upstream: Upstream
+    each: bool = False
+    """The stage runs over this collection, one item at a time."""
+
+
+@dataclass
+class Step:
+    """A stage in a plan."""
+
+    name: str
+    stage: Stage
+    signature: Signature
+    configs: dict[str, Config]
+    inputs: dict[str, Input]
+    listing_configs: dict[str, Config] = field(default_factory=dict)
+    override: Path | None = None
+    _bound: tuple[Any, Bound] | None = field(default=None, repr=False)
+
+    @property
+    def over(self) -> str | None:
+        return self.stage.over
+
+    @cached_property
+    def code(self) -> Closure:
+        return closure(self.stage.function)
+
+    @cached_property
+    def listing(self) -> Listing | None:
+        """The source items, listed on first use."""
+        if self.stage.files is None:
+            return None
+        try:
+            return self.stage.files(**self.listing_configs)
+        except NpuflowError as error:
+            raise error.at(stage=self.name) from error
+
+    @cached_property
+    def fixed(self) -> dict[str, Any]:
+        """The part of the pre-image that depends on no input."""
+        plugins: dict[str, str] = {}
+        libraries = dict(self.code.libraries)
+        for config in self.configs.values():
+            for registry, name in selections(config):
+                label, entry = plugin_code(registry.name, name, None)  # type: ignore[attr-defined]
+                plugins[label] = entry.digest
+                libraries.update(entry.libraries)
+        return {
+            "stage": self.name,
+            "code": self.code.digest,
+            "config": {name: canonical(config) for name, config in sorted(self.configs.items())},
+            "plugins": plugins,
+            "libraries": libraries,
+        }
+
+    def bind(self, refs: Mapping[str, Ref | None], load: Callable[..., Any] | None = None) -> Bound:
+        """This step with its inputs known: gives item ids, pre-images and keys. `load(ref, cls)` serves projections."""
+        mark = tuple((name, None if ref is None else ref.digest) for name, ref in sorted(refs.items()))
+        if self._bound is None or self._bound[0] != mark:
+            self._bound = mark, Bound(self, refs, load)
+        return self._bound[1]
+
+    def preimage(
+        self, refs: Mapping[str, Ref | None], item: str | None = None, load: Callable[..., Any] | None = None
+    ) -> dict[str, Any]:
+        """Everything that the step (or one item of it) depends on, as JSON-able data."""
+        return self.bind(refs, load).preimage(item)
+
+    def key(
+        self, refs: Mapping[str, Ref | None], item: str | None = None, load: Callable[..., Any] | None = None
+    ) -> str:
+        return self.bind(refs, load).key(item)
+
+
+@dataclass
+class Plan:
+    """Steps in topological order."""
+
+    steps: tuple[Step, ...]
+    recipe: Any
+    off: dict[str, str] = field(default_factory=dict)
+    """Stages that are not run, and why."""
+
+    @cached_property
+    def _index(self) -> dict[str, Step]:
+        return {step.name: step for step in self.steps}
+
+    def __getitem__(self, name: str) -> Step:
+        return self._index[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)

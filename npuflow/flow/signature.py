@@ -1,0 +1,156 @@
+"""What a stage's signature says: tables, upstream products, source files, and the kind of its own product."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from npuflow.base.errors import InternalError
+from npuflow.base.tables import Config, table_of
+from npuflow.flow.artifact import Artifact
+from npuflow.flow.refs import Files
+from npuflow.flow.stage import Items, Project, Stage, Uses
+
+Product = Literal["one", "items"]
+_STREAMS = {collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator}
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A parameter that receives another stage's product."""
+
+    kind: type[Artifact]
+    items: bool = False
+    optional: bool = False
+    facets: tuple[str, ...] | None = None
+    project: str | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a stage, sorted by what they receive, and what the stage yields."""
+
+    tables: dict[str, type[Config]]
+    upstream: dict[str, Upstream]
+    files: str | None
+    output: type[Artifact]
+    product: Product
+    listing: dict[str, type[Config]]
+
+
+_READ: dict[int, tuple[Stage, Signature]] = {}
+
+
+def signature(stage: Stage) -> Signature:
+    """Read a stage's signature, once per process."""
+    known = _READ.get(id(stage))
+    if known is None or known[0] is not stage:
+        known = _READ[id(stage)] = (stage, _read(stage))
+    return known[1]
+
+
+def tables(stage: Stage) -> dict[str, type[Config]]:
+    """Dotted table path -> class, for the stage and its listing: its part of the recipe's schema."""
+    found = signature(stage)
+    return {table_of(cls): cls for cls in (*found.tables.values(), *found.listing.values())}
+
+
+def _read(stage: Stage) -> Signature:
+    hints = _hints(stage.function, stage)
+    output, product = _returned(hints.pop("return", None), stage)
+    configs: dict[str, type[Config]] = {}
+    upstream: dict[str, Upstream] = {}
+    files: str | None = None
+    for name in inspect.signature(stage.function).parameters:
+        kind = hints.get(name)
+        if isinstance(kind, type) and issubclass(kind, Config):
+            configs[name] = kind
+        elif kind is Files:
+            files = name
+        elif (found := _upstream(kind)) is not None:
+            upstream[name] = found
+        else:
+            raise InternalError(
+                f'the stage "{stage.name}" cannot be wired: parameter "{name}" is annotated {kind!r}',
+                hint="an Artifact class, Items[Artifact], a Config class, or Files",
+            )
+    _check(stage, files, upstream)
+    if stage.over is not None:
+        product = "items"
+    return Signature(configs, upstream, files, output, product, _listing_tables(stage))
+
+
+def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> None:
+    if (stage.files is None) != (files is None):
+        raise InternalError(f'the stage "{stage.name}" needs both files=LISTING and a parameter of type Files')
+    if stage.over == "files":
+        fan = files is not None
+    else:
+        fan = stage.over is None or (stage.over in upstream and upstream[stage.over].items)
+    if not fan:
+        raise InternalError(f'the stage "{stage.name}" is over "{stage.over}", which is none of its Items parameters')
+
+
+def _listing_tables(stage: Stage) -> dict[str, type[Config]]:
+    if stage.files is None:
+        return {}
+    hints = _hints(stage.files, stage)
+    hints.pop("return", None)
+    for name, kind in hints.items():
+        if not (isinstance(kind, type) and issubclass(kind, Config)):
+            raise InternalError(f'the listing of stage "{stage.name}" takes tables only; "{name}" is {kind!r}')
+    return hints
+
+
+def _hints(function: Any, stage: Stage) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise InternalError(
+            f'the stage "{stage.name}" cannot be wired: {error}',
+            because="the types in a stage's signature are looked up when it is wired",
+            hint="import them at the top of the file, not under TYPE_CHECKING",
+        ) from error
+
+
+def _upstream(kind: Any) -> Upstream | None:
+    """The upstream product that an annotation asks for: A, Items[A], `| None`, and Annotated around any of them."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        inner = _upstream(args[0])
+        if inner is None:
+            return None
+        facets = next((mark.facets for mark in args[1:] if isinstance(mark, Uses)), inner.facets)
+        project = next((mark.name for mark in args[1:] if isinstance(mark, Project)), inner.project)
+        return Upstream(inner.kind, inner.items, inner.optional, facets, project)
+    if origin is Union or origin is types.UnionType:
+        rest = [arg for arg in args if arg is not type(None)]
+        inner = _upstream(rest[0]) if len(rest) == 1 else None
+        if inner is None:
+            return None
+        return Upstream(inner.kind, inner.items, len(rest) < len(args), inner.facets, inner.project)
+    if origin is Items:
+        inner = _upstream(args[0])
+        return None if inner is None else Upstream(inner.kind, True, False, inner.facets, inner.project)
+    if isinstance(kind, type) and issubclass(kind, Artifact):
+        return Upstream(kind)
+    return None
+
+
+def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
+    """An artifact class, or an iterator of (item id, artifact)."""
+    if isinstance(kind, type) and issubclass(kind, Artifact) and stage.over is None:
+        return kind, "one"
+    if get_origin(kind) in _STREAMS:
+        pair = get_args(kind)[0]
+        parts = get_args(pair)
+        if get_origin(pair) is tuple and len(parts) == 2 and parts[0] is str:
+            inner = typing.cast(type, parts[1])
+            if isinstance(inner, type) and issubclass(inner, Artifact):
+                return inner, "items"
+    expected = "an Artifact class" if stage.over is None else "Iterator[tuple[str, ARTIFACT]]"
+    raise InternalError(f'the stage "{stage.name}" must return {expected}, not {kind!r}')

@@ -1,0 +1,166 @@
+"""Wiring: from a registry of stages and a recipe to a plan, by signature alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.errors import InternalError, NpuflowError, RecipeError, UsageError, suggestion
+from npuflow.base.registry import Registry
+from npuflow.base.tables import Config, read, table_of
+from npuflow.flow.plan import Input, Plan, Step
+from npuflow.flow.signature import Signature, Upstream, signature
+from npuflow.flow.stage import Stage
+
+
+def wire(registry: Registry, recipe: Any, until: str | None = None, override: Mapping[str, Path] | None = None) -> Plan:
+    """The plan of every stage that the recipe switches on, or of one stage and what it needs."""
+    override = dict(override or {})
+    stages: dict[str, Stage] = {name: registry[name] for name in registry.names()}
+    for name in [*override, *([until] if until is not None else [])]:
+        if name not in stages:
+            raise UsageError(f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)))
+    wiring = _Wiring(stages, recipe.tables, override)
+    order = wiring.order(until)
+    steps = _steps(order, wiring, recipe, override)
+    return Plan(tuple(steps), recipe, wiring.off)
+
+
+def table_at(tables: Mapping[str, Any], path: str) -> Any:
+    """The table at a dotted path of a recipe, or None."""
+    found: Any = tables
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+class _Wiring:
+    """Who feeds whom."""
+
+    def __init__(self, stages: dict[str, Stage], tables: Mapping[str, Any], override: Mapping[str, Path]) -> None:
+        self.stages = stages
+        self.override = override
+        self.signatures: dict[str, Signature] = {name: signature(stage) for name, stage in stages.items()}
+        self.off: dict[str, str] = {}
+        for name in stages:
+            table = self._switch(name)
+            if table is not None and table_at(tables, table) is None:
+                self.off[name] = f"the recipe has no table [{table}]"
+        self.chains = {name: self._chain(name) for name in stages if stages[name].refines is None}
+        self.inputs: dict[str, dict[str, str]] = {}
+        for name in stages:
+            self.inputs[name] = {param: self._provider(name, param, need) for param, need in self._upstream(name)}
+        self._spread_off()
+
+    def _switch(self, name: str) -> str | None:
+        """The table that turns a stage on; a refinement's own first table unless it says otherwise."""
+        stage = self.stages[name]
+        if stage.when is not None or stage.refines is None:
+            return stage.when
+        return next((table_of(cls) for cls in self.signatures[name].tables.values()), None)
+
+    def _upstream(self, name: str) -> list[tuple[str, Upstream]]:
+        return [] if name in self.override else list(self.signatures[name].upstream.items())
+
+    def _chain(self, base: str) -> list[str]:
+        """A stage and its refinements that are on, in order."""
+        on = [name for name, stage in self.stages.items() if stage.refines == base and name not in self.off]
+        for name in on:
+            if self.signatures[name].output is not self.signatures[base].output:
+                raise InternalError(f'"{name}" refines "{base}" but returns another type')
+        ordered: list[str] = []
+        while on:
+            free = [name for name in on if not set(self.stages[name].after) & set(on)]
+            if len(free) != 1:
+                names = " and ".join(sorted(free or on))
+                raise InternalError(
+                    f'the order of {names}, which refine "{base}", is not stated',
+                    hint=f'write @stage(refines="{base}", after=(...)) in one of them',
+                )
+            ordered += free
+            on.remove(free[0])
+        return [base, *ordered]
+
+    def _provider(self, name: str, param: str, need: Upstream) -> str:
+        """The stage whose product a parameter receives: the only one of its type, else the one of its name."""
+        base = self.stages[name].refines
+        wants = "items" if need.items else "one"
+        makers = [
+            other
+            for other, sign in self.signatures.items()
+            if sign.output is need.kind and sign.product == wants and other in self.chains
+        ]
+        if base in makers:  # a refinement improves on what stands before it
+            chain = self.chains[str(base)]
+            return chain[chain.index(name) - 1] if name in chain else chain[-1]
+        makers = [other for other in makers if other != name]
+        if len(makers) > 1:
+            makers = [other for other in makers if other == param]
+        if len(makers) != 1:
+            raise InternalError(
+                f'the stage "{name}" cannot be wired: no one stage yields {need.kind.__name__} for "{param}"',
+                hint="return that type from one stage, or name the parameter after the stage",
+            )
+        return self.chains[makers[0]][-1]
+
+    def _spread_off(self) -> None:
+        """A stage that needs a stage which is off is off itself."""
+        changed = True
+        while changed:
+            changed = False
+            for name in self.stages:
+                for param, need in self._upstream(name):
+                    source = self.inputs[name][param]
+                    if name not in self.off and source in self.off and not need.optional:
+                        self.off[name] = f'it needs "{source}", and {self.off[source]}'
+                        changed = True
+
+    def order(self, until: str | None) -> list[str]:
+        """Topological order of what is on, by name where the graph leaves a choice."""
+        if until is not None and until in self.off:
+            raise UsageError(f'the stage "{until}" is off', because=self.off[until])
+        done: list[str] = []
+        for name in [until] if until is not None else sorted(self.stages):
+            if name not in self.off:
+                self._visit(name, done, ())
+        return done
+
+    def _visit(self, name: str, done: list[str], path: tuple[str, ...]) -> None:
+        if name in path:
+            raise InternalError("stages need each other in a circle: " + " <- ".join([*path[path.index(name) :], name]))
+        if name in done:
+            return
+        for source in sorted(self.inputs[name].values()):
+            if source not in self.off:
+                self._visit(source, done, (*path, name))
+        done.append(name)
+
+
+def _steps(order: list[str], wiring: _Wiring, recipe: Any, override: Mapping[str, Path]) -> list[Step]:
+    faults: list[NpuflowError] = []
+    cache: dict[type[Config], Config | None] = {}
+
+    def config(cls: type[Config]) -> Config | None:
+        if cls not in cache:
+            path = table_of(cls)
+            value, found = read(cls, table_at(recipe.tables, path) or {}, recipe.lines.child(*path.split(".")))
+            cache[cls] = value
+            faults.extend(found)
+        return cache[cls]
+
+    steps = []
+    for name in order:
+        sign = wiring.signatures[name]
+        source = name in override
+        configs = {} if source else {param: config(cls) for param, cls in sign.tables.items()}
+        listing = {} if source else {param: config(cls) for param, cls in sign.listing.items()}
+        inputs = {
+            param: Input(None if (made := wiring.inputs[name][param]) in wiring.off else made, need,
+                         each=param == wiring.stages[name].over)
+            for param, need in wiring._upstream(name)
+        }  # fmt: skip
+        steps.append(Step(name, wiring.stages[name], sign, configs, inputs, listing, override.get(name)))  # type: ignore[arg-type]
+    if faults:
+        raise RecipeError(faults)
+    return steps
