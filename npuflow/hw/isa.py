@@ -128,8 +128,8 @@ OPCODES: tuple[Opcode, ...] = (
            "x viewed as [A, R, I], over R: d = max - x; e = (low[d mod 2^low_bits] * high[d >> low_bits]) >> 15 with uint32 tables (high NONE: e = low[d]); "
            "S = sum e (int64); y = clamp(floor((2 * e * multiplier + S) / (2 * S)) + zero, lo, hi)."),
     Opcode(18, "RESIZE", "VECTOR",
-           (*_tensor("x"), *_f("x_dims:4 x_zero!"), *_tensor("y"), *_f("out_height out_width rows columns weight_bits multiplier shift! zero!"), *_CLAMP, *_ROUND),
-           "rows: int32 [out_height, 4] = (i0, i1, w0, w1) with indices in the tile, columns likewise; "
+           (*_tensor("x"), *_f("x_dims:4 x_zero!"), *_tensor("y"), *_f("out_height out_width rows columns origin:2! weight_bits multiplier shift! zero!"), *_CLAMP, *_ROUND),
+           "rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise with origin[1]; "
            "s = sum over both rows and columns of w_row * w_col * (x - x_zero); y = clamp(R(s * multiplier / 2^(2*weight_bits + shift)) + zero, lo, hi)."),
     Opcode(19, "COPY", "VECTOR", _f("x y element dims:6 x_strides:6! y_strides:6!"), "Local to local: y[i0..i5] = x[i0..i5], `element` bytes each."),
     Opcode(20, "BARRIER", "ANY", _f("id mask"), "Retires when every core of the bit mask has reached the barrier with this id."),

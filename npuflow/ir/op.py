@@ -103,6 +103,26 @@ class Buffer:
     def dims4(self) -> tuple[int, ...]:
         return (1,) * (4 - len(self.box)) + self.extent
 
+    def as3(self, name: str, first: int, last: int) -> tuple[dict[str, object], tuple[int, int, int]]:
+        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer, reduced and inner parts merged."""
+        parts = [(0, first), (first, last), (last, len(self.box))]
+        merged = [_merge(self.extent[a:b], self.strides[a:b]) for a, b in parts]
+        fields3 = {name: self.address, f"{name}_type": self.dtype, f"{name}_strides": tuple(s for _, s in merged)}
+        a, r, i = (e for e, _ in merged)
+        return fields3, (a, r, i)
+
+
+def _merge(extents: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """One (extent, stride) for several dimensions; they must lie behind each other without gaps."""
+    extent_all, stride = 1, 0
+    for size, step in zip(reversed(extents), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        assert extent_all == 1 or step == stride * extent_all, f"dimensions {extents} with strides {strides} do not merge"
+        stride = step if extent_all == 1 else stride
+        extent_all *= size
+    return extent_all, stride
+
 
 @dataclass(frozen=True)
 class TileView:

@@ -1,0 +1,92 @@
+"""Operators that only move data: strided copies between dense tensors, on one common scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.numerics import quantize
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.graph import Site
+from npuflow.ir.op import Move, No, Op, Yes, first_no, need
+from npuflow.ir.types import Array, IntArray
+
+Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
+MAX_DIMS = 6
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """C-order strides in elements."""
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def merged(move: Move) -> Move:
+    """The same copy with as few dimensions as possible (at least one)."""
+    dims: list[int] = []
+    src: list[int] = []
+    dst: list[int] = []
+    sources = move.src_strides or (0,) * len(move.dims)
+    for size, s, d in zip(move.dims, sources, move.dst_strides, strict=True):
+        if size == 1:
+            continue
+        if dims and src[-1] == s * size and dst[-1] == d * size:
+            dims[-1], src[-1], dst[-1] = dims[-1] * size, s, d
+        else:
+            dims.append(size)
+            src.append(s)
+            dst.append(d)
+    if not dims:
+        dims, src, dst = [1], [1], [1]
+    return replace(move, dims=tuple(dims), src_strides=tuple(src), dst_strides=tuple(dst))
+
+
+def pieces_to_moves(pieces: Sequence[Sequence[Piece]], source_shape: Sequence[int], out_shape: Sequence[int]) -> list[Move]:
+    """Every combination of one piece per dimension, as moves of input 0."""
+    src, dst = dense(source_shape), dense(out_shape)
+    moves = []
+    for combination in product(*pieces):
+        if any(c[0] <= 0 for c in combination):
+            continue
+        moves.append(merged(Move(
+            0,
+            tuple(c[0] for c in combination),
+            tuple(c[2] * s for c, s in zip(combination, src, strict=True)),
+            tuple(dst),
+            sum(c[1] * s for c, s in zip(combination, src, strict=True)),
+            sum(c[3] * d for c, d in zip(combination, dst, strict=True)),
+        )))
+    return moves
+
+
+@dataclass(frozen=True)
+class MoveOp(Op):
+    """Base of the movers: integers go through as they are, so `integer` is `reference` on integer arrays."""
+
+    shares_scale: ClassVar[bool] = True
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        return tuple(np.ascontiguousarray(o) for o in self.reference(*inputs))
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        moves = self.moves(site) or ()
+        widest = max((len(m.dims) for m in moves), default=0)
+        return first_no(
+            need(site.consts[0] is None, "its input is a constant"),
+            need(all(o.type.dtype == "float32" for o in site.outputs), f"dtype {site.outputs[0].type.dtype}"),
+            need(widest <= MAX_DIMS, f"a copy over {widest} dimensions, more than {MAX_DIMS}"),
+            need(all(o.type.size > 0 for o in site.outputs), "an empty tensor"),
+        )
+
+
+def fill_code(site: Site, value: float) -> int:
+    """The integer that stands for a real value at the node's output."""
+    q = site.out_quant
+    return int(quantize(value, q.scale[0], q.zero_point[0], q.lo, q.hi))

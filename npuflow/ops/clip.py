@@ -1,0 +1,43 @@
+"""min(max(x, lo), hi) on its own; fused into a producer where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Clip(TableOp):
+    min: float = -inf
+    max: float = inf
+    onnx: ClassVar[str] = "Clip"
+
+    def f(self, x: Real) -> Real:
+        return np.minimum(np.maximum(x, self.min), self.max)
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        bounds = []
+        for index, name, default in ((1, "min", -inf), (2, "max", inf)):
+            if name in call.attributes:
+                bounds.append(float(call.attributes[name]))
+            elif index < len(call.types) and call.types[index] is not None:
+                const = call.consts[index]
+                if const is None:
+                    return No(f"{name} is not a constant")
+                bounds.append(float(np.asarray(const).reshape(-1)[0]))
+            else:
+                bounds.append(default)
+        return Imported(cls(*bounds), (0,))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        bound = lambda v: None if abs(v) == inf else np.array(v, site.outputs[0].type.dtype)  # noqa: E731
+        return OnnxCall("Clip", inputs=(0, bound(self.min), bound(self.max)))

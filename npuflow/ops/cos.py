@@ -1,0 +1,20 @@
+"""Cosine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Cos(TableOp):
+    onnx: ClassVar[str] = "Cos"
+
+    def f(self, x: Real) -> Real:
+        return np.cos(x)

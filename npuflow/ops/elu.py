@@ -1,0 +1,21 @@
+"""x where x >= 0, alpha * (exp(x) - 1) below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Elu(TableOp):
+    alpha: float = 1.0
+    onnx: ClassVar[str] = "Elu"
+
+    def f(self, x: Real) -> Real:
+        return np.where(x >= 0, x, self.alpha * np.expm1(np.minimum(x, 0.0)))

@@ -1,0 +1,22 @@
+"""Gauss error function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Erf(TableOp):
+    onnx: ClassVar[str] = "Erf"
+
+    def f(self, x: Real) -> Real:
+        from scipy.special import erf
+
+        return np.asarray(erf(x))

@@ -1,0 +1,20 @@
+"""Largest integer not above x."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Floor(TableOp):
+    onnx: ClassVar[str] = "Floor"
+
+    def f(self, x: Real) -> Real:
+        return np.floor(x)

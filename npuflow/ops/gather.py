@@ -1,0 +1,64 @@
+"""Constant indices picked along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.graph import Site
+from npuflow.ir.movement import MoveOp, dense, merged
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.types import Array, TensorType
+
+MOST = 256                                # indices; each may become a copy of its own
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Gather(MoveOp):
+    indices: tuple[int, ...] = ()
+    index_shape: tuple[int, ...] = ()
+    axis: int = 0
+    onnx: ClassVar[str] = "Gather"
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        x, indices = call.types[0], call.consts[1]
+        if x is None or not x.is_static:
+            return No("the input's shape is not static")
+        if indices is None:
+            return No("the indices are not a constant")
+        if indices.size > MOST or call.consts[0] is not None:
+            return No(f"{indices.size} indices (at most {MOST}) into an activation")
+        axis = int(call.attributes.get("axis", 0)) % len(x.shape)
+        flat = tuple(int(i) % x.shape[axis] for i in indices.reshape(-1))
+        return Imported(cls(flat, tuple(indices.shape), axis), (0,))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        return OnnxCall("Gather", {"axis": self.axis}, inputs=(0, np.array(self.indices, np.int64).reshape(self.index_shape)))
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        x = types[0]
+        assert x is not None
+        return (TensorType((*x.shape[: self.axis], *self.index_shape, *x.shape[self.axis + 1 :]), x.dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        assert inputs[0] is not None
+        return (np.take(inputs[0], np.array(self.indices, np.int64).reshape(self.index_shape), self.axis),)
+
+    def moves(self, site: Site) -> tuple[Move, ...]:
+        shape = site.shape(0)
+        outer, inner = prod(shape[: self.axis]), prod(shape[self.axis + 1 :])
+        src, dst = dense((outer, shape[self.axis], inner)), dense((outer, max(len(self.indices), 1), inner))
+        return tuple(
+            merged(Move(0, (outer, 1, inner), src, dst, i * inner, at * inner)) for at, i in enumerate(self.indices)
+        )
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls((2, 0, 0), (3,), 1), (rng.normal(size=(2, 4, 3)).astype(np.float32),))
+        yield Sample(cls((1,), (), 0), (rng.normal(size=(2, 4, 3)).astype(np.float32),))

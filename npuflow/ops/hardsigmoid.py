@@ -1,0 +1,22 @@
+"""max(0, min(1, alpha * x + beta))."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class HardSigmoid(TableOp):
+    alpha: float = 0.2
+    beta: float = 0.5
+    onnx: ClassVar[str] = "HardSigmoid"
+
+    def f(self, x: Real) -> Real:
+        return np.clip(self.alpha * x + self.beta, 0.0, 1.0)

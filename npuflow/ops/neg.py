@@ -1,0 +1,18 @@
+"""-x."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Neg(TableOp):
+    onnx: ClassVar[str] = "Neg"
+
+    def f(self, x: Real) -> Real:
+        return -x

@@ -1,0 +1,120 @@
+"""Borders around a tensor: a constant, its own edge, or its mirror image; negative pads crop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Site
+from npuflow.ir.movement import MoveOp, Piece, dense, fill_code, merged, pieces_to_moves
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.types import Array, IntArray, TensorType
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Pad(MoveOp):
+    """`pads`: begins of every dimension, then ends, as in ONNX. A constant that the scale cannot reach saturates."""
+
+    pads: tuple[int, ...] = ()
+    mode: str = "constant"
+    value: float = 0.0
+    onnx: ClassVar[str] = "Pad"
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        x = call.types[0]
+        if x is None or not x.is_static:
+            return No("the input's shape is not static")
+        extra = call.consts[1:] + (None,) * 3
+        present = [i < len(call.types) and call.types[i] is not None for i in range(1, 4)]
+        pads, value = call.attributes.get("pads", call.attributes.get("paddings")), call.attributes.get("value", 0.0)
+        if pads is None:
+            if extra[0] is None:
+                return No("the pads are not a constant")
+            pads = np.asarray(extra[0]).reshape(-1).tolist()
+        if present[1]:
+            if extra[1] is None:
+                return No("the value is not a constant")
+            value = np.asarray(extra[1]).reshape(-1)[0] if np.asarray(extra[1]).size else 0.0
+        rank = len(x.shape)
+        if present[2]:
+            if extra[2] is None:
+                return No("the axes are not a constant")
+            full = [0] * (2 * rank)
+            axes = [int(a) % rank for a in np.asarray(extra[2]).reshape(-1)]
+            for i, a in enumerate(axes):
+                full[a], full[rank + a] = int(pads[i]), int(pads[len(axes) + i])
+            pads = full
+        mode = call.attributes.get("mode", "constant")
+        if mode not in ("constant", "edge", "reflect"):
+            return No(f"mode {mode}")
+        if mode == "reflect" and any(p > d - 1 for p, d in zip(pads, x.shape * 2, strict=True)):
+            return No("a reflection wider than the tensor")
+        return Imported(cls(tuple(int(p) for p in pads), mode, float(value)), (0,))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        value = np.array(self.value, site.outputs[0].type.dtype) if self.mode == "constant" else None
+        return OnnxCall("Pad", {"mode": self.mode}, inputs=(0, np.array(self.pads, np.int64), value))
+
+    def _both(self, rank: int) -> list[tuple[int, int]]:
+        return list(zip(self.pads[:rank], self.pads[rank:], strict=True))
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        x = types[0]
+        assert x is not None
+        return (TensorType(tuple(d + a + b for d, (a, b) in zip(x.shape, self._both(len(x.shape)), strict=True)), x.dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        assert inputs[0] is not None
+        return (self._padded(inputs[0], self.value),)
+
+    def _padded(self, x: Array, value: float) -> Array:
+        both = self._both(x.ndim)
+        x = x[tuple(slice(max(0, -a), d - max(0, -b)) for d, (a, b) in zip(x.shape, both, strict=True))]
+        wide = [(max(a, 0), max(b, 0)) for a, b in both]
+        if self.mode == "constant":
+            return np.pad(x, wide, constant_values=x.dtype.type(value))
+        return np.pad(x, wide, mode="edge" if self.mode == "edge" else "reflect")
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {"fill": fill_code(site, self.value)}
+
+    def integer(self, site: Site, inputs: object, numerics: Numerics) -> tuple[IntArray, ...]:
+        x = inputs[0]  # type: ignore[index]
+        return (self._padded(x, site.param("fill")),)
+
+    def moves(self, site: Site) -> tuple[Move, ...]:
+        shape, out = site.shape(0), site.out_shape
+        pieces: list[list[Piece]] = []
+        for d, (a, b) in zip(shape, self._both(len(shape)), strict=True):
+            inner: list[Piece] = [(d + min(a, 0) + min(b, 0), max(0, -a), 1, max(0, a))]
+            if self.mode == "edge":
+                inner += [(a, 0, 0, 0), (b, d - 1, 0, max(a, 0) + inner[0][0])]
+            elif self.mode == "reflect":
+                inner += [(a, a, -1, 0), (b, d - 2, -1, max(a, 0) + inner[0][0])]
+            pieces.append(inner)
+        moves = pieces_to_moves(pieces, shape, out)
+        if self.mode == "constant":
+            strides = dense(out)
+            for axis, (a, b) in enumerate(self._both(len(shape))):
+                for count, at in ((a, 0), (b, out[axis] - b)):
+                    if count > 0:   # slabs that do not overlap: inside on earlier axes, whole on later ones
+                        core = [(p[0][0], p[0][3]) for p in pieces[:axis]]
+                        dims = (*(c for c, _ in core), count, *out[axis + 1 :])
+                        offset = sum(o * s for (_, o), s in zip(core, strides, strict=False)) + at * strides[axis]
+                        if all(dims):
+                            moves.append(merged(Move(None, dims, (), strides, 0, offset, 0, self.value)))
+        return tuple(moves)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        x = rng.normal(size=(1, 2, 5, 4)).astype(np.float32)
+        yield Sample(cls((0, 0, 1, 2, 0, 0, 0, 3)), (x,))
+        yield Sample(cls((0, 1, 2, 2, 0, 0, 1, 1), "edge"), (x,))
+        yield Sample(cls((0, 0, 2, 1, 0, 0, 3, 2), "reflect"), (x,))
+        yield Sample(cls((0, 0, -1, 1, 0, 0, 1, -2)), (x,))

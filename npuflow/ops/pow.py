@@ -1,0 +1,37 @@
+"""x to a constant power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Pow(TableOp):
+    exponent: float = 2.0
+    onnx: ClassVar[str] = "Pow"
+
+    def f(self, x: Real) -> Real:
+        return np.power(x, self.exponent)
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        exponent = call.consts[1]
+        if exponent is None or exponent.size != 1:
+            return No("the exponent is not one constant number")
+        x = call.types[0]
+        if x is None or x.dtype != "float32":
+            return No("not float32")
+        if len(exponent.shape) > len(x.shape):
+            return No("the exponent broadcasts the base to a higher rank")
+        return Imported(cls(float(exponent.reshape(-1)[0])), (0,))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        return OnnxCall("Pow", inputs=(0, np.array(self.exponent, site.outputs[0].type.dtype)))

@@ -1,0 +1,20 @@
+"""1 / x."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Reciprocal(TableOp):
+    onnx: ClassVar[str] = "Reciprocal"
+    domain_lo: ClassVar[float] = 0.5
+    domain_hi: ClassVar[float] = 4.0
+
+    def f(self, x: Real) -> Real:
+        return 1.0 / x

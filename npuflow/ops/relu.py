@@ -1,0 +1,20 @@
+"""max(x, 0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Relu(TableOp):
+    onnx: ClassVar[str] = "Relu"
+
+    def f(self, x: Real) -> Real:
+        return np.maximum(x, 0.0)

@@ -1,0 +1,61 @@
+"""The same elements in the same order under another shape; also Flatten, Squeeze and Unsqueeze once shapes are static."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.graph import Site
+from npuflow.ir.movement import MoveOp
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.types import Array, TensorType
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Reshape(MoveOp):
+    shape: tuple[int, ...] = ()           # fully resolved
+    onnx: ClassVar[str] = "Reshape"
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        x = call.types[0]
+        wanted = call.attributes.get("shape")
+        if wanted is None:
+            if len(call.consts) < 2 or call.consts[1] is None:
+                return No("the shape is not a constant")
+            wanted = np.asarray(call.consts[1]).reshape(-1).tolist()
+        if x is None or not x.is_static:
+            return No("the input's shape is not static")
+        keep_zero = bool(call.attributes.get("allowzero", 0))
+        dims = [x.shape[i] if d == 0 and not keep_zero else int(d) for i, d in enumerate(wanted)]
+        if -1 in dims:
+            rest = int(np.prod([d for d in dims if d != -1], dtype=np.int64))
+            if rest == 0 or x.size % rest:
+                return No(f"{x.shape} does not reshape to {tuple(wanted)}")
+            dims[dims.index(-1)] = x.size // rest
+        if int(np.prod(dims, dtype=np.int64)) != x.size:
+            return No(f"{x.shape} does not reshape to {tuple(wanted)}")
+        return Imported(cls(tuple(dims)), (0,))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        return OnnxCall("Reshape", {"allowzero": 1}, inputs=(0, np.array(self.shape, np.int64)))
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (TensorType(self.shape, types[0].dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        assert inputs[0] is not None
+        return (inputs[0].reshape(self.shape),)
+
+    def moves(self, site: Site) -> tuple[Move, ...]:
+        return ()
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls((4, 15)), (rng.normal(size=(1, 4, 3, 5)).astype(np.float32),))
+        yield Sample(cls((1, 1, 6, 1)), (rng.normal(size=(6,)).astype(np.float32),))

@@ -1,0 +1,78 @@
+"""A strided part of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from npuflow.ir.graph import Site
+from npuflow.ir.movement import MoveOp, pieces_to_moves
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.types import Array, TensorType
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Slice(MoveOp):
+    starts: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    axes: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    onnx: ClassVar[str] = "Slice"
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        x = call.types[0]
+        if x is None or not x.is_static:
+            return No("the input's shape is not static")
+        found: list[list[int] | None] = []
+        for index, name in enumerate(("starts", "ends", "axes", "steps"), 1):
+            given: Any = call.attributes.get(name)
+            if given is None and index < len(call.types) and call.types[index] is not None:
+                if call.consts[index] is None:
+                    return No(f"{name} is not a constant")
+                given = np.asarray(call.consts[index]).reshape(-1).tolist()
+            found.append(None if given is None else [int(v) for v in given])
+        starts, ends, axes, steps = found
+        if starts is None or ends is None:
+            return No("starts or ends is missing")
+        axes = list(range(len(starts))) if axes is None else [a % len(x.shape) for a in axes]
+        return Imported(cls(tuple(starts), tuple(ends), tuple(axes), tuple(steps or [1] * len(starts))), (0,))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        rows: Sequence[tuple[int, ...]] = (self.starts, self.ends, self.axes, self.steps)
+        return OnnxCall("Slice", inputs=(0, *(np.array(r, np.int64) for r in rows)))
+
+    def _ranges(self, shape: tuple[int, ...]) -> list[range]:
+        ranges = [range(d) for d in shape]
+        for start, end, axis, step in zip(self.starts, self.ends, self.axes, self.steps, strict=True):
+            size = shape[axis]
+            lowest = -size - 1 if step < 0 else -size
+            clamp = lambda v: None if step < 0 and v < lowest + 1 else max(v, lowest)  # noqa: B023, E731
+            ranges[axis] = range(size)[slice(max(start, -size), clamp(end), step)] if size else range(0)
+        return ranges
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (TensorType(tuple(len(r) for r in self._ranges(types[0].shape)), types[0].dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        x = inputs[0]
+        assert x is not None
+        for axis, r in enumerate(self._ranges(x.shape)):
+            x = np.take(x, np.arange(r.start, r.stop, r.step), axis)
+        return (np.ascontiguousarray(x),)
+
+    def moves(self, site: Site) -> tuple[Move, ...]:
+        shape = site.shape(0)
+        pieces = [[(len(r), r.start, r.step, 0)] for r in self._ranges(shape)]
+        return tuple(pieces_to_moves(pieces, shape, site.out_shape))
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        x = rng.normal(size=(1, 4, 8, 6)).astype(np.float32)
+        yield Sample(cls((0, 1), (9, 100), (2, 3), (2, 2)), (x,))
+        yield Sample(cls((-1,), (-1000,), (1,), (-1,)), (x,))

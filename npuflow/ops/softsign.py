@@ -1,0 +1,20 @@
+"""x / (1 + |x|)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Softsign(TableOp):
+    onnx: ClassVar[str] = "Softsign"
+
+    def f(self, x: Real) -> Real:
+        return x / (1.0 + np.abs(x))

@@ -1,0 +1,20 @@
+"""Hyperbolic tangent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Tanh(TableOp):
+    onnx: ClassVar[str] = "Tanh"
+
+    def f(self, x: Real) -> Real:
+        return np.tanh(x)

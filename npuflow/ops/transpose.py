@@ -1,0 +1,48 @@
+"""Dimensions in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.graph import Site
+from npuflow.ir.movement import MoveOp, dense, merged
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.types import Array, TensorType
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Transpose(MoveOp):
+    perm: tuple[int, ...] = ()
+    onnx: ClassVar[str] = "Transpose"
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        x = call.types[0]
+        if x is None:
+            return No("the input's rank is unknown")
+        rank = len(x.shape)
+        perm = tuple(call.attributes.get("perm", range(rank - 1, -1, -1)))
+        return Imported(cls(tuple(int(p) % rank for p in perm) if rank else ()), (0,))
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (TensorType(tuple(types[0].shape[p] for p in self.perm), types[0].dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        assert inputs[0] is not None
+        return (np.transpose(inputs[0], self.perm),)
+
+    def moves(self, site: Site) -> tuple[Move, ...]:
+        source = dense(site.shape(0))
+        out = site.out_shape
+        return (merged(Move(0, out, tuple(source[p] for p in self.perm), dense(out))),)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls((0, 2, 3, 1)), (rng.normal(size=(1, 3, 4, 5)).astype(np.float32),))
+        yield Sample(cls((1, 0)), (rng.normal(size=(7, 2)).astype(np.float32),))
