@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints, runtime_checkable
@@ -185,9 +185,8 @@ def canonical(cfg: Config) -> dict[str, Any]:
     """The JSON-able form that enters keys: all fields after defaults, files by content, the selected options only."""
     table: dict[str, Any] = {}
     for name, kind in hints(type(cfg)).items():
-        value = getattr(cfg, name)
-        if not isinstance(value, Location):
-            table[name] = _plain(value, tagged=_union_of_tables(kind))
+        if not _is_location(kind):
+            table[name] = _plain(getattr(cfg, name), tagged=_union_of_tables(kind))
     for name in registry_fields(type(cfg)):
         options = cfg.options_for(name)
         if options is not None:
@@ -200,8 +199,6 @@ def _plain(value: Any, tagged: bool = False) -> Any:
         return {"=": type(value).__qualname__, **canonical(value)} if tagged else canonical(value)
     if isinstance(value, FilePath):
         return {"file": value.digest()}
-    if isinstance(value, Location):
-        return None
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
@@ -211,6 +208,11 @@ def _plain(value: Any, tagged: bool = False) -> Any:
     return value
 
 
+def _is_location(kind: Any) -> bool:
+    """Whether a field holds places that a listing interprets, set or not."""
+    return kind is Location or any(_is_location(a) for a in getattr(kind, "__args__", ()) if not isinstance(a, str))
+
+
 def _union_of_tables(kind: Any) -> bool:
     """Whether two different tables may stand in this place, so that the class must be told apart in the key."""
     args = getattr(kind, "__args__", ())
@@ -218,11 +220,13 @@ def _union_of_tables(kind: Any) -> bool:
     return len(tables) > 1 or any(_union_of_tables(a) for a in args if not isinstance(a, str))
 
 
-def read(cls: type[C], table: Mapping[str, Any], at: Locator | None = None) -> tuple[C | None, list[NpuflowError]]:
-    """An instance of `cls` from a recipe table, or every fault the table has."""
+def read(
+    cls: type[C], table: Mapping[str, Any], at: Locator | None = None, also: Collection[str] = ()
+) -> tuple[C | None, list[NpuflowError]]:
+    """An instance of `cls` from a recipe table, or every fault the table has; keys in `also` are someone else's."""
     from npuflow.base.tables_read import read_table
 
-    return read_table(cls, table, at or Locator())
+    return read_table(cls, table, at or Locator(), also)
 
 
 def schema(cls: type[Config]) -> dict[str, Any]:

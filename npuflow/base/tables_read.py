@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -18,10 +18,12 @@ C = TypeVar("C", bound=Config)
 BAD: Any = object()
 
 
-def read_table(cls: type[C], table: Mapping[str, Any], at: Locator) -> tuple[C | None, list[NpuflowError]]:
+def read_table(
+    cls: type[C], table: Mapping[str, Any], at: Locator, also: Collection[str]
+) -> tuple[C | None, list[NpuflowError]]:
     """An instance of `cls`, or all faults of the table."""
     faults: list[NpuflowError] = []
-    found = _table(cls, table, at, faults)
+    found = _table(cls, table, at, faults, also)
     return (None, faults) if found is BAD else (found, faults)
 
 
@@ -30,7 +32,7 @@ def _fault(faults: list[NpuflowError], at: Locator, message: str, because: str =
     return BAD
 
 
-def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError]) -> Any:
+def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], also: Collection[str] = ()) -> Any:
     if not isinstance(table, Mapping):
         return _fault(faults, at, f"expected a table, got {_name(table)}", hint=f"keys: {', '.join(hints(cls))}")
     before = len(faults)
@@ -42,12 +44,13 @@ def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError]) ->
         elif field.default is MISSING and field.default_factory is MISSING:
             _fault(faults, at.child(field.name), f'"{field.name}" is missing', hint=_wanted(kinds[field.name]))
     given = _options(cls, table, values, at, faults)
+    keys = [*kinds, *(key for key in also if key not in kinds)]
     for key in table:
-        if key not in kinds and key not in given:
-            allowed = [*kinds, *(name for registry in registry_fields(cls).values() for name in registry.names())]
-            near = suggestion(key, list(kinds) if not isinstance(table[key], Mapping) else allowed)
-            message = f'unknown key "{key}"'
-            _fault(faults, at.child(key), message, because=f"allowed: {', '.join(kinds) or 'nothing'}", hint=near)
+        if key not in keys and key not in given:
+            entries = [name for registry in registry_fields(cls).values() for name in registry.names()]
+            near = suggestion(key, [*keys, *entries] if isinstance(table[key], Mapping) else keys)
+            because = f"allowed: {', '.join(keys) or 'nothing'}"
+            _fault(faults, at.child(key), f'unknown key "{key}"', because, near)
     if len(faults) > before:
         return BAD
     return _checked(cls, values, given, at, faults)
@@ -169,8 +172,9 @@ def _union(members: Sequence[Any], value: Any, at: Locator, faults: list[Npuflow
             return found
         attempts.append(mine)
     alike = [a for m, a in zip([*exact, *plain], attempts, strict=True) if _same_shape(m, value)]
-    if len(plain) == 1 or len(alike) == 1:
-        faults.extend(alike[0] if alike else attempts[0])
+    if len(plain) == 1 or alike:
+        fewest = min(len(mine) for mine in alike or attempts)
+        faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))  # of several tables, the one that nearly fits
         return BAD
     wanted = " or ".join(dict.fromkeys(_wanted(m) for m in plain))
     return _fault(faults, at, f"expected {wanted}, got {_name(value)}")

@@ -1,0 +1,204 @@
+"""Recipes: TOML files that say what to build, with `extends`, `--set`, library tables and a place for every key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from npuflow.base.errors import NpuflowError, RecipeError, suggestion
+from npuflow.base.tables import Config, Location, Locator, Range, hints, read, registry_fields, table_of
+from npuflow.flow.recipe_files import Override, Source, load_sources, parse_set
+
+__all__ = ["Build", "Override", "Recipe", "load", "parse_set"]
+
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True)
+class Build(Config):
+    """Where and how to build; nothing here can change a product."""
+
+    out: Location | None = None
+    """Folder of the products and the lock, relative to the recipe; `out/NAME` beside the recipe if absent."""
+    cache: Location | None = None
+    """Folder of the cache; the flag --cache and the environment's NPUFLOW_CACHE come before it."""
+    remote: str | None = None
+    """A shared cache behind the local one: a folder or an fsspec URL."""
+    remote_mode: Literal["off", "read", "read-write"] = "read-write"
+    """What the remote cache is used for."""
+    jobs: Annotated[int, Range(1)] | None = None
+    """Steps that run at once; as many as there are cores if absent."""
+    scheduler: str = "threads"
+    """`threads`, `processes`, `processes:N`, or the address of a dask scheduler such as `tcp://host:port`."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The recipe's [sweep]: dotted keys with the values to try."""
+
+    axes: Mapping[str, Sequence[Any]]
+
+
+SETTINGS: tuple[type[Config], ...] = (Build,)
+
+
+@dataclass
+class Recipe:
+    """A loaded recipe: plain tables, where each key was written, and the files they came from."""
+
+    path: Path | None
+    name: str
+    tables: dict[str, Any]
+    at: Locator
+    sources: tuple[Source, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    _read: dict[type[Config], tuple[Any, list[NpuflowError]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent if self.path is not None else Path()
+
+    @property
+    def out_dir(self) -> Path:
+        """Where products and the lock go."""
+        chosen = self.build.out
+        return chosen.path if chosen is not None else self.folder / "out" / self.name
+
+    @property
+    def build(self) -> Build:
+        found, faults = self.read(Build)
+        if found is None:
+            raise RecipeError(faults)
+        return found
+
+    @property
+    def sweep(self) -> Sweep:
+        return Sweep(self.tables.get("sweep", {}))
+
+    def table(self, dotted: str) -> Mapping[str, Any] | None:
+        """The table of that dotted path, None if the recipe has none (an empty one is not None)."""
+        found: Any = self.tables
+        for key in dotted.split("."):
+            if not isinstance(found, Mapping) or key not in found:
+                return None
+            found = found[key]
+        return found if isinstance(found, Mapping) else {}
+
+    def has(self, dotted: str) -> bool:
+        return self.table(dotted) is not None
+
+    def read(self, cls: type[C], known: Iterable[type[Config]] = ()) -> tuple[C | None, list[NpuflowError]]:
+        """The table of `cls`, typed, or its faults; keys that only other `known` classes declare are passed over."""
+        if cls not in self._read:
+            dotted = table_of(cls)
+            keys = dotted.split(".")
+            raw: Any = self.tables
+            for key in keys:
+                raw = raw.get(key, {}) if isinstance(raw, Mapping) else {}
+            if isinstance(raw, Mapping):
+                foreign = _entries([k for k in known if table_of(k) == dotted and k is not cls]) - _entries([cls])
+                raw = {key: value for key, value in raw.items() if key not in foreign}
+            self._read[cls] = read(cls, raw, self.at.child(*keys), sorted(_declared(dotted, known)))
+        return self._read[cls]
+
+    def faults(
+        self, known: Iterable[type[Config]], required: Iterable[type[Config]] | None = None
+    ) -> list[NpuflowError]:
+        """Every fault of the recipe: unknown tables and keys, and all that reading the known tables finds.
+
+        `required` are the classes to read even when the recipe lacks their table (those of the stages that will run).
+        """
+        classes = tuple(dict.fromkeys([*known, *SETTINGS]))
+        need = set(classes if required is None else required)
+        found = _unknown_tables(self, classes)
+        for cls in classes:
+            if cls in need or self.has(table_of(cls)):
+                found += self.read(cls, classes)[1]
+        found += self._sweep_faults()
+        return sorted(_distinct(found), key=_order)
+
+    def _sweep_faults(self) -> list[NpuflowError]:
+        axes = self.tables.get("sweep", {})
+        if not isinstance(axes, Mapping):
+            return []  # told with the other names that must be tables
+        return [
+            RecipeError(
+                "a sweep needs an array of values", where=self.at.child("sweep", key).where(), hint=f'"{key}" = [...]'
+            )
+            for key, values in axes.items()
+            if not isinstance(values, list) or not values
+        ]
+
+
+def load(
+    path: str | Path | None,
+    sets: Sequence[str | Override] = (),
+    *,
+    tables: Mapping[str, Any] | None = None,
+    libraries: Mapping[str, Path] | None = None,
+) -> Recipe:
+    """Read a recipe file (or plain `tables`), what it extends, its library tables, and apply `--set` overrides."""
+    overrides = tuple(parse_set(text) if isinstance(text, str) else text for text in sets)
+    file = Path(path) if path is not None else None
+    merged, at, sources = load_sources(file, tables or {}, overrides, libraries)
+    name = file.stem if file is not None else "recipe"
+    return Recipe(file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides)
+
+
+def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:
+    """The keys that `known` classes declare directly below a table: fields, and first names of deeper tables."""
+    keys: set[str] = set()
+    for cls in known:
+        other = table_of(cls)
+        if other == dotted:
+            keys |= set(hints(cls))
+        elif other.startswith(dotted + "."):
+            keys.add(other[len(dotted) + 1 :].split(".")[0])
+    return keys
+
+
+def _entries(classes: Iterable[type[Config]]) -> set[str]:
+    """The names of registry entries whose option tables may stand in a table of these classes."""
+    return {name for cls in classes for registry in registry_fields(cls).values() for name in registry.names()}
+
+
+def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[NpuflowError]:
+    """Top-level names nobody declares, and stray keys in tables that exist only as parents of declared ones."""
+    paths = {table_of(cls) for cls in classes}
+    parents = {path.rsplit(".", n)[0] for path in paths for n in range(1, path.count(".") + 1)} - paths
+    top = sorted({path.split(".")[0] for path in paths} | {"sweep"})
+    found: list[NpuflowError] = []
+    for name, value in recipe.tables.items():
+        at = recipe.at.child(name)
+        if name not in top:
+            kind = "table" if isinstance(value, Mapping) else "key"
+            shown = f"[{name}]" if kind == "table" else f'"{name}"'
+            because, near = f"known tables: {', '.join(top)}", suggestion(name, top)
+            found.append(RecipeError(f"unknown {kind} {shown}", where=at.where(), because=because, hint=near))
+        elif not isinstance(value, Mapping) and name not in paths:
+            found.append(RecipeError(f'"{name}" must be a table', where=at.where(), hint=f"[{name}]"))
+    for parent in sorted(parents):
+        allowed = sorted(_declared(parent, classes))
+        at = recipe.at.child(*parent.split("."))
+        for key in recipe.table(parent) or {}:
+            if key not in allowed and at.child(key).origin().file not in recipe_library_files(recipe):
+                because, near = f"allowed: {', '.join(allowed)}", suggestion(key, allowed)
+                where = at.child(key).where()
+                found.append(RecipeError(f'unknown key "{key}"', where=where, because=because, hint=near))
+    return found
+
+
+def recipe_library_files(recipe: Recipe) -> set[str]:
+    """The library files (targets) in play; they may hold tables that the stages at hand do not read."""
+    return {source.shown for source in recipe.sources if source.library}
+
+
+def _distinct(faults: Iterable[NpuflowError]) -> list[NpuflowError]:
+    """Two classes over one table find the same fault twice."""
+    return list({(f.where, f.message): f for f in faults}.values())
+
+
+def _order(fault: NpuflowError) -> tuple[str, int, str]:
+    return (fault.where.file or "", fault.where.line or 0, fault.where.key or "")

@@ -1,0 +1,253 @@
+"""Reading a recipe's files: `extends`, library tables such as `target = "NAME"`, and `--set` on top."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.errors import InputError, NpuflowError, RecipeError, UsageError, Where, suggestion
+from npuflow.base.tables_files import resolve
+from npuflow.base.tables_toml import KeyPath, Locator, Origin, parse
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file whose text took part in a recipe."""
+
+    path: Path
+    shown: str
+    library: bool = False
+
+
+@dataclass(frozen=True)
+class Override:
+    """One `--set a.b=value`; its relative paths start from the working directory, as the shell completes them."""
+
+    keys: tuple[str, ...]
+    value: Any
+    text: str
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(f"--set {self.text}", None, Path.cwd())
+
+
+def parse_set(text: str) -> Override:
+    """`table.key=value`: the value in TOML, or a bare word taken as a string."""
+    left, equals, right = text.partition("=")
+    hint = "--set table.key=value, for example --set calibrate.method=kl"
+    if not equals or not left.strip():
+        raise UsageError(f'--set "{text}" has no "="', hint=hint)
+    try:
+        keys, _ = _single(tomllib.loads(f"{left} = 0"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise UsageError(f'--set "{text}": "{left.strip()}" is not a key', hint=hint) from None
+    try:
+        value = tomllib.loads(f"value = {right.strip()}")
+        found = value["value"] if list(value) == ["value"] else right
+    except tomllib.TOMLDecodeError:
+        found = right.strip()
+    return Override(keys, found, text)
+
+
+def _single(table: Mapping[str, Any]) -> tuple[tuple[str, ...], Any]:
+    """The dotted path of a document with one key."""
+    keys: list[str] = []
+    value: Any = table
+    while isinstance(value, Mapping):
+        (key,) = value
+        keys.append(key)
+        value = value[key]
+    return tuple(keys), value
+
+
+def library_folders() -> dict[str, Path]:
+    """Tables whose content can be a named file: `target` comes from the package folder `targets/`."""
+    found = {}
+    for folder in sorted(PACKAGE.glob("*s")):
+        if next(folder.glob("*.toml"), None) is not None:
+            found[folder.name.removesuffix("s")] = folder
+    return found
+
+
+def load_sources(
+    file: Path | None, tables: Mapping[str, Any], overrides: Sequence[Override], libraries: Mapping[str, Path] | None
+) -> tuple[dict[str, Any], Locator, list[Source]]:
+    """The merged tables of a recipe, where each key comes from, and every file that was read."""
+    reading = _Reading(library_folders() if libraries is None else libraries)
+    merged, origins = reading.file(file, ()) if file is not None else (_copy(tables), {})
+    tops = [o for o in overrides if len(o.keys) == 1]
+    for override in [*tops, *(o for o in overrides if len(o.keys) > 1)]:
+        if len(override.keys) > 1:
+            reading.expand(merged, origins)
+        reading.apply(merged, origins, override)
+    reading.expand(merged, origins)
+    if reading.faults:
+        raise RecipeError(reading.faults)
+    default = Origin(None, None, Path.cwd())
+    if file is not None:
+        default = Origin(shown_path(file), None, file.resolve().parent)
+    return merged, Locator(origins, (), default), reading.sources
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: relative to the working directory when below it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+Origins = dict[KeyPath, Origin]
+
+
+class _Reading:
+    """One recipe being read: the files so far and the faults so far."""
+
+    def __init__(self, libraries: Mapping[str, Path]) -> None:
+        self.libraries = libraries
+        self.sources: list[Source] = []
+        self.faults: list[NpuflowError] = []
+
+    def file(self, path: Path, chain: tuple[Path, ...], library: bool = False) -> tuple[dict[str, Any], Origins]:
+        """A file's tables merged over those of what it extends."""
+        real = path.resolve()
+        shown = shown_path(path)
+        if real in chain:
+            loop = " -> ".join(p.name for p in (*chain[chain.index(real) :], real))
+            raise RecipeError("a recipe extends itself", where=Where(file=shown), because=loop)
+        table, at = parse(_text(real, shown), shown, real.parent)
+        self.sources.append(Source(real, shown, library))
+        origins: Origins = dict(at.origins)
+        parents = table.pop("extends", [])
+        merged: dict[str, Any] = {}
+        places: Origins = {}
+        for name in [parents] if isinstance(parents, str) else parents if isinstance(parents, list) else [parents]:
+            where = at.child("extends")
+            if not isinstance(name, str):
+                fault = RecipeError('"extends" must be a path', where=where.where(), hint='extends = "base.toml"')
+                self.faults.append(fault)
+                continue
+            found = self._parent(name, where, real, library)
+            if found is not None:
+                inherited, theirs = self.file(found, (*chain, real), library)
+                merge(merged, places, inherited, theirs)
+        merge(merged, places, table, origins)
+        return merged, places
+
+    def _parent(self, name: str, at: Locator, child: Path, library: bool) -> Path | None:
+        if library and not name.endswith(".toml"):
+            name = f"{name}.toml"
+        return self._existing(name, at, [p.name for p in child.parent.glob("*.toml") if p != child])
+
+    def _existing(self, name: str, at: Locator, near: Sequence[str]) -> Path | None:
+        try:
+            path = resolve(name, at.base)
+        except InputError as error:
+            self.faults.append(RecipeError(error.message, where=at.where(), because=error.because, hint=error.hint))
+            return None
+        if path.is_file():
+            return path
+        message = f'no file "{name}"'
+        fault = RecipeError(message, where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near))
+        self.faults.append(fault)
+        return None
+
+    def expand(self, merged: dict[str, Any], origins: Origins) -> None:
+        """Replace `target = "NAME"` and `[target] extends = "NAME"` by that library file, the recipe's keys over it."""
+        for table, folder in self.libraries.items():
+            value = merged.get(table)
+            own = value if isinstance(value, dict) else {}
+            name = value if isinstance(value, str) else own.pop("extends", None)
+            if name is None:
+                continue
+            at = Locator(origins, (table,) if isinstance(value, str) else (table, "extends"))
+            merged[table], theirs = self._library(name, at, folder, table)
+            mine = {k[1:]: v for k, v in origins.items() if k[:1] == (table,) and len(k) > 1}
+            merge(merged[table], theirs, own, mine)
+            here = origins.get((table,))
+            for path in [p for p in origins if p[:1] == (table,)]:
+                del origins[path]
+            origins.update({(table, *path): origin for path, origin in theirs.items()})
+            if here is not None:
+                origins[(table,)] = here
+
+    def _library(self, name: Any, at: Locator, folder: Path, table: str) -> tuple[dict[str, Any], Origins]:
+        names = sorted(p.stem for p in folder.glob("*.toml"))
+        if not isinstance(name, str):
+            fault = RecipeError(f'"{table}" is a name or a path', where=at.where(), hint=", ".join(names))
+            self.faults.append(fault)
+            return {}, {}
+        if "/" in name or name.endswith(".toml") or name.startswith("pkg:"):
+            path = self._existing(name, at, ())
+        elif (folder / f"{name}.toml").is_file():
+            path = folder / f"{name}.toml"
+        else:
+            path, because = None, f"known: {', '.join(names)}; or give a path that ends in .toml"
+            message, near = f'no {table} "{name}"', suggestion(name, names)
+            self.faults.append(RecipeError(message, where=at.where(), because=because, hint=near))
+        return self.file(path, (), library=True) if path is not None else ({}, {})
+
+    def apply(self, merged: dict[str, Any], origins: Origins, override: Override) -> None:
+        """One `--set`: the value replaces what was there, tables included."""
+        place = merged
+        for depth, key in enumerate(override.keys[:-1]):
+            inner = place.setdefault(key, {})
+            if not isinstance(inner, dict):
+                path = ".".join(override.keys[: depth + 1])
+                message, because = f'--set {override.text}: "{path}" is not a table', f"it is {inner!r}"
+                self.faults.append(UsageError(message, because=because))
+                return
+            place = inner
+        place[override.keys[-1]] = _copy(override.value)
+        for old in [p for p in origins if p[: len(override.keys)] == override.keys]:
+            del origins[old]
+        origins[override.keys] = override.origin
+
+
+def _text(path: Path, shown: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+    except FileNotFoundError:
+        near = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        hint = suggestion(path.name, near) if near else "npuflow new MODEL.onnx writes one"
+        raise RecipeError(f'no recipe "{shown}"', because=f"looked at {path}", hint=hint) from None
+    except IsADirectoryError:
+        raise RecipeError(f'"{shown}" is a folder', hint="name a .toml file in it") from None
+    except UnicodeDecodeError as error:
+        because = f"byte {error.start} is not UTF-8"
+        raise RecipeError("the recipe is not text", where=Where(file=shown), because=because) from None
+    except OSError as error:
+        raise RecipeError(f'"{shown}" cannot be read', because=error.strerror or str(error)) from None
+
+
+def merge(into: dict[str, Any], places: Origins, other: Mapping[str, Any], theirs: Mapping[KeyPath, Origin]) -> None:
+    """Lay `other` over `into`: tables are merged key by key, everything else is replaced."""
+    replaced: list[KeyPath] = []
+    _merge(into, other, (), replaced)
+    for old in replaced:
+        for path in [p for p in places if p[: len(old)] == old]:
+            del places[path]
+    places.update(theirs)
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any], path: KeyPath, replaced: list[KeyPath]) -> None:
+    for key, value in other.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value, (*path, key), replaced)
+        else:
+            if key in into:
+                replaced.append((*path, key))
+            into[key] = _copy(value)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _copy(v) for k, v in value.items()}
+    return [_copy(v) for v in value] if isinstance(value, list) else value
+
+
