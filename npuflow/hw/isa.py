@@ -20,7 +20,7 @@ WAIT_SLOTS = 16
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 SPACES = ("DATA", "CONST")
-NONE = 0xFFFFFFFF      # an absent pointer
+NONE = 0xFFFFFFFF  # an absent pointer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Field:
 class Opcode:
     code: int
     name: str
-    queue: str                      # LOAD, STORE, TENSOR, VECTOR or ANY
+    queue: str  # LOAD, STORE, TENSOR, VECTOR or ANY
     fields: tuple[Field, ...]
     doc: str
 
@@ -66,72 +66,222 @@ _DMA = (Field("space", enum=SPACES), *_f("external local element dims:6 external
 _CLAMP = _f("lo! hi!")
 
 OPCODES: tuple[Opcode, ...] = (
-    Opcode(1, "LOAD", "LOAD", _DMA,
-           "local[i0..i5] = external[i0..i5] for i < dims; `element` bytes each (1, 2, 4 or 8)."),
+    Opcode(1, "LOAD", "LOAD", _DMA, "local[i0..i5] = external[i0..i5] for i < dims; `element` bytes each (1, 2, 4 or 8)."),
     Opcode(2, "STORE", "STORE", _DMA, "external[i0..i5] = local[i0..i5] for i < dims; `space` must be DATA."),
     Opcode(3, "FILL", "VECTOR", (*_tensor("y"), *_f("dims:4 value!")), "y[i] = value."),
-    Opcode(4, "CONV", "TENSOR",
-           (*_tensor("x"), *_f("x_dims:4 x_zero!"), *_ptr("w"), Field("w_type", enum=DTYPES), *_f("w_zero! w_zeros"), *_ACC,
-            *_f("batch out_channels out_height out_width groups kernel:2 stride:2 dilation:2 origin:2! insert:2 accumulate")),
-           "acc[n,o,y,x] (dense, (+)= when accumulate) = sum over c,i,j of (X[n, g*Cg+c, Y, X] - x_zero) * (w[o,c,i,j] - wz[o]).  "
-           "x is [n, C, H, W] with x_dims extents and x_strides; Cg = C / groups; g = o / (out_channels / groups); w is dense "
-           "[out_channels, Cg, kernel].  Y = y*stride + i*dilation + origin (origin = -pad in the tile's own rows).  With insert = s > 1 "
-           "the input has s-1 virtual zeros between rows (transposed convolution): Y must be a multiple of s and row Y/s is read. "
-           "Coordinates outside the tile or not a multiple contribute 0.  wz[o] = w_zero, or int32 at `w_zeros` when that is not NONE."),
-    Opcode(5, "MATMUL", "TENSOR",
-           (*_f("a"), Field("a_type", enum=DTYPES), *_f("a_strides:3! a_zero!"), *_f("b"), Field("b_type", enum=DTYPES),
-            *_f("b_strides:3! b_zero! b_zeros"), *_ACC, *_f("batch m k n accumulate")),
-           "acc[b,m,n] (dense, (+)= when accumulate) = sum over k of (a[b,m,k] - a_zero) * (b[b,k,n] - bz[n]); bz[n] = b_zero, or int32 "
-           "at `b_zeros` when that is not NONE."),
-    Opcode(6, "REQUANT", "VECTOR",
-           (*_ACC, *_tensor("y"), *_f("dims:4 channel_axis bias"), Field("bias_type", enum=DTYPES), *_f("bias_shift multiplier multipliers shift! "),
-            *_f("zero!"), *_CLAMP, *_f("los his"), *_ROUND),
-           "y[i] = clamp(R((acc[i] + (bias[c] << bias_shift)) * m[c] / 2^shift) + zero, lo[c], hi[c]).  acc is dense over dims; c = index along "
-           "channel_axis.  bias NONE: 0.  m[c] = multiplier, or uint32 at `multipliers` when that is not NONE; lo/hi likewise from int32 at los/his."),
-    Opcode(7, "ADD", "VECTOR",
-           (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 a_zero! b_zero! a_multiplier! b_multiplier! shift! zero!"), *_CLAMP, *_ROUND),
-           "y = clamp(R(((a - a_zero) * a_multiplier + (b - b_zero) * b_multiplier) / 2^shift) + zero, lo, hi); stride 0 broadcasts. "
-           "Multipliers are signed (subtraction)."),
-    Opcode(8, "MUL", "VECTOR",
-           (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 a_zero! b_zero! multiplier shift! zero!"), *_CLAMP, *_ROUND),
-           "y = clamp(R((a - a_zero) * (b - b_zero) * multiplier / 2^shift) + zero, lo, hi)."),
-    Opcode(9, "DIV", "VECTOR",
-           (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 a_zero! b_zero! multiplier shift! zero!"), *_CLAMP, *_ROUND),
-           "y = clamp(R((a - a_zero) * multiplier / ((b - b_zero) * 2^shift)) + zero, lo, hi); R of an exact quotient; x / 0 saturates to the "
-           "sign of x, 0 / 0 is zero (the quotient is +-2^40 or 0)."),
-    Opcode(10, "MINMAX", "VECTOR", (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 maximum"), *_CLAMP),
-           "y = clamp(max(a, b) if maximum else min(a, b), lo, hi); all three share one scale."),
-    Opcode(11, "PRELU", "VECTOR",
-           (*_tensor("x"), *_tensor("slope"), *_tensor("y"), *_f("dims:4 x_zero! slope_zero! multiplier negative! shift! zero!"), *_CLAMP, *_ROUND),
-           "v = x - x_zero; y = clamp(R((v >= 0 ? v * multiplier : v * (slope - slope_zero) * negative) / 2^shift) + zero, lo, hi)."),
-    Opcode(12, "RESCALE", "VECTOR",
-           (*_tensor("x"), *_tensor("y"), *_f("dims:4 x_zero! multiplier shift! zero!"), *_CLAMP, *_ROUND),
-           "y = clamp(R((x - x_zero) * multiplier / 2^shift) + zero, lo, hi)."),
-    Opcode(13, "MAXPOOL", "VECTOR",
-           (*_tensor("x"), *_f("x_dims:4"), *_tensor("y"), *_f("out_height out_width kernel:2 stride:2 dilation:2 origin:2!"), *_CLAMP),
-           "y[n,c,y,x] = clamp(max of x[n,c,Y,X] over the window, lo, hi); Y = y*stride + i*dilation + origin; outside the tile is skipped; "
-           "an empty window gives lo.  y is [x_dims[0], x_dims[1], out_height, out_width]."),
-    Opcode(14, "AVGPOOL", "VECTOR",
-           (*_tensor("x"), *_f("x_dims:4 x_zero!"), *_tensor("y"), *_f("out_height out_width kernel:2 stride:2 dilation:2 origin:2! count_lo:2! count_hi:2! "),
-            *_f("multipliers shift! zero!"), *_CLAMP, *_ROUND),
-           "s = sum of (x - x_zero) over window positions inside the tile; k = number of window positions with count_lo <= coordinate < count_hi in both "
-           "dimensions (tile coordinates); y = clamp(R(s * m[k] / 2^shift) + zero, lo, hi), m = uint32 table of kernel area + 1 entries."),
-    Opcode(15, "REDUCE", "VECTOR",
-           (*_f("x"), Field("x_type", enum=DTYPES), *_f("x_strides:3! x_zero! dims:3 maximum"), *_ACC, *_f("accumulate")),
-           "x viewed as [A, R, I]; acc[a,i] (dense; combined with the old value when accumulate) = sum over r of (x - x_zero), or max over r of (x - x_zero)."),
-    Opcode(16, "LUT", "VECTOR", (*_tensor("x"), *_tensor("y"), *_f("dims:4 base! table bits")),
-           "bits = 0: y = T[x - base], T of 8- or 16-bit y containers.  bits = s > 0: d = x - base, i = d >> s, f = d mod 2^s, T of int32: "
-           "y = (T[i] * (2^s - f) + T[i+1] * f + 2^(s-1)) >> s (floor)."),
-    Opcode(17, "SOFTMAX", "VECTOR",
-           (*_f("x"), Field("x_type", enum=DTYPES), *_f("x_strides:3!"), *_f("y"), Field("y_type", enum=DTYPES), *_f("y_strides:3! dims:3 low high low_bits multiplier zero!"),
-            *_CLAMP),
-           "x viewed as [A, R, I], over R: d = max - x; e = (low[d mod 2^low_bits] * high[d >> low_bits]) >> 15 with uint32 tables (high NONE: e = low[d]); "
-           "S = sum e (int64); y = clamp(floor((2 * e * multiplier + S) / (2 * S)) + zero, lo, hi)."),
-    Opcode(18, "RESIZE", "VECTOR",
-           (*_tensor("x"), *_f("x_dims:4 x_zero!"), *_tensor("y"), *_f("out_height out_width rows columns origin:2! weight_bits multiplier shift! zero!"), *_CLAMP, *_ROUND),
-           "rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise with origin[1]; "
-           "s = sum over both rows and columns of w_row * w_col * (x - x_zero); y = clamp(R(s * multiplier / 2^(2*weight_bits + shift)) + zero, lo, hi)."),
-    Opcode(19, "COPY", "VECTOR", _f("x y element dims:6 x_strides:6! y_strides:6!"), "Local to local: y[i0..i5] = x[i0..i5], `element` bytes each."),
+    Opcode(
+        4,
+        "CONV",
+        "TENSOR",
+        (
+            *_tensor("x"),
+            *_f("x_dims:4 x_zero!"),
+            *_ptr("w"),
+            Field("w_type", enum=DTYPES),
+            *_f("w_zero! w_zeros"),
+            *_ACC,
+            *_f("batch out_channels out_height out_width groups kernel:2 stride:2 dilation:2 origin:2! insert:2 accumulate"),
+        ),
+        "acc[n,o,y,x] (dense, (+)= when accumulate) = sum over c,i,j of (X[n, g*Cg+c, Y, X] - x_zero) * "
+        "(w[o,c,i,j] - wz[o]).  "
+        "x is [n, C, H, W] with x_dims extents and x_strides; Cg = C / groups; g = o / (out_channels / groups); w "
+        "is dense "
+        "[out_channels, Cg, kernel].  Y = y*stride + i*dilation + origin (origin = -pad in the tile's own rows).  "
+        "With insert = s > 1 "
+        "the input has s-1 virtual zeros between rows (transposed convolution): Y must be a multiple of s and row "
+        "Y/s is read. "
+        "Coordinates outside the tile or not a multiple contribute 0.  wz[o] = w_zero, or int32 at `w_zeros` when "
+        "that is not NONE.",
+    ),
+    Opcode(
+        5,
+        "MATMUL",
+        "TENSOR",
+        (
+            *_f("a"),
+            Field("a_type", enum=DTYPES),
+            *_f("a_strides:3! a_zero!"),
+            *_f("b"),
+            Field("b_type", enum=DTYPES),
+            *_f("b_strides:3! b_zero! b_zeros"),
+            *_ACC,
+            *_f("batch m k n accumulate"),
+        ),
+        "acc[b,m,n] (dense, (+)= when accumulate) = sum over k of (a[b,m,k] - a_zero) * (b[b,k,n] - bz[n]); bz[n] "
+        "= b_zero, or int32 "
+        "at `b_zeros` when that is not NONE.",
+    ),
+    Opcode(
+        6,
+        "REQUANT",
+        "VECTOR",
+        (
+            *_ACC,
+            *_tensor("y"),
+            *_f("dims:4 channel_axis bias"),
+            Field("bias_type", enum=DTYPES),
+            *_f("bias_shift multiplier multipliers shift! "),
+            *_f("zero!"),
+            *_CLAMP,
+            *_f("los his"),
+            *_ROUND,
+        ),
+        "y[i] = clamp(R((acc[i] + (bias[c] << bias_shift)) * m[c] / 2^shift) + zero, lo[c], hi[c]).  acc is dense "
+        "over dims; c = index along "
+        "channel_axis.  bias NONE: 0.  m[c] = multiplier, or uint32 at `multipliers` when that is not NONE; lo/hi "
+        "likewise from int32 at los/his.",
+    ),
+    Opcode(
+        7,
+        "ADD",
+        "VECTOR",
+        (
+            *_tensor("a"),
+            *_tensor("b"),
+            *_tensor("y"),
+            *_f("dims:4 a_zero! b_zero! a_multiplier! b_multiplier! shift! zero!"),
+            *_CLAMP,
+            *_ROUND,
+        ),
+        "y = clamp(R(((a - a_zero) * a_multiplier + (b - b_zero) * b_multiplier) / 2^shift) + zero, lo, hi); "
+        "stride 0 broadcasts. "
+        "Multipliers are signed (subtraction).",
+    ),
+    Opcode(
+        8,
+        "MUL",
+        "VECTOR",
+        (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 a_zero! b_zero! multiplier shift! zero!"), *_CLAMP, *_ROUND),
+        "y = clamp(R((a - a_zero) * (b - b_zero) * multiplier / 2^shift) + zero, lo, hi).",
+    ),
+    Opcode(
+        9,
+        "DIV",
+        "VECTOR",
+        (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 a_zero! b_zero! multiplier shift! zero!"), *_CLAMP, *_ROUND),
+        "y = clamp(R((a - a_zero) * multiplier / ((b - b_zero) * 2^shift)) + zero, lo, hi); R of an exact "
+        "quotient; x / 0 saturates to the "
+        "sign of x, 0 / 0 is zero (the quotient is +-2^40 or 0).",
+    ),
+    Opcode(
+        10,
+        "MINMAX",
+        "VECTOR",
+        (*_tensor("a"), *_tensor("b"), *_tensor("y"), *_f("dims:4 maximum"), *_CLAMP),
+        "y = clamp(max(a, b) if maximum else min(a, b), lo, hi); all three share one scale.",
+    ),
+    Opcode(
+        11,
+        "PRELU",
+        "VECTOR",
+        (
+            *_tensor("x"),
+            *_tensor("slope"),
+            *_tensor("y"),
+            *_f("dims:4 x_zero! slope_zero! multiplier negative! shift! zero!"),
+            *_CLAMP,
+            *_ROUND,
+        ),
+        "v = x - x_zero; y = clamp(R((v >= 0 ? v * multiplier : v * (slope - slope_zero) * negative) / 2^shift) + zero, lo, hi).",
+    ),
+    Opcode(
+        12,
+        "RESCALE",
+        "VECTOR",
+        (*_tensor("x"), *_tensor("y"), *_f("dims:4 x_zero! multiplier shift! zero!"), *_CLAMP, *_ROUND),
+        "y = clamp(R((x - x_zero) * multiplier / 2^shift) + zero, lo, hi).",
+    ),
+    Opcode(
+        13,
+        "MAXPOOL",
+        "VECTOR",
+        (
+            *_tensor("x"),
+            *_f("x_dims:4"),
+            *_tensor("y"),
+            *_f("out_height out_width kernel:2 stride:2 dilation:2 origin:2!"),
+            *_CLAMP,
+        ),
+        "y[n,c,y,x] = clamp(max of x[n,c,Y,X] over the window, lo, hi); Y = y*stride + i*dilation + origin; "
+        "outside the tile is skipped; "
+        "an empty window gives lo.  y is [x_dims[0], x_dims[1], out_height, out_width].",
+    ),
+    Opcode(
+        14,
+        "AVGPOOL",
+        "VECTOR",
+        (
+            *_tensor("x"),
+            *_f("x_dims:4 x_zero!"),
+            *_tensor("y"),
+            *_f("out_height out_width kernel:2 stride:2 dilation:2 origin:2! count_lo:2! count_hi:2! "),
+            *_f("multipliers shift! zero!"),
+            *_CLAMP,
+            *_ROUND,
+        ),
+        "s = sum of (x - x_zero) over window positions inside the tile; k = number of window positions with "
+        "count_lo <= coordinate < count_hi in both "
+        "dimensions (tile coordinates); y = clamp(R(s * m[k] / 2^shift) + zero, lo, hi), m = uint32 table of "
+        "kernel area + 1 entries.",
+    ),
+    Opcode(
+        15,
+        "REDUCE",
+        "VECTOR",
+        (*_f("x"), Field("x_type", enum=DTYPES), *_f("x_strides:3! x_zero! dims:3 maximum"), *_ACC, *_f("accumulate")),
+        "x viewed as [A, R, I]; acc[a,i] (dense; combined with the old value when accumulate) = sum over r of (x -"
+        " x_zero), or max over r of (x - x_zero).",
+    ),
+    Opcode(
+        16,
+        "LUT",
+        "VECTOR",
+        (*_tensor("x"), *_tensor("y"), *_f("dims:4 base! table bits")),
+        "bits = 0: y = T[x - base], T of 8- or 16-bit y containers.  bits = s > 0: d = x - base, i = d >> s, f = d"
+        " mod 2^s, T of int32: "
+        "y = (T[i] * (2^s - f) + T[i+1] * f + 2^(s-1)) >> s (floor).",
+    ),
+    Opcode(
+        17,
+        "SOFTMAX",
+        "VECTOR",
+        (
+            *_f("x"),
+            Field("x_type", enum=DTYPES),
+            *_f("x_strides:3!"),
+            *_f("y"),
+            Field("y_type", enum=DTYPES),
+            *_f("y_strides:3! dims:3 low high low_bits multiplier zero!"),
+            *_CLAMP,
+        ),
+        "x viewed as [A, R, I], over R: d = max - x; e = (low[d mod 2^low_bits] * high[d >> low_bits]) >> 15 with "
+        "uint32 tables (high NONE: e = low[d]); "
+        "S = sum e (int64); y = clamp(floor((2 * e * multiplier + S) / (2 * S)) + zero, lo, hi).",
+    ),
+    Opcode(
+        18,
+        "RESIZE",
+        "VECTOR",
+        (
+            *_tensor("x"),
+            *_f("x_dims:4 x_zero!"),
+            *_tensor("y"),
+            *_f("out_height out_width rows columns origin:2! weight_bits multiplier shift! zero!"),
+            *_CLAMP,
+            *_ROUND,
+        ),
+        "rows: int32 [out_height, 4] = (i0, i1, w0, w1), i + origin[0] a row of the tile; columns likewise with "
+        "origin[1]; "
+        "s = sum over both rows and columns of w_row * w_col * (x - x_zero); y = clamp(R(s * multiplier / "
+        "2^(2*weight_bits + shift)) + zero, lo, hi).",
+    ),
+    Opcode(
+        19,
+        "COPY",
+        "VECTOR",
+        _f("x y element dims:6 x_strides:6! y_strides:6!"),
+        "Local to local: y[i0..i5] = x[i0..i5], `element` bytes each.",
+    ),
     Opcode(20, "BARRIER", "ANY", _f("id mask"), "Retires when every core of the bit mask has reached the barrier with this id."),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -63,4 +63,4 @@ class Calibrator(Protocol):
 class Metric(Protocol):
     """An accuracy metric over stacked outputs (first axis: samples) and labels as the evaluation data give them."""
 
-    def __call__(self, outputs: Mapping[str, npt.NDArray[np.generic]], labels: object, options: object) -> Mapping[str, float]: ...
+    def __call__(self, outputs: Mapping[str, npt.NDArray[Any]], labels: object, options: object) -> Mapping[str, float]: ...

@@ -74,13 +74,12 @@ class Graph:
 
     def site(self, node: Node) -> Site:
         """The node with its types, quantisation and constants: all that operator methods look at."""
-        pick = lambda i: self.values[i] if i else None  # noqa: E731
         params: dict[str, int | Array] = {}
         for name, p in node.params or ():
             params[name] = self.consts[p] if isinstance(p, str) else np.array(p) if isinstance(p, tuple) else p
         return Site(
             node,
-            tuple(pick(i) for i in node.inputs),
+            tuple(self.values[i] if i else None for i in node.inputs),
             tuple(self.values[o] for o in node.outputs if o),
             tuple(self.const(i) for i in node.inputs),
             params,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.integer]
-Array = npt.NDArray[np.generic]
+IntArray = npt.NDArray[Any]            # integers, exact in int64 or in their container
+Array = npt.NDArray[Any]
 
 UNKNOWN = -1  # a dimension that only the host runtime can know
 

@@ -39,5 +39,6 @@ class Clip(TableOp):
         return Imported(cls(*bounds), (0,))
 
     def to_onnx(self, site: Site) -> OnnxCall:
-        bound = lambda v: None if abs(v) == inf else np.array(v, site.outputs[0].type.dtype)  # noqa: E731
-        return OnnxCall("Clip", inputs=(0, bound(self.min), bound(self.max)))
+        dtype = site.outputs[0].type.dtype
+        lo, hi = (None if abs(v) == inf else np.array(v, dtype) for v in (self.min, self.max))
+        return OnnxCall("Clip", inputs=(0, lo, hi))

@@ -55,6 +55,5 @@ class Concat(MoveOp):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        part = lambda *s: rng.normal(size=s).astype(np.float32)  # noqa: E731
-        yield Sample(cls(1), (part(1, 2, 4, 5), part(1, 3, 4, 5)))
-        yield Sample(cls(3), (part(1, 2, 3, 4), part(1, 2, 3, 1), part(1, 2, 3, 5)))
+        for axis, shapes in ((1, ((1, 2, 4, 5), (1, 3, 4, 5))), (3, ((1, 2, 3, 4), (1, 2, 3, 1), (1, 2, 3, 5)))):
+            yield Sample(cls(axis), tuple(rng.normal(size=s).astype(np.float32) for s in shapes))

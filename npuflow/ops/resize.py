@@ -48,9 +48,9 @@ class Resize(Op):
             return No("antialias or exclude_outside")
         if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             return No(f"keep_aspect_ratio_policy {attributes['keep_aspect_ratio_policy']}")
-        given = lambda i: call.consts[i] if i < len(call.consts) else None  # noqa: E731
-        scales = given(1) if call.version < 11 else given(2)
-        sizes = given(3) if call.version >= 11 else None
+        given = (*call.consts, None, None, None)
+        scales = given[1] if call.version < 11 else given[2]
+        sizes = given[3] if call.version >= 11 else None
         axes = [int(a) % len(x.shape) for a in attributes.get("axes", range(len(x.shape)))]
         full_scales, full_sizes = [1.0] * len(x.shape), list(x.shape)
         if sizes is not None and sizes.size:
@@ -67,8 +67,8 @@ class Resize(Op):
         attributes = {"mode": self.mode, "coordinate_transformation_mode": self.coordinate_transformation_mode}
         if self.mode == "nearest":
             attributes["nearest_mode"] = self.nearest_mode
-        by_scale = tuple(int(np.floor(np.float32(d) * np.float32(s))) for d, s in zip(site.shape(0), self.scales, strict=True))
-        if by_scale == self.sizes:
+        pairs = zip(site.shape(0), self.scales, strict=True)
+        if tuple(int(np.floor(np.float32(d) * np.float32(s))) for d, s in pairs) == self.sizes:
             return OnnxCall("Resize", attributes, inputs=(0, None, np.array(self.scales, np.float32)))
         return OnnxCall("Resize", attributes, inputs=(0, None, None, np.array(self.sizes, np.int64)))
 
@@ -139,7 +139,8 @@ class Resize(Op):
         x, y, q = tile.input(0), tile.outputs[0], site.out_quant
         height, width = y.extent[2:]
         em.emit("RESIZE", **x.as4("x"), x_dims=x.extent, x_zero=site.quant(0).zero_point[0], **y.as4("y"),
-                out_height=height, out_width=width, rows=tile.params["rows"].address, columns=tile.params["columns"].address,
+                out_height=height, out_width=width, rows=tile.params["rows"].address,
+                columns=tile.params["columns"].address,
                 origin=(-x.box[2][0], -x.box[3][0]), weight_bits=self._bits(), multiplier=1, shift=0,
                 zero=q.zero_point[0], lo=q.lo, hi=q.hi, rounding=em.numerics.rounding)
 

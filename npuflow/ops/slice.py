@@ -50,9 +50,11 @@ class Slice(MoveOp):
         ranges = [range(d) for d in shape]
         for start, end, axis, step in zip(self.starts, self.ends, self.axes, self.steps, strict=True):
             size = shape[axis]
-            lowest = -size - 1 if step < 0 else -size
-            clamp = lambda v: None if step < 0 and v < lowest + 1 else max(v, lowest)  # noqa: B023, E731
-            ranges[axis] = range(size)[slice(max(start, -size), clamp(end), step)] if size else range(0)
+            if step < 0:                  # an end before the first element has no index of its own
+                stop = None if end < -size else end
+            else:
+                stop = max(end, -size)
+            ranges[axis] = range(size)[slice(max(start, -size), stop, step)] if size else range(0)
         return ranges
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:

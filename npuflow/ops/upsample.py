@@ -24,4 +24,5 @@ class Upsample(Op):
             return No(f"mode {mode}")
         kept = tuple(float(np.float32(s)) for s in scales)
         sizes = tuple(int(np.floor(np.float32(d) * np.float32(s))) for d, s in zip(x.shape, kept, strict=True))
-        return Imported(OPS["resize"](sizes, kept, "nearest" if mode == "nearest" else "linear", "asymmetric", "floor"), (0,))
+        method = "nearest" if mode == "nearest" else "linear"
+        return Imported(OPS["resize"](sizes, kept, method, "asymmetric", "floor"), (0,))
