@@ -1,0 +1,188 @@
+"""Commands to words and back: everything derives from the opcode table, and every field is checked on the way in.
+
+`encode(decode(words)) == words` for every word that decodes; whatever does not decode is one error that names the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import InternalError, ModelError, Where
+from npuflow.hw.check import faults
+from npuflow.hw.isa import BY_CODE, BY_NAME, HEADER_WORDS, NONE, WAIT_SLOTS, WORDS, Field, Opcode
+
+Words = npt.NDArray[np.uint32]
+FieldValue = int | str | tuple[int, ...]   # a number, an enum name, or a vector
+
+OPTIONAL = frozenset({"w_zeros", "b_zeros", "bias", "multipliers", "los", "his", "high"})
+"""Pointers that may be absent; left out of `encode` they are NONE, every other field is 0."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One decoded command. `wait` has one count per queue of the core, up to the last one that is not 0."""
+
+    opcode: str
+    fields: Mapping[str, FieldValue]
+    queue: int = 0
+    core: int = 0
+    node: int = 0
+    wait: tuple[int, ...] = ()
+    flags: int = 0
+
+    def number(self, name: str) -> int:
+        value = self.fields[name]
+        assert isinstance(value, int), f"{self.opcode}.{name} is not a number"
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.fields[name]
+        assert isinstance(value, str), f"{self.opcode}.{name} is not an enum"
+        return value
+
+    def vector(self, name: str) -> tuple[int, ...]:
+        value = self.fields[name]
+        assert isinstance(value, tuple), f"{self.opcode}.{name} is not a vector"
+        return value
+
+    def pointer(self, name: str) -> int | None:
+        """A pointer that may be absent."""
+        value = self.number(name)
+        return None if value == NONE else value
+
+
+@cache
+def layout(name: str) -> tuple[tuple[Field, int], ...]:
+    """Fields of an opcode with the index of their first word."""
+    placed, at = [], HEADER_WORDS
+    for entry in BY_NAME[name].fields:
+        placed.append((entry, at))
+        at += entry.width
+    assert at <= WORDS, f"{name} needs {at} words"
+    return tuple(placed)
+
+
+def encode(
+    opcode: str,
+    values: Mapping[str, object],
+    *,
+    queue: int = 0,
+    core: int = 0,
+    node: int = 0,
+    wait: Sequence[int] = (),
+    flags: int = 0,
+) -> Words:
+    """The 64 words of a command. Enum fields take names or codes, vectors sequences; unknown or oversized values are bugs."""
+    words = np.zeros(WORDS, np.uint32)
+    unknown = set(values) - {f.name for f, _ in layout(opcode)}
+    if unknown:
+        raise InternalError(f"{opcode} has no field {', '.join(sorted(unknown))}")
+    header = (BY_NAME[opcode].code, 8), (queue, 8), (core, 8), (flags, 8)
+    shift = 0
+    for value, bits in header:
+        if not 0 <= value < 1 << bits:
+            raise InternalError(f"{opcode}: header value {value} does not fit {bits} bits")
+        words[0] |= np.uint32(value << shift)
+        shift += bits
+    words[1] = node
+    counts = np.zeros(WAIT_SLOTS, "<u2")
+    counts[: len(wait)] = np.asarray(wait, np.int64) & 0xFFFF
+    words[2:HEADER_WORDS] = counts.view("<u4")
+    for entry, at in layout(opcode):
+        value = values.get(entry.name, NONE if entry.name in OPTIONAL else 0)
+        for i, number in enumerate(_numbers(opcode, entry, value)):
+            words[at + i] = number & 0xFFFFFFFF
+    return words
+
+
+def _numbers(opcode: str, entry: Field, value: object) -> Iterator[int]:
+    if isinstance(value, str):
+        if value not in entry.enum:
+            raise InternalError(f"{opcode}.{entry.name}: {value!r} is none of {', '.join(entry.enum)}")
+        yield entry.enum.index(value)
+        return
+    numbers = [int(v) for v in value] if isinstance(value, Sequence | np.ndarray) else [int(value)] * entry.width  # type: ignore[call-overload]
+    if len(numbers) != entry.width:
+        raise InternalError(f"{opcode}.{entry.name} takes {entry.width} numbers, not {len(numbers)}")
+    lo, hi = (-(1 << 31), (1 << 31) - 1) if entry.signed else (0, NONE)
+    for number in numbers:
+        if not lo <= number <= hi:
+            raise InternalError(f"{opcode}.{entry.name}: {number} is outside {lo}..{hi}")
+        yield number
+
+
+def again(command: Command) -> Words:
+    """The words of a decoded command."""
+    return encode(
+        command.opcode, command.fields, queue=command.queue, core=command.core,
+        node=command.node, wait=command.wait, flags=command.flags,
+    )  # fmt: skip
+
+
+def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
+    """One command from its 64 words, every field checked; a fault is a ModelError that names the command."""
+    raw = [int(w) for w in words]
+    opcode = BY_CODE.get(raw[0] & 0xFF)
+    where = _where(index, core if core is not None else (raw[0] >> 16) & 0xFF, opcode)
+    if opcode is None:
+        raise ModelError(f"unknown opcode {raw[0] & 0xFF}", where=where, code="decode")
+    fields: dict[str, FieldValue] = {}
+    end = HEADER_WORDS
+    for entry, at in layout(opcode.name):
+        numbers = raw[at : at + entry.width]
+        if entry.signed:
+            numbers = [n - (1 << 32) if n >> 31 else n for n in numbers]
+        end = at + entry.width
+        if entry.enum:
+            if numbers[0] >= len(entry.enum):
+                raise ModelError(
+                    f"{opcode.name}.{entry.name} is {numbers[0]}, not one of 0..{len(entry.enum) - 1}", where=where, code="decode"
+                )
+            fields[entry.name] = entry.enum[numbers[0]]
+        else:
+            fields[entry.name] = numbers[0] if entry.width == 1 else tuple(numbers)
+    counts = [n >> s & 0xFFFF for n in raw[2:HEADER_WORDS] for s in (0, 16)]
+    while counts and counts[-1] == 0:
+        counts.pop()
+    command = Command(
+        opcode.name, fields, raw[0] >> 8 & 0xFF, raw[0] >> 16 & 0xFF, raw[1], tuple(counts), raw[0] >> 24
+    )
+    found = ["a reserved word is not 0"] if any(raw[end:]) else []
+    found += ["flags are reserved and must be 0"] if command.flags else []
+    found += [f"it says core {command.core}"] if core is not None and command.core != core else []
+    found += faults(opcode.name, fields)
+    if found:
+        raise ModelError(f"{opcode.name}: {'; '.join(found)}", where=where, code="decode")
+    return command
+
+
+def decode_all(words: Words, *, core: int | None = None) -> tuple[Command, ...]:
+    """Commands of one core; `words` is [n, 64]."""
+    return tuple(decode(row, index=i, core=core) for i, row in enumerate(words))
+
+
+def _where(index: int, core: int, opcode: Opcode | None) -> Where:
+    return Where(value=f"command {index} of core {core}" + (f" ({opcode.name})" if opcode else ""))
+
+
+def disassemble(command: Command, index: int | None = None, queues: Sequence[str] = ()) -> str:
+    """One line: index, queue, opcode, fields that are not 0 or absent, waits."""
+    queue = queues[command.queue] if command.queue < len(queues) else f"q{command.queue}"
+    parts = []
+    for entry, _ in layout(command.opcode):
+        value = command.fields[entry.name]
+        if value in (0, NONE) and not entry.enum:
+            continue
+        text = "x".join(map(str, value)) if isinstance(value, tuple) and not entry.signed else None
+        text = text or (",".join(map(str, value)) if isinstance(value, tuple) else str(value))
+        parts.append(f"{entry.name}={text}")
+    names = [queues[i] if i < len(queues) else f"q{i}" for i in range(len(command.wait))]
+    waits = [f"{n}>={k}" for n, k in zip(names, command.wait, strict=True) if k]
+    head = "" if index is None else f"{index:6d}  "
+    tail = f"  wait {' '.join(waits)}" if waits else ""
+    return f"{head}c{command.core} {queue:7s} n{command.node:<4d} {command.opcode:8s} {' '.join(parts)}{tail}"
