@@ -173,8 +173,9 @@ def _union(members: Sequence[Any], value: Any, at: Locator, faults: list[Npuflow
         attempts.append(mine)
     alike = [a for m, a in zip([*exact, *plain], attempts, strict=True) if _same_shape(m, value)]
     if len(plain) == 1 or alike:
-        fewest = min(len(mine) for mine in alike or attempts)
-        faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))  # of several tables, the one that nearly fits
+        fewest = min(map(len, alike or attempts))
+        # Of several tables that could have been meant, the one that nearly fits speaks.
+        faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))
         return BAD
     wanted = " or ".join(dict.fromkeys(_wanted(m) for m in plain))
     return _fault(faults, at, f"expected {wanted}, got {_name(value)}")
