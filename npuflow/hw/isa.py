@@ -236,8 +236,8 @@ OPCODES: tuple[Opcode, ...] = (
         16,
         "LUT",
         "VECTOR",
-        (*_tensor("x"), *_tensor("y"), *_f("dims:4 base! table bits")),
-        "bits = 0: y = T[x - base], T of 8- or 16-bit y containers.  bits = s > 0: d = x - base, i = d >> s, f = d"
+        (*_tensor("x"), *_tensor("y"), *_f("dims:4 base! table bits entries")),
+        "T has `entries` entries; an index outside is a fault.  bits = 0: y = T[x - base], T of 8- or 16-bit y containers.  bits = s > 0: d = x - base, i = d >> s, f = d"
         " mod 2^s, T of int32: "
         "y = (T[i] * (2^s - f) + T[i+1] * f + 2^(s-1)) >> s (floor).",
     ),
@@ -251,11 +251,11 @@ OPCODES: tuple[Opcode, ...] = (
             *_f("x_strides:3!"),
             *_f("y"),
             Field("y_type", enum=DTYPES),
-            *_f("y_strides:3! dims:3 low high low_bits multiplier zero!"),
+            *_f("y_strides:3! dims:3 low high low_bits entries multiplier zero!"),
             *_CLAMP,
         ),
         "x viewed as [A, R, I], over R: d = max - x; e = (low[d mod 2^low_bits] * high[d >> low_bits]) >> 15 with "
-        "uint32 tables (high NONE: e = low[d]); "
+        "uint32 tables, 2^low_bits entries in low and `entries` in high (high NONE: e = low[d], `entries` in low); "
         "S = sum e (int64); y = clamp(floor((2 * e * multiplier + S) / (2 * S)) + zero, lo, hi).",
     ),
     Opcode(

@@ -87,7 +87,7 @@ class TableOp(Op):
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         em.emit("LUT", **x.as4("x"), **y.as4("y"), dims=y.dims4(), base=site.param("base"),
-                table=tile.params["table"].address, bits=site.param("bits"))
+                table=tile.params["table"].address, bits=site.param("bits"), entries=site.array("table").size)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

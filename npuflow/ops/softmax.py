@@ -102,6 +102,7 @@ class Softmax(Op):
         q = site.out_quant
         high = {"high": tile.params["high"].address} if "high" in tile.params else {}
         em.emit("SOFTMAX", **x, **y, dims=dims, low=tile.params["low"].address, **high, low_bits=LOW_BITS,
+                entries=site.array("high" if high else "low").size,
                 multiplier=site.param("multiplier"), zero=q.zero_point[0], lo=q.lo, hi=q.hi)
 
     @classmethod
