@@ -17,7 +17,8 @@ SHIFT = (-32, 62)
 MAX_ELEMENTS = 1 << 31       # of one command's iteration space: no command can be larger than a memory
 _NARROW = ("int8", "uint8", "int16", "uint16")
 _POSITIVE = (
-    "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups", "kernel", "stride", "dilation", "insert",
+    "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups",
+    "kernel", "stride", "dilation", "insert",
 )  # fmt: skip
 _FLAGS = ("accumulate", "maximum")
 

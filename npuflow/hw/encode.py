@@ -84,10 +84,10 @@ def encode(
         raise InternalError(f"{opcode} has no field {', '.join(sorted(unknown))}")
     header = (BY_NAME[opcode].code, 8), (queue, 8), (core, 8), (flags, 8)
     shift = 0
-    for value, bits in header:
-        if not 0 <= value < 1 << bits:
-            raise InternalError(f"{opcode}: header value {value} does not fit {bits} bits")
-        words[0] |= np.uint32(value << shift)
+    for part, bits in header:
+        if not 0 <= part < 1 << bits:
+            raise InternalError(f"{opcode}: header value {part} does not fit {bits} bits")
+        words[0] |= np.uint32(part << shift)
         shift += bits
     words[1] = node
     counts = np.zeros(WAIT_SLOTS, "<u2")

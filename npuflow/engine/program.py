@@ -1,0 +1,205 @@
+"""The .npu container: one file of sections with digests, deterministic to the byte; a damaged file is one clear error.
+
+Layout, little endian: magic (8 bytes), format version u32, section count u32, target fingerprint (64 bytes, zero padded);
+per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of all before it; then the
+sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical JSON), `core0`.. (commands), `const`, `host0`..
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from npuflow.base.digest import digest
+from npuflow.base.errors import ModelError, Where
+from npuflow.base.tables import canonical, read
+from npuflow.engine.program_meta import check_meta
+from npuflow.hw.encode import Command, Words, decode_all
+from npuflow.hw.isa import WORDS
+from npuflow.hw.target import Target
+
+MAGIC = b"NPUFLOW\0"
+VERSION = 1
+ALIGN = 64
+MAX_SECTIONS = 4096
+_HEAD = struct.Struct("<8sII64s")
+_ENTRY = struct.Struct("<16sQQ16s")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled network. `commands` has one uint32 array [n, 64] per core; `meta` is described in program_meta."""
+
+    target_fingerprint: str
+    meta: Mapping[str, Any]
+    commands: tuple[Words, ...]
+    const: bytes = b""
+    hosts: tuple[bytes, ...] = ()
+
+    @cached_property
+    def target(self) -> Target:
+        """The target the program was compiled for, from its metadata."""
+        return target_of(self.meta["target"], self.target_fingerprint)
+
+    @cached_property
+    def decoded(self) -> tuple[tuple[Command, ...], ...]:
+        """The commands of every core, decoded once."""
+        return tuple(decode_all(words, core=core) for core, words in enumerate(self.commands))
+
+    def to_bytes(self) -> bytes:
+        sections = [("meta", _json(self.meta))]
+        sections += [(f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)]
+        sections += [("const", self.const)]
+        sections += [(f"host{i}", h) for i, h in enumerate(self.hosts)]
+        table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
+        at, entries = _aligned(table_end), []
+        for name, body in sections:
+            entries.append(_ENTRY.pack(name.encode(), at, len(body), xxhash.xxh3_128_digest(body)))
+            at = _aligned(at + len(body))
+        head = _HEAD.pack(MAGIC, VERSION, len(sections), self.target_fingerprint.encode()) + b"".join(entries)
+        out = bytearray(head + xxhash.xxh3_128_digest(head))
+        for _, body in sections:
+            out += bytes(_aligned(len(out)) - len(out))
+            out += body
+        return bytes(out)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_bytes(self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, *, file: str | None = None, check: bool = True) -> Program:
+        """Parse a container. `check=False` skips the digests (to study what damage does), never the structure."""
+        where = Where(file=file)
+        fingerprint, parts = _sections(memoryview(data), where, check)
+        meta = _meta(parts.pop("meta"), where)
+        cores = _numbered(parts, "core", where)
+        hosts = _numbered(parts, "host", where)
+        const = bytes(parts.pop("const", b""))
+        if parts:
+            raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="program")
+        commands = []
+        for i, body in enumerate(cores):
+            if len(body) % (4 * WORDS):
+                raise ModelError(f"section core{i} is not a whole number of commands", where=where, code="program")
+            commands.append(np.frombuffer(body, "<u4").astype(np.uint32).reshape(-1, WORDS))
+        program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts))
+        try:
+            target_of(meta["target"], fingerprint)
+            check_meta(meta, [len(w) for w in commands], len(const), len(hosts))
+        except ModelError as error:
+            raise error.at(where) from None
+        return program
+
+
+def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program:
+    """Read a .npu file; whatever is wrong with it is a ModelError that names the file."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="program") from error
+    return Program.from_bytes(data, file=str(path), check=check)
+
+
+def fingerprint(target: Target) -> str:
+    """The digest of what a program depends on: everything but the target's name and description."""
+    return digest(target_meta(target))
+
+
+def target_meta(target: Target) -> dict[str, Any]:
+    """The target as `meta["target"]`: what the simulator and the fingerprint read."""
+    whole = canonical(target)
+    return {name: whole[name] for name in ("compute", "numerics", "memory", "dma", "limits")}
+
+
+def target_of(table: Any, expected: str) -> Target:
+    """The target from a program's metadata, checked against the fingerprint in the header."""
+    if not isinstance(table, dict):
+        raise ModelError("the program does not describe its target", code="program")
+    target, found = read(Target, table)
+    if target is None or found:
+        raise ModelError(f"the program's target is malformed: {found[0].message if found else 'unreadable'}", code="program")
+    if fingerprint(target) != expected:
+        raise ModelError("the program's target is not the one of its fingerprint", code="program")
+    if not (1 <= target.compute.cores <= 64 and 1 <= target.dma.channels <= 7):
+        raise ModelError("the program's target has an impossible number of cores or DMA channels", code="program")
+    return target
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _aligned(at: int) -> int:
+    return -(-at // ALIGN) * ALIGN
+
+
+def _sections(data: memoryview, where: Where, check: bool) -> tuple[str, dict[str, memoryview]]:
+    """Fingerprint and section bodies, by the header and the table, whose every number is checked against the file."""
+
+    def fail(message: str) -> ModelError:
+        return ModelError(message, where=where, code="program", hint="build the program again")
+
+    if len(data) < _HEAD.size:
+        raise fail("not an npuflow program: shorter than its header")
+    magic, version, count, name = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise fail("not an npuflow program: wrong magic")
+    if version != VERSION:
+        raise fail(f"program format {version}; this npuflow reads format {VERSION}")
+    end = _HEAD.size + count * _ENTRY.size
+    if count > MAX_SECTIONS or end + 16 > len(data):
+        raise fail(f"a table of {count} sections does not fit the file of {len(data)} bytes")
+    if check and xxhash.xxh3_128_digest(data[:end]) != data[end : end + 16]:
+        raise fail("the header or section table is damaged (its digest differs)")
+    parts: dict[str, memoryview] = {}
+    at = end + 16
+    for i in range(count):
+        raw, offset, size, want = _ENTRY.unpack_from(data, _HEAD.size + i * _ENTRY.size)
+        try:
+            title = raw.rstrip(b"\0").decode("ascii")
+        except UnicodeDecodeError:
+            raise fail(f"section {i} has an unreadable name") from None
+        if offset != _aligned(at) or offset + size > len(data) or title in parts:
+            raise fail(f"section {i} ({title!r}) is misplaced, cut off or repeated")
+        if any(data[at:offset]):
+            raise fail(f"bytes before section {title!r} are not zero")
+        body = data[offset : offset + size]
+        if check and xxhash.xxh3_128_digest(body) != want:
+            raise fail(f"section {title!r} is damaged (its digest differs)")
+        parts[title] = body
+        at = offset + size
+    if at != len(data):
+        raise fail(f"{len(data) - at} bytes after the last section")
+    if "meta" not in parts:
+        raise fail("the program has no metadata")
+    try:
+        return name.rstrip(b"\0").decode("ascii"), parts
+    except UnicodeDecodeError:
+        raise fail("the target fingerprint is unreadable") from None
+
+
+def _meta(body: memoryview, where: Where) -> dict[str, Any]:
+    try:
+        meta = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"the program's metadata is no JSON: {error}", where=where, code="program") from None
+    if not isinstance(meta, dict) or "target" not in meta:
+        raise ModelError("the program's metadata is not an object with a target", where=where, code="program")
+    return meta
+
+
+def _numbered(parts: dict[str, memoryview], kind: str, where: Where) -> list[memoryview]:
+    """Sections kind0, kind1, ... in order, taken out of `parts`."""
+    found: list[memoryview] = []
+    while (name := f"{kind}{len(found)}") in parts:
+        found.append(parts.pop(name))
+    return found
