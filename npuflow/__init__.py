@@ -1,1 +1,24 @@
 """An open compiler from trained neural networks to NPU programs, built like a build system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from npuflow.flow.recipe import load as load_recipe
+
+_HOMES = {"load_recipe": ("npuflow.flow.recipe", "load")}
+
+__all__ = ["__version__", "load_recipe"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: `import npuflow` alone costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'npuflow' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

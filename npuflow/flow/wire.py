@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.errors import InternalError, NpuflowError, RecipeError, UsageError, suggestion
+from npuflow.base.errors import InternalError, RecipeError, UsageError, suggestion
 from npuflow.base.registry import Registry
-from npuflow.base.tables import Config, read, table_of
+from npuflow.base.tables import Config, table_of
 from npuflow.flow.plan import Input, Plan, Step
+from npuflow.flow.recipe import Recipe
 from npuflow.flow.signature import Signature, Upstream, signature
 from npuflow.flow.stage import Stage
 
 
-def wire(registry: Registry, recipe: Any, until: str | None = None, override: Mapping[str, Path] | None = None) -> Plan:
+def wire(registry: Registry, recipe: Recipe, until: str | None = None, override: Mapping[str, Path] | None = None) -> Plan:
     """The plan of every stage that the recipe switches on, or of one stage and what it needs."""
     override = dict(override or {})
     stages: dict[str, Stage] = {name: registry[name] for name in registry.names()}
@@ -137,17 +138,13 @@ class _Wiring:
         done.append(name)
 
 
-def _steps(order: list[str], wiring: _Wiring, recipe: Any, override: Mapping[str, Path]) -> list[Step]:
-    faults: list[NpuflowError] = []
-    cache: dict[type[Config], Config | None] = {}
+def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[str, Path]) -> list[Step]:
+    known = [cls for sign in wiring.signatures.values() for cls in (*sign.tables.values(), *sign.listing.values())]
+    needed: dict[type[Config], None] = {}
 
     def config(cls: type[Config]) -> Config | None:
-        if cls not in cache:
-            path = table_of(cls)
-            value, found = read(cls, table_at(recipe.tables, path) or {}, recipe.lines.child(*path.split(".")))
-            cache[cls] = value
-            faults.extend(found)
-        return cache[cls]
+        needed[cls] = None
+        return recipe.read(cls, known)[0]
 
     steps = []
     for name in order:
@@ -161,6 +158,6 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Any, override: Mapping[str
             for param, need in wiring._upstream(name)
         }  # fmt: skip
         steps.append(Step(name, wiring.stages[name], sign, configs, inputs, listing, override.get(name)))  # type: ignore[arg-type]
-    if faults:
+    if faults := recipe.faults(known, required=needed):
         raise RecipeError(faults)
     return steps

@@ -1,0 +1,7 @@
+"""`python -m npuflow` is the command line."""
+
+import sys
+
+from npuflow.cli import main
+
+sys.exit(main())

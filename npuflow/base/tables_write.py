@@ -1,0 +1,86 @@
+"""Tables as TOML text: values, whole tables with their defaults, comments where asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.tables import Config, hints, registry_fields
+from npuflow.base.tables_files import FilePath, Location
+from npuflow.base.tables_schema import default_of
+
+Note = Callable[[str], str]
+WIDTH = 100
+
+
+def key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def dotted_header(path: str) -> str:
+    return ".".join(key(part) for part in path.split("."))
+
+
+def value(found: Any, folder: Path | None = None) -> str:
+    """One value on one line; paths are written relative to `folder`."""
+    if isinstance(found, Config):
+        found = {name: getattr(found, name) for name in hints(type(found)) if getattr(found, name) is not None}
+    if isinstance(found, Enum):
+        found = found.value
+    if isinstance(found, FilePath | Location):
+        return json.dumps(_relative(found, folder), ensure_ascii=False)
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if isinstance(found, str):
+        return json.dumps(found, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(found, Mapping):
+        inner = ", ".join(f"{key(str(name))} = {value(one, folder)}" for name, one in found.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(found, list | tuple):
+        return "[" + ", ".join(value(one, folder) for one in found) + "]"
+    return repr(found)
+
+
+def _relative(found: FilePath | Location, folder: Path | None) -> str:
+    """The path as a recipe in `folder` would write it."""
+    text = found.text
+    if folder is None or text.startswith("pkg:") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) or Path(text).is_absolute():
+        return text
+    base = found.base if isinstance(found, Location) else None
+    if base is not None and base.resolve() == folder.resolve():
+        return text
+    return os.path.relpath(found.path, folder).replace(os.sep, "/")
+
+
+def table(cfg: Config, header: str, folder: Path | None = None, note: Note = lambda name: "") -> Iterator[str]:
+    """A whole table, every default written out; unset keys as comments; options of the selected entries below."""
+    yield f"[{dotted_header(header)}]"
+    later: list[tuple[str, Config]] = []
+    for name in hints(type(cfg)):
+        found = getattr(cfg, name)
+        line = f"{key(name)} = {value(found, folder)}" if found is not None else f"# {key(name)} is not set"
+        if isinstance(found, Config) and len(line) > WIDTH:
+            later.append((name, found))
+            continue
+        remark = note(name) if found is not None else ""
+        yield f"{line}  # {remark}" if remark else line
+    for name in registry_fields(type(cfg)):
+        options = cfg.options_for(name)
+        if options is not None and hints(type(options)):
+            later.append((str(getattr(cfg, name)), options))
+    for name, inner in later:
+        yield ""
+        yield from table(inner, f"{header}.{name}", folder, lambda key, prefix=name: note(f"{prefix}.{key}"))  # type: ignore[misc]
+
+
+def sketch(cls: type[Config]) -> Iterator[tuple[str, str | None]]:
+    """(key, its default as TOML or None if it must be given or is unset) of every field, for a template."""
+    for field in fields(cls):  # type: ignore[arg-type]
+        default = default_of(field)
+        yield field.name, None if default is MISSING or default is None else value(default)

@@ -1,0 +1,97 @@
+"""What the verbs share of the engine: recipes, stages, plans, the cache's place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuflow.base.errors import UsageError
+from npuflow.base.tables import Config
+from npuflow.flow.recipe_cache import cache_folder
+
+if TYPE_CHECKING:
+    from npuflow.base.registry import Registry
+    from npuflow.flow.plan import Plan
+    from npuflow.flow.recipe import Recipe
+    from npuflow.flow.store import Store
+
+RecipeArg = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (TOML).", show_default=False)]
+RecipeArgs = Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="Recipes (TOML).", show_default=False)]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set calibrate.method=kl. May be repeated."),
+]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="DIR", help="The cache folder; else NPUFLOW_CACHE, the recipe, or the default."),
+]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage.")]
+OverrideOption = Annotated[
+    list[str] | None,
+    typer.Option("--override", metavar="STAGE=PATH", help="Use this edited artifact as the stage's product."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
+
+
+def stages() -> Registry:
+    """The registry of stages: npuflow's own, or those of the package that NPUFLOW_STAGES names."""
+    package = os.environ.get("NPUFLOW_STAGES")
+    if not package:
+        from npuflow.flow.stage import STAGES
+
+        return STAGES
+    from npuflow.base.registry import Registry
+
+    return Registry("stages", package)
+
+
+def stage_tables(registry: Registry, names: Iterable[str] | None = None) -> dict[str, list[type[Config]]]:
+    """Stage name -> the recipe tables it reads."""
+    from npuflow.flow.signature import tables
+
+    chosen = registry.names() if names is None else names
+    return {name: list(tables(registry[name]).values()) for name in chosen}
+
+
+def known_tables(registry: Registry) -> list[type[Config]]:
+    """Every table of every stage."""
+    return list(dict.fromkeys(cls for found in stage_tables(registry).values() for cls in found))
+
+
+def recipe(path: Path, sets: Sequence[str] | None = None) -> Recipe:
+    from npuflow.flow.recipe import load
+
+    return load(path, sets or ())
+
+
+def overrides(pairs: Sequence[str] | None) -> dict[str, Path]:
+    """`--override STAGE=PATH` as a mapping; the path must be there."""
+    found: dict[str, Path] = {}
+    for pair in pairs or ():
+        stage, equals, path = pair.partition("=")
+        if not equals or not stage or not path:
+            raise UsageError(f'--override "{pair}" is not STAGE=PATH')
+        if not Path(path).exists():
+            raise UsageError(f'--override {pair}: no file or folder "{path}"', because=f"looked at {Path(path).resolve()}")
+        found[stage] = Path(path).resolve()
+    return found
+
+
+def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | None = None) -> Plan:
+    from npuflow.flow.wire import wire
+
+    return wire(stages(), recipe, until=until, override=overrides(override))
+
+
+def store(recipe: Recipe | None, flag: Path | None) -> Store:
+    """The cache, where the flag, the environment, the recipe or the default puts it."""
+    from npuflow.flow.store import Store
+
+    build = recipe.build if recipe is not None else None
+    chosen = build.cache.path if build is not None and build.cache is not None else None
+    root = cache_folder(flag, chosen, recipe.folder if recipe is not None else Path.cwd())
+    return Store(root)

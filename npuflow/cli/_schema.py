@@ -1,0 +1,56 @@
+"""The schema of a whole recipe: the union of all stages' tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npuflow.base.registry import Registry
+from npuflow.base.tables import schema, table_of
+from npuflow.cli._engine import known_tables
+from npuflow.flow.recipe import SETTINGS
+from npuflow.flow.recipe_files import library_folders
+
+
+def recipe_schema(registry: Registry) -> dict[str, Any]:
+    """A JSON Schema (2020-12) document."""
+    root: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "npuflow recipe",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "extends": {
+                "description": "A recipe, or several in order, whose keys this one overrides.",
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            },
+        },
+    }
+    for cls in sorted([*known_tables(registry), *SETTINGS], key=table_of):
+        _place(root, table_of(cls).split("."), schema(cls))
+    root["properties"]["sweep"] = {
+        "type": "object",
+        "description": "Dotted keys with the values to try; `npuflow sweep` builds their product.",
+        "additionalProperties": {"type": "array", "minItems": 1},
+    }
+    for name, folder in library_folders().items():
+        table = root["properties"].get(name)
+        if table is not None:
+            names = sorted(p.stem for p in folder.glob("*.toml"))
+            table["properties"]["extends"] = {"type": "string", "description": f"The {name} that these keys override."}
+            table.pop("required", None)  # the library file gives them
+            text = {"type": "string", "description": f"A {name} by name, or a path to a TOML file.", "examples": names}
+            root["properties"][name] = {"anyOf": [text, table]}
+    return root
+
+
+def _place(root: dict[str, Any], path: list[str], table: dict[str, Any]) -> None:
+    """Merge a table's schema into the tree: several classes may share a table."""
+    place = root
+    for name in path:
+        empty = {"type": "object", "additionalProperties": False, "properties": {}}
+        place = place["properties"].setdefault(name, empty)
+    place["properties"].update(table["properties"])
+    if "description" in table:
+        place.setdefault("description", table["description"])
+    if "required" in table:
+        place["required"] = sorted({*place.get("required", []), *table["required"]})

@@ -1,0 +1,48 @@
+"""Show a recipe with all its defaults, a stored artifact, or a step with its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.base.errors import UsageError
+from npuflow.cli._engine import CacheOption, SetOption
+
+
+def show(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="recipe|ARTIFACT|STEP",
+            help='"recipe", the digest of an artifact (x3:...), or a step: STAGE or STAGE/ITEM.',
+            show_default=False,
+        ),
+    ],
+    path: Annotated[Path | None, typer.Argument(metavar="[RECIPE]", show_default=False)] = None,
+    log: Annotated[bool, typer.Option("--log", help="Print the step's kept log.")] = False,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """Show a recipe with every default, an artifact, or a step of the last build (with --log, what it said)."""
+    if what.endswith(".toml") and path is None:
+        what, path = "recipe", Path(what)
+    if what == "recipe":
+        from npuflow.cli._show_recipe import text
+
+        typer.echo(text(_needed(path), sets), nl=False)
+    elif what.startswith("x3:"):
+        from npuflow.cli._show_step import artifact_text
+
+        typer.echo(artifact_text(what, path, cache), nl=False)
+    else:
+        from npuflow.cli._show_step import step_text
+
+        typer.echo(step_text(what, _needed(path), sets, cache, log=log), nl=False)
+
+
+def _needed(path: Path | None) -> Path:
+    if path is None:
+        raise UsageError("which recipe?", hint="npuflow show recipe RECIPE, npuflow show STAGE RECIPE [--log]")
+    return path

@@ -1,0 +1,24 @@
+"""Where the cache is; light enough for the fast way out of a build."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TAG = "CACHEDIR.TAG"
+
+
+def cache_folder(flag: Path | None, recipe: Path | None, folder: Path) -> Path:
+    """The cache folder: flag, environment, recipe, a `cache/` with a tag at or above the recipe, the user's own."""
+    if flag is not None:
+        return flag.expanduser().absolute()
+    environment = os.environ.get("NPUFLOW_CACHE")
+    if environment:
+        return Path(environment).expanduser().absolute()
+    if recipe is not None:
+        return recipe
+    start = folder.absolute()
+    for above in (start, *start.parents):
+        if (above / "cache" / TAG).is_file():
+            return above / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npuflow"
