@@ -1,0 +1,136 @@
+"""From accumulators to codes: multipliers, clamp bounds, bias shift, overflow proof, and the REQUANT command."""
+
+from __future__ import annotations
+
+from math import log2
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import TargetError
+from npuflow.hw.numerics import multiplier_shift, quantize, requantize
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Site
+from npuflow.ir.op import Emitter, TileView
+from npuflow.ir.space import DimMap, Operand
+from npuflow.ir.types import Array, IntArray, QuantType
+
+Real = npt.NDArray[np.float64]
+
+
+def clamp_bounds(clip: tuple[float, float] | None, quant: QuantType) -> tuple[int, int]:
+    """[lo, hi] of the output codes: the range of the type, cut by the fused clip."""
+    if clip is None:
+        return quant.lo, quant.hi
+    lo, hi = quantize(np.array(clip), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi).tolist()
+    return lo, hi
+
+
+def vector(name: str, values: npt.ArrayLike, dtype: str) -> dict[str, int | Array]:
+    """`name`: one integer if all are equal, else `names`: an array of the dtype that the command reads."""
+    array = np.atleast_1d(np.asarray(values, np.int64))
+    return {name: int(array[0])} if np.all(array == array[0]) else {f"{name}s": array.astype(dtype)}
+
+
+def product_ratio(site: Site, gain: float = 1.0) -> Real:
+    """Real multiplier from accumulator units (input scale * weight scale) to output codes, per channel or one."""
+    return gain * site.quant(0).scale[0] * np.asarray(site.quant(1).scale, np.float64) / site.out_quant.scale[0]
+
+
+def requant_params(site: Site, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:
+    """multiplier(s), shift, lo, hi of REQUANT."""
+    m, n = multiplier_shift(ratio, numerics)
+    lo, hi = clamp_bounds(site.op.clip, site.out_quant)
+    return {**vector("multiplier", m, "uint32"), "shift": n, "lo": lo, "hi": hi}
+
+
+def bias_shift(bias: QuantType, unit: Real) -> int:
+    """k of bias << k: how many binary orders the bias scale lies above the accumulator's unit."""
+    k = log2(bias.scale[0] / float(np.broadcast_to(unit, (len(bias.scale),))[0]))
+    if abs(k - round(k)) > 1e-9 or k < -0.5:
+        raise TargetError(f"the bias scale {bias.scale[0]:.6g} is no power of two times the accumulator's {float(unit[0]):.6g}")
+    return round(k)
+
+
+def zero_points(quant: QuantType) -> dict[str, int | Array]:
+    """w_zero or w_zeros: the zero point of a weight, one or per channel."""
+    return vector("w_zero", quant.zero_point, "int32")
+
+
+def centred(q: IntArray, quant: QuantType) -> npt.NDArray[np.int64]:
+    """q - zero_point, per channel if the type has an axis."""
+    zero = np.asarray(quant.zero_point, np.int64)
+    if quant.axis is not None and zero.size > 1:
+        zero = zero.reshape([-1 if d == quant.axis else 1 for d in range(q.ndim)])
+    return q.astype(np.int64) - (zero if zero.size > 1 else zero.reshape(-1)[0])
+
+
+def finish(
+    site: Site, acc: Array, channel_axis: int, numerics: Numerics, bias: IntArray | None = None
+) -> IntArray:
+    """The specification of REQUANT: bias, multiplier, one rounding, zero point, clamp."""
+    total = np.asarray(acc).astype(np.int64)
+    shape = [-1 if d == channel_axis % total.ndim else 1 for d in range(total.ndim)]
+    if bias is not None:
+        total = total + (bias.astype(np.int64) << site.param("bias_shift")).reshape(shape)
+    m = site.array("multipliers").astype(np.int64).reshape(shape) if "multipliers" in site.params else site.param("multiplier")
+    q = site.out_quant
+    y = requantize(total, m, site.param("shift"), q.zero_point[0], site.param("lo"), site.param("hi"), numerics.rounding)
+    return y.astype(q.dtype)
+
+
+def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias: int | None = None) -> None:
+    """REQUANT of the whole accumulator into the output; `channel_dim` counts the output's dimensions, `bias` is an input."""
+    assert tile.acc is not None
+    y = tile.outputs[0]
+    fields: dict[str, object] = {"zero": site.out_quant.zero_point[0], "rounding": em.numerics.rounding}
+    for name in ("shift", "lo", "hi"):
+        fields[name] = site.param(name)
+    if "multipliers" in site.params:
+        fields["multipliers"] = tile.params["multipliers"].address
+    else:
+        fields["multiplier"] = site.param("multiplier")
+    if bias is not None and site.present(bias):
+        b = tile.input(bias)
+        fields.update(bias=b.address, bias_type=b.dtype, bias_shift=site.param("bias_shift"))
+    em.emit("REQUANT", acc=tile.acc.address, acc_type=tile.acc.dtype, **y.as4("y"), dims=y.dims4(),
+            channel_axis=4 - len(y.box) + channel_dim, **fields)
+
+
+def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
+    """Operands of the per-channel parameter arrays, indexed by one axis."""
+    return tuple(
+        Operand(name, tuple(site.array(name).shape), (DimMap(axis),))
+        for name in ("multipliers", "w_zeros")
+        if name in site.params
+    )
+
+
+def prove(low: npt.ArrayLike, high: npt.ArrayLike, numerics: Numerics, what: str) -> None:
+    """Refuse when the sums [low, high], as bounded by the actual constants, leave the accumulator."""
+    worst_low, worst_high = int(np.min(low)), int(np.max(high))
+    bound = 1 << (numerics.acc_bits - 1)
+    if worst_low < -bound or worst_high >= bound:
+        needed = max((-worst_low - 1).bit_length(), worst_high.bit_length()) + 1
+        raise TargetError(
+            f"sums of {what} reach [{worst_low}, {worst_high}]: {needed} bits, the accumulator has {numerics.acc_bits}",
+            hint="fewer weight or activation bits for this layer, or a target with a wider accumulator",
+        )
+
+
+def sum_bounds(weight: npt.NDArray[np.int64], x: QuantType, bias: IntArray | None, shift: int) -> tuple[IntArray, IntArray]:
+    """Lowest and highest sum per row of `weight` [rows, terms] (centred) over all codes of x; so any part of the sum."""
+    x_lo, x_hi = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
+    positive, negative = np.maximum(weight, 0).sum(1), np.minimum(weight, 0).sum(1)
+    low, high = positive * x_lo + negative * x_hi, positive * x_hi + negative * x_lo
+    if bias is None:
+        return low, high
+    # The bias is added last: the sums must fit without it as well as with it.
+    b = bias.astype(np.int64) << shift
+    return np.minimum(low, low + b), np.maximum(high, high + b)
+
+
+def product_bounds(a: QuantType, b: QuantType, terms: int) -> tuple[int, int]:
+    """The sum of `terms` products of two activations, whatever their codes."""
+    peak = [max(abs(q.lo - q.zero_point[0]), abs(q.hi - q.zero_point[0])) for q in (a, b)]
+    return -terms * peak[0] * peak[1], terms * peak[0] * peak[1]

@@ -1,0 +1,148 @@
+"""alpha * A * B + beta * C with a constant B (either orientation) and a constant C, one value per column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Emitter, No, Op, Role, Sample, TileView, Yes, first_no, need
+from npuflow.ir.requant import (
+    bias_shift,
+    centred,
+    channel_params,
+    emit_requant,
+    finish,
+    product_ratio,
+    prove,
+    requant_params,
+    sum_bounds,
+    zero_points,
+)
+from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.windows import exact, within
+
+ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Gemm(Op):
+    alpha: float = 1.0
+    beta: float = 1.0
+    transA: int = 0  # noqa: N815 (named as in ONNX)
+    transB: int = 0  # noqa: N815
+
+    onnx: ClassVar[str] = "Gemm"
+    fuses_clip: ClassVar[bool] = True
+
+    def sides(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int, int]:
+        """M, K, N."""
+        m, k = (a[1], a[0]) if self.transA else (a[0], a[1])
+        return m, k, b[0] if self.transB else b[1]
+
+    # --- float
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        a, b = types[0], types[1]
+        assert a is not None and b is not None
+        m, _, n = self.sides(a.shape, b.shape)
+        return (TensorType((m, n), a.dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        wide = np.float64 if a.dtype.kind == "f" else a.dtype
+        left, right = (a.T if self.transA else a).astype(wide), (b.T if self.transB else b).astype(wide)
+        y = self.alpha * (left @ right)
+        if len(inputs) > 2 and inputs[2] is not None:
+            y = y + self.beta * inputs[2].astype(wide)
+        return (y.astype(a.dtype),)
+
+    # --- integers
+    def role(self, index: int) -> Role:
+        return ROLES[index]
+
+    def channel_axis(self, site: Site, index: int) -> int | None:
+        return 0 if index == 2 or self.transB else 1
+
+    def bias_gain(self) -> float:
+        """Real size of one unit of C in units of the accumulator."""
+        return self.alpha / self.beta
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        weight, bias = site.consts[1], site.consts[2] if site.present(2) else None
+        assert weight is not None
+        params = {**requant_params(site, product_ratio(site, self.alpha), numerics), **zero_points(site.quant(1))}
+        if bias is not None:
+            unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * self.bias_gain()
+            params["bias_shift"] = bias_shift(site.quant(2), unit)
+        rows = centred(weight, site.quant(1))
+        shift = int(params.get("bias_shift", 0))
+        bounds = sum_bounds(rows if self.transB else rows.T, site.quant(0), bias, shift)
+        prove(*bounds, numerics, f"a product over {weight.shape[1 if self.transB else 0]} terms")
+        return params
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        left, right = centred(a, site.quant(0)), centred(b, site.quant(1))
+        left, right = left.T if self.transA else left, right.T if self.transB else right
+        left, right = exact(left, right, terms=right.shape[0])
+        return (finish(site, left @ right, 1, numerics, inputs[2] if site.present(2) else None),)
+
+    # --- target
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        c, n = site.shape(2) if site.present(2) else (), site.out_shape[1]
+        per_column = not site.present(2) or c in ((), (1,), (n,), (1, 1), (1, n))
+        return first_no(
+            need(site.consts[1] is not None, "B is not a constant"),
+            need(site.consts[0] is None, "A is a constant"),
+            need(not site.present(2) or site.consts[2] is not None, "C is not a constant"),
+            need(per_column, f"C of shape {c} differs by row"),
+            need(self.alpha > 0 and (self.beta > 0 or not site.present(2)), f"alpha {self.alpha:g}, beta {self.beta:g}"),
+            need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
+            need(min(*site.out_shape, *site.shape(0)) > 0, f"an empty tensor {site.out_shape}"),
+            within("K", self.sides(site.shape(0), site.shape(1))[1:2], target.limits.matmul_k),
+        )
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        m, k, n = self.sides(site.shape(0), site.shape(1))
+        a_map, b_map = (DimMap("m"), DimMap("k")), (DimMap("k"), DimMap("n"))
+        y_map = (DimMap("m"), DimMap("n"))
+        inputs = (
+            Operand("a", site.shape(0), a_map[::-1] if self.transA else a_map),
+            Operand("b", site.shape(1), b_map[::-1] if self.transB else b_map),
+            *((Operand("bias", site.shape(2), (DimMap("n"),)),) if site.present(2) else ()),
+        )
+        return Space(
+            (Axis("m", m), Axis("n", n), Axis("k", k, "sum")), inputs, (Operand("y", site.out_shape, y_map),),
+            channel_params(site, "n"), macs=1, ops=1, accumulator=Operand("acc", site.out_shape, y_map),
+        )
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        a, b, acc = tile.input(0), tile.input(1), tile.acc
+        assert acc is not None
+        a_strides, b_strides = a.strides[::-1] if self.transA else a.strides, b.strides[::-1] if self.transB else b.strides
+        zeros = {"b_zeros": tile.params["w_zeros"].address} if "w_zeros" in site.params else {"b_zero": site.param("w_zero")}
+        m, n = tile.outputs[0].extent
+        k0, k1 = tile.ranges["k"]
+        em.emit(
+            "MATMUL", a=a.address, a_type=a.dtype, a_strides=(0, *a_strides), a_zero=site.quant(0).zero_point[0],
+            b=b.address, b_type=b.dtype, b_strides=(0, *b_strides), **zeros, acc=acc.address, acc_type=acc.dtype,
+            batch=1, m=m, k=k1 - k0, n=n, accumulate=int(not tile.first("k")),
+        )
+        if tile.last("k"):
+            emit_requant(site, tile, em, 1, bias=2)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls(transB=1), (draw(rng, 1, 20), draw(rng, 7, 20), draw(rng, 7)), (1, 2))
+        yield Sample(cls(clip=(0.0, 2.0)), (draw(rng, 5, 9), draw(rng, 9, 6)), (1,))
+        yield Sample(cls(alpha=0.5, beta=2.0, transA=1), (draw(rng, 9, 4), draw(rng, 9, 6), draw(rng, 1, 6)), (1, 2))
+        yield Sample(cls(transB=1), (draw(rng, 2, 8), draw(rng, 3, 8), draw(rng, 1)), (1, 2))

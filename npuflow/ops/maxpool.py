@@ -1,0 +1,81 @@
+"""Largest element of a sliding window; padding never wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes
+from npuflow.ir.pool import pool_accepts, pool_fields, pool_from_onnx, pool_operands, pool_space, pool_to_onnx, pool_type
+from npuflow.ir.requant import clamp_bounds
+from npuflow.ir.space import Space
+from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.windows import taps, windows
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class MaxPool(Op):
+    kernel_shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+
+    onnx: ClassVar[str] = "MaxPool"
+    fuses_clip: ClassVar[bool] = True
+    shares_scale: ClassVar[bool] = True
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        if call.attributes.get("storage_order"):
+            return No("column-major indices (storage_order)")
+        return pool_from_onnx(cls, call)
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        return pool_to_onnx(self, self.onnx)
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        return (pool_type(self, types[0]),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        x = inputs[0]
+        assert x is not None
+        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        views = taps(x, windows(x.shape[2:], **pool_fields(self)), lowest)
+        result = next(views)[1].copy()
+        for _, view in views:
+            np.maximum(result, view, out=result)
+        return (result,)
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        lo, hi = clamp_bounds(self.clip, site.out_quant)
+        return {"lo": lo, "hi": hi}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        (y,) = self.reference(inputs[0])
+        return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        return pool_accepts(self, site, target)
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        return pool_space(site, windows(site.shape(0)[2:], **pool_fields(self)))
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        em.emit("MAXPOOL", **pool_operands(site, tile, windows(site.shape(0)[2:], **pool_fields(self))),
+                lo=site.param("lo"), hi=site.param("hi"))
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), (draw(rng, 1, 3, 8, 8),))
+        yield Sample(cls((3, 2), (2, 1), (1, 2), (1, 0, 1, 1)), (draw(rng, 2, 3, 9, 7),))
+        yield Sample(cls((3, 3), (2, 2), (1, 1), (0, 0, 0, 0), ceil_mode=1), (draw(rng, 1, 2, 8, 6),))
+        yield Sample(cls((3,), (2,), (1,), (1, 1), clip=(0.0, 1.0)), (draw(rng, 1, 4, 11),))

@@ -1,0 +1,16 @@
+"""Mean over the given axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from npuflow.ir.op import OPS
+from npuflow.ir.reduction import AxesReduction
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class ReduceMean(AxesReduction):
+    onnx: ClassVar[str] = "ReduceMean"
+    kind: ClassVar[Literal["mean", "sum", "max"]] = "mean"

@@ -1,0 +1,16 @@
+"""Sum over the given axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from npuflow.ir.op import OPS
+from npuflow.ir.reduction import AxesReduction
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class ReduceSum(AxesReduction):
+    onnx: ClassVar[str] = "ReduceSum"
+    kind: ClassVar[Literal["mean", "sum", "max"]] = "sum"
