@@ -1,0 +1,242 @@
+"""The house of two columns, enforced from the imports: who may know whom, how long a file may be, who may speak."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "npuflow"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+SIBLINGS = {"ops", "rules", "calibrators", "strategies", "frontends", "metrics"}
+BELOW: dict[str, set[str]] = {
+    "base": set(),
+    "flow": {"base"},
+    "hw": {"base"},
+    "ir": {"base", "hw"},
+    **{name: {"base", "hw", "ir"} for name in SIBLINGS},
+    "engine": {"base", "hw", "ir", *SIBLINGS},
+    "stages": {"base", "flow", "hw", "ir", "engine", *SIBLINGS},
+    "testing": {"base", "flow", "hw", "ir", "engine", "stages", *SIBLINGS},
+    "cli": {"base", "flow", "hw", "ir", "engine", "stages", "testing", *SIBLINGS},
+    "targets": set(),
+    "": {"base", "flow", "engine", "cli"},  # the facade and __main__
+}
+HEAVY = {"numpy", "dask", "distributed", "zarr", "onnx", "onnxruntime", "numba", "scipy", "PIL", "fsspec"}
+MAX_LINES = 400
+MAX_FUNCTION = 60
+
+
+def floor(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, *, deferred: bool = True) -> Iterator[tuple[str, int]]:
+    """Every module a file imports, also inside functions unless `deferred` is false; with its line."""
+    tree = ast.parse(path.read_text())
+    own = name_of(path).split(".")
+    package = own if path.name == "__init__.py" else own[:-1]
+    for node in _nodes(tree, deferred):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            # `from npuflow import flow` and `from npuflow.engine import tiling` name modules too.
+            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names if module.startswith("npuflow"))
+
+
+def _nodes(tree: ast.AST, deferred: bool) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if not deferred and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if not deferred and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from _nodes(node, deferred)
+
+
+def floor_of_module(module: str) -> str | None:
+    parts = module.split(".")
+    if parts[0] != "npuflow":
+        return None
+    return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else ""
+
+
+def at(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_every_folder_has_a_floor() -> None:
+    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert folders == set(BELOW) - {""}
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for path in FILES:
+        own = floor(path)
+        for module, line in imports(path):
+            other = floor_of_module(module)
+            allowed = other is None or other == own or other in BELOW[own] or (own != "" and module == "npuflow")
+            version_only = other == "" and module in ("npuflow", "npuflow.__version__")
+            if not (allowed or version_only):
+                wrong.append(f"{at(path, line)}: {own or 'facade'} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_siblings_are_strangers() -> None:
+    """A file of floor 3 reaches another file of its own floor only through the floors below or its own subfolder."""
+    wrong = []
+    for path in FILES:
+        own = floor(path)
+        if own not in SIBLINGS:
+            continue
+        entry = path.relative_to(PACKAGE / own).parts[0].removesuffix(".py")
+        for module, line in imports(path):
+            parts = module.split(".")
+            if parts[:2] == ["npuflow", own] and len(parts) > 2 and parts[2] != entry and not parts[2].startswith("_"):
+                target = PACKAGE / own / parts[2]
+                if target.is_dir() or target.with_suffix(".py").exists():
+                    wrong.append(f"{at(path, line)}: {own}/{entry} imports {module}")
+            elif len(parts) > 1 and parts[0] == "npuflow" and parts[1] in SIBLINGS - {own}:
+                wrong.append(f"{at(path, line)}: {own}/{entry} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_stage_sees_no_store_no_recipe_no_dask() -> None:
+    """Stages may use of `flow` only what describes a stage and its data."""
+    allowed = {"npuflow.flow.stage", "npuflow.flow.artifact", "npuflow.flow.refs", "npuflow.flow"}
+    wrong = []
+    for path in FILES:
+        if floor(path) not in ("stages", "engine", "ops", "rules", "calibrators", "strategies", "frontends", "metrics"):
+            continue
+        for module, line in imports(path):
+            top = module.split(".")[0]
+            if top in ("dask", "distributed"):
+                wrong.append(f"{at(path, line)}: imports {module}")
+            inside = module.startswith("npuflow.flow")
+            if inside and not any(module == a or (a != "npuflow.flow" and module.startswith(a + ".")) for a in allowed):
+                wrong.append(f"{at(path, line)}: imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_code_asks_a_targets_name() -> None:
+    """`target.name` is for messages: it is compared with nothing, and no chip's name stands in the code."""
+    chips = {p.stem for p in (PACKAGE / "targets").glob("*.toml")}
+    wrong = []
+    for path in FILES:
+        if floor(path) in ("base", "flow"):  # they have never heard of a target
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            asked += [node.subject] if isinstance(node, ast.Match) else []
+            for side in asked:
+                text = ast.unparse(side)
+                if isinstance(side, ast.Attribute) and side.attr == "name" and "target" in text.removesuffix(".name"):
+                    wrong.append(f"{at(path, node.lineno)}: asks {text}")
+            if isinstance(node, ast.Constant) and node.value in chips and floor(path) not in ("cli", "testing"):
+                wrong.append(f"{at(path, node.lineno)}: names the chip {node.value!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_command_line_speaks() -> None:
+    wrong = []
+    for path in FILES:
+        if floor(path) == "cli" or path.name == "__main__.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name in ("print", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"):
+                    wrong.append(f"{at(path, node.lineno)}: calls {name}")
+            elif isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc):
+                wrong.append(f"{at(path, node.lineno)}: raises SystemExit")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_left_column_starts_light() -> None:
+    """A module that imports a heavy library at its top is itself imported only inside functions."""
+    light = [path for path in FILES if floor(path) in ("base", "flow", "cli", "")]
+    tops = {path: list(imports(path, deferred=False)) for path in light}
+    heavy = {name_of(path) for path, found in tops.items() if any(m.split(".")[0] in HEAVY for m, _ in found)}
+    wrong = [
+        f"{at(path, line)}: imports {module}"
+        for path, found in tops.items()
+        for module, line in found
+        if module in heavy and name_of(path) not in heavy
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["npuflow", "tests"])
+def test_files_stay_short(folder: str) -> None:
+    lengths = {p: len(p.read_text().splitlines()) for p in sorted((ROOT / folder).rglob("*.py"))}
+    long = [f"{p.relative_to(ROOT)}: {n} lines" for p, n in lengths.items() if n > MAX_LINES]
+    assert not long, "\n".join(long)
+
+
+def test_functions_stay_short() -> None:
+    long = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION:
+                    long.append(f"{at(path, node.lineno)}: {node.name} has {length} lines")
+    assert not long, "\n".join(long)
+
+
+def test_every_file_has_a_caption() -> None:
+    """The first line of a file's docstring says in one sentence what it is; docs/map.md is made of these."""
+    wrong = []
+    for path in FILES:
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        first = text.split("\n")[0]
+        if not first or not first.rstrip().endswith((".", "!", "?")):
+            wrong.append(f"{path.relative_to(ROOT)}: {first!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_say_something() -> None:
+    empty = {"utils", "util", "common", "helper", "helpers", "manager", "misc", "stuff"}
+    wrong = [str(p.relative_to(ROOT)) for p in FILES if set(p.stem.lower().split("_")) & empty]
+    assert not wrong, wrong
+
+
+def test_no_bare_except() -> None:
+    wrong = [
+        at(path, node.lineno)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert not wrong, wrong
+
+
+def test_the_checks_themselves_can_fail(tmp_path: Path) -> None:
+    """Function-level and relative imports are seen, and so are imports of a module's members."""
+    source = "def f():\n    from npuflow.flow import store\n    import dask.threaded\n"
+    path = PACKAGE / "stages" / "__init__.py"
+    probe = tmp_path / "npuflow" / "stages" / "probe.py"
+    probe.parent.mkdir(parents=True)
+    probe.write_text(source)
+    tree = ast.parse(probe.read_text())
+    found = [n for n in _nodes(tree, True) if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert len(found) == 2
+    assert not [n for n in _nodes(tree, False) if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert path in FILES
+    assert floor_of_module("npuflow.flow.store") == "flow"
+    assert floor_of_module("npuflow") == ""
+    assert floor_of_module("numpy") is None
