@@ -1,0 +1,174 @@
+"""The quantised graph as QDQ ONNX: float operators between QuantizeLinear and DequantizeLinear, for any ONNX runtime.
+
+Every integer value keeps its id as a tensor name, so tools can compare it with the reference bit by bit. Weights and
+biases are stored as integers behind DequantizeLinear. What ONNX cannot say (rounding modes, multipliers) is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.numerics import along, dequantize
+from npuflow.ir.graph import Graph, Node, constant
+from npuflow.ir.op import OPS, Op
+from npuflow.ir.types import Array, QuantType, TensorType, Value
+
+OPSET = 21                                # the first with 16-bit QuantizeLinear
+STORABLE = ("int8", "uint8", "int16", "uint16", "int32")
+
+
+@dataclass(frozen=True)
+class QdqModel:
+    """ONNX bytes, and what the format or onnxruntime cannot express of this graph."""
+
+    model: bytes
+    notes: tuple[str, ...]
+
+
+def to_qdq(graph: Graph) -> QdqModel:
+    """The whole quantised graph as one ONNX model (opset 21)."""
+    builder = _Builder(graph)
+    for node in graph.nodes:
+        builder.node(node)
+    outputs = tuple(graph.outputs)        # integer outputs stay integer
+    return QdqModel(export_model(builder.graph(graph.inputs, outputs)), tuple(builder.notes))
+
+
+def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
+    """A model that feeds every integer node with given integers and shows its own: ONNX bytes, and {value id: output name}.
+
+    Its inputs are the integer values by id. It judges one node at a time: errors do not add up along the graph.
+    """
+    builder, shown = _Builder(graph), {}
+    fed: dict[str, None] = {}
+    for node in graph.nodes:
+        if node.is_integer and any(i and graph.values[i].quant is not None and graph.const(i) is None for i in node.inputs):
+            fed.update((i, None) for i in node.inputs if i and graph.const(i) is None)
+            shown.update({o: f"{o}:own" for o in node.outputs if o and graph.values[o].quant is not None})
+            builder.node(node, rename=shown)
+    shown = {k: v for k, v in shown.items() if v in builder.values}
+    for value_id in fed:
+        builder.coded_input(value_id)
+    return export_model(builder.graph(tuple(fed), tuple(shown.values()))), shown
+
+
+@dataclass
+class _Builder:
+    """Collects the nodes of the float graph that stands for the integer one."""
+
+    source: Graph
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    consts: dict[str, Array] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def graph(self, inputs: Iterable[str], outputs: Iterable[str]) -> Graph:
+        for value_id in inputs:
+            self.values.setdefault(value_id, self.source.values[value_id])
+        values, consts = MappingProxyType(self.values), MappingProxyType(self.consts)
+        return Graph(tuple(inputs), tuple(outputs), tuple(self.nodes), values, consts)
+
+    def coded_input(self, value_id: str) -> None:
+        """An integer value as a graph input."""
+        value = self.source.values[value_id]
+        self.values[value_id] = Value(value_id, TensorType(value.type.shape, value.dtype))
+
+    def node(self, node: Node, rename: dict[str, str] | None = None) -> None:
+        names = rename or {}
+        inputs = tuple(self.real(i) if i else "" for i in node.inputs)
+        quantised = [bool(o) and self.source.values[o].quant is not None for o in node.outputs]
+        if self._boundary(node):
+            if quantised[0]:
+                self.quantise(inputs[0], names.get(node.outputs[0], node.outputs[0]), self.source.values[node.outputs[0]])
+            else:
+                self._add(OPS["host"](op_type="Identity", version=OPSET, types=(self.source.type(node.outputs[0]),)),
+                          inputs, node.outputs, node.origin)
+            return
+        outputs = tuple(f"{names.get(o, o)}:real" if q else o for o, q in zip(node.outputs, quantised, strict=True))
+        for out, o in zip(outputs, node.outputs, strict=True):
+            if o:
+                self.values[out] = Value(out, TensorType(self.source.type(o).shape, self.source.type(o).dtype))
+        self.nodes.append(Node(node.op, inputs, outputs, node.origin))
+        for out, o, q in zip(outputs, node.outputs, quantised, strict=True):
+            if q:
+                self.quantise(out, names.get(o, o), self.source.values[o])
+
+    def _boundary(self, node: Node) -> bool:
+        """A node that only changes between float and integers: one side is quantised, the other is not."""
+        (first, *rest), out = node.inputs, node.outputs[0]
+        if rest or len(node.outputs) != 1:
+            return False
+        sides = [self.source.values[v].quant is None for v in (first, out)]
+        return sides[0] != sides[1] and self.source.const(first) is None
+
+    def real(self, value_id: str) -> str:
+        """The float tensor of a value: itself, or behind DequantizeLinear."""
+        value = self.source.values[value_id]
+        if value.quant is None:
+            self._keep(value)
+            return value_id
+        name = f"{value_id}:dq"
+        if name in self.values:
+            return name
+        q, stored = value.quant, self.source.const(value_id)
+        if stored is not None and (stored.dtype.name not in STORABLE or q.group is not None):
+            shape = stored.ndim
+            floats = dequantize(stored, along(q.scale, q.axis, shape), along(q.zero_point, q.axis, shape))
+            self.notes.append(f"{value_id}: {stored.dtype.name} constants stored as float32")
+            self._constant(name, floats)
+            return name
+        if stored is not None:
+            self._constant(value_id, stored)
+        inputs = (value_id, *self._scale(value_id, q, value.dtype))
+        self._add(self._linear("DequantizeLinear", q, value.type), inputs, (name,), ())
+        return name
+
+    def quantise(self, source: str, out: str, value: Value) -> None:
+        """QuantizeLinear into `out`, after a Clip where the codes do not fill their container."""
+        q = value.quant
+        assert q is not None
+        info = np.iinfo(q.dtype)
+        if (q.lo, q.hi) != (info.min, info.max):
+            bounds = [np.float32(q.scale[0] * (c - q.zero_point[0])) for c in (q.lo, q.hi)]
+            for end, bound in zip(("lo", "hi"), bounds, strict=True):
+                self._constant(f"{out}:{end}", np.array(bound, np.float32))
+            clip = OPS["host"](op_type="Clip", version=OPSET, types=(value.type,))
+            self._add(clip, (source, f"{out}:lo", f"{out}:hi"), (f"{out}:clipped",), ())
+            source = f"{out}:clipped"
+        kind = TensorType(value.type.shape, q.dtype)
+        self._add(self._linear("QuantizeLinear", q, kind), (source, *self._scale(out, q, q.dtype)), (out,), ())
+
+    def _linear(self, op_type: str, q: QuantType, kind: TensorType) -> Op:
+        attributes = (("axis", q.axis),) if q.axis is not None else ()
+        made: Op = OPS["host"](op_type=op_type, version=OPSET, attributes=attributes, types=(kind,))
+        return made
+
+    def _scale(self, name: str, q: QuantType, dtype: str) -> tuple[str, str]:
+        scale: Array = np.array(q.scale, np.float32)
+        zero: Array = np.broadcast_to(np.array(q.zero_point), scale.shape).astype(dtype)
+        if q.axis is None:
+            scale, zero = scale[0], zero[0]
+        self._constant(f"{name}:scale", np.asarray(scale))
+        self._constant(f"{name}:zero", np.asarray(zero))
+        return f"{name}:scale", f"{name}:zero"
+
+    def _constant(self, value_id: str, array: Array) -> None:
+        value, stored = constant(value_id, array)
+        self.values[value_id] = value
+        self.consts.update(stored)
+
+    def _keep(self, value: Value) -> None:
+        self.values.setdefault(value.id, value)
+        stored = self.source.const(value.id)
+        if stored is not None and value.const is not None:
+            self.consts[value.const] = stored
+
+    def _add(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...], origin: tuple[str, ...]) -> None:
+        for out, kind in zip(outputs, op.infer(), strict=True):
+            self.values[out] = Value(out, kind)
+        self.nodes.append(Node(op, inputs, outputs, origin))
