@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.registry import Registry
+from npuflow.base.tables import Config
+from npuflow.ir.graph import Graph
 
 CALIBRATORS = Registry("calibrators", "npuflow.calibrators")
 METRICS = Registry("metrics", "npuflow.metrics")
 FRONTENDS = Registry("frontends", "npuflow.frontends")
 STRATEGIES = Registry("strategies", "npuflow.strategies")
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -33,34 +38,111 @@ class Grid:
 
 
 class TensorStatistics(Protocol):
-    """What a threshold method may ask of one tensor's statistics (see DESIGN: exact, mergeable, range-free)."""
+    """What a threshold method may ask of one tensor's statistics (see DESIGN: exact, mergeable, range-free).
 
-    lo: float
-    hi: float
-    count: int
-
-    def histogram(self, bins: int, lo: float, hi: float) -> npt.NDArray[np.float64]:
-        """Counts of `bins` equal bins over [lo, hi], derived from the stored counts; values outside are left out."""
-
-    def quantile(self, fraction: float, absolute: bool = False) -> float: ...
+    Infinities and NaNs take no part in anything but their own counts; `lo` and `hi` are finite.
+    """
 
     @property
-    def sample_min(self) -> npt.NDArray[np.float32]: ...
+    def lo(self) -> float: ...
     @property
-    def sample_max(self) -> npt.NDArray[np.float32]: ...
+    def hi(self) -> float: ...
+    @property
+    def count(self) -> int: ...
     @property
     def mean(self) -> float: ...
     @property
     def std(self) -> float: ...
+    @property
+    def sample_min(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def sample_max(self) -> npt.NDArray[np.float32]: ...
+
+    def cells(self) -> tuple[Floats, Floats, Floats]:
+        """Lower ends, upper ends and counts of the occupied cells in ascending order; an exact zero is a cell [0, 0]."""
+
+    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False) -> Floats:
+        """Counts of `bins` equal bins over [lo, hi], derived from the cells; values outside are left out."""
+
+    def quantile(self, fraction: float, absolute: bool = False) -> float:
+        """The value (or magnitude) that this fraction of the values does not exceed."""
 
 
-class Calibrator(Protocol):
-    """A threshold method: function (statistics, grid, options) -> (lo, hi) in real units."""
+class Calibrator(Config):
+    """A threshold method. Its fields are its options in the recipe (`[calibrate.<name>]`); calling it gives (lo, hi).
 
-    def __call__(self, statistics: TensorStatistics, grid: Grid, options: object) -> tuple[float, float]: ...
+    The range is in real units and contains zero; a symmetric grid gets (-t, t), or (0, t) if it is unsigned.
+    """
+
+    Options: ClassVar[type[Calibrator]]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.Options = cls
+
+    def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
+        raise NotImplementedError
 
 
-class Metric(Protocol):
-    """An accuracy metric over stacked outputs (first axis: samples) and labels as the evaluation data give them."""
+def fitted(lo: float, hi: float, grid: Grid) -> tuple[float, float]:
+    """A range made to suit the grid: it contains zero, and is symmetric where the grid is."""
+    lo, hi = min(lo, 0.0), max(hi, 0.0)
+    if not grid.symmetric:
+        return (lo, hi)
+    top = max(-lo, hi)
+    return (-top, top) if grid.signed else (0.0, hi)
 
-    def __call__(self, outputs: Mapping[str, npt.NDArray[Any]], labels: object, options: object) -> Mapping[str, float]: ...
+
+Outputs = Mapping[str, npt.NDArray[np.generic]]
+
+
+class Metric(Config):
+    """An accuracy metric. Its fields are its options (`[evaluate.<name>]`); calling it gives named figures.
+
+    `outputs`: by output name, first axis the samples; `reference`: the float model's, likewise; `labels`: what the
+    evaluation data state per sample (None without labels). The first figure is the one to watch; higher is better.
+    """
+
+    Options: ClassVar[type[Metric]]
+    needs_labels: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.Options = cls
+
+    def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points."""
+
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source model as a graph, with notes on what had to be assumed."""
+
+    graph: Graph
+    notes: tuple[str, ...] = ()
+
+
+class Frontend(Protocol):
+    """A source format."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """Every file that the model at `path` consists of."""
+
+    def gather(self, path: Path) -> bytes:
+        """The whole model as one self-contained byte string."""
+
+    def operators(self, data: bytes) -> tuple[str, ...]:
+        """Names in OPS whose code reading the model may use."""
+
+    def read(self, data: bytes, bindings: Bindings) -> Reading: ...
