@@ -1,0 +1,114 @@
+"""A machine with a program in it: memories for B samples, and the decoded commands run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy.typing as npt
+
+from npuflow.base.errors import ModelError, Where
+from npuflow.engine.program import Program
+from npuflow.engine.sim import exact
+from npuflow.engine.sim.access import SIZES, dense, regions
+from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.order import Order, order_of
+
+Array = npt.NDArray[Any]
+Step = Callable[[], None]
+
+
+class Machine:
+    """Runs the NPU segments of a program over B samples at a time.
+
+    `write` puts an integer tensor [B, *shape] into DATA, `read` takes one out, `run` executes one segment. With `watch`,
+    the named values are kept as they are when their last STORE retires (memory may be reused later): see `seen`.
+    """
+
+    def __init__(self, program: Program, batch: int = 1, *, watch: Iterable[str] = (), order: Order | None = None) -> None:
+        self.program = program
+        self.order = order if order is not None else order_of(program)
+        self.memory = Memory(program, batch)
+        self.seen: dict[str, Array] = {}
+        self._watch = _last_stores(program, self.order, tuple(watch))
+        self._steps = [self._bind(core, index) for core, index in self.order.sequence]
+
+    def write(self, value: str, array: Array) -> None:
+        """Put [B, *shape] (or one sample, for all) into DATA."""
+        view = self._value(value)
+        if array.dtype != view.dtype or array.shape not in (view.shape, view.shape[1:]):
+            raise ModelError(f"value {value!r} takes {view.dtype} {view.shape}, not {array.dtype} {array.shape}")
+        view[...] = array
+
+    def read(self, value: str) -> Array:
+        """[B, *shape], a copy of what DATA holds now."""
+        return self._value(value).copy()
+
+    def run(self, segment: int) -> None:
+        """Execute one segment; a fault of data (an index outside a table) is a ModelError naming the command."""
+        first, last = self.order.segments[segment]
+        for i in range(first, last):
+            try:
+                self._steps[i]()
+            except ModelError as error:
+                core, index = self.order.sequence[i]
+                raise error.at(Where(value=f"command {index} of core {core}")) from None
+            for value in self._watch.get(i, ()):
+                self.seen[value] = self.read(value)
+
+    def _bind(self, core: int, index: int) -> Step:
+        command = self.program.decoded[core][index]
+        check_bounds(self.program, core, index)
+        return partial(exact.KERNELS[command.opcode], self.memory, command)
+
+    def _value(self, value: str) -> Array:
+        entry = self.program.meta["values"][value]
+        shape = tuple(entry["shape"])
+        strides = dense(shape, SIZES[entry["dtype"]])
+        return self.memory.view(self.memory.data, entry["address"], entry["dtype"], shape, strides)
+
+
+def check_bounds(program: Program, core: int, index: int) -> None:
+    """Every byte that a command names lies in its memory, and tensors lie on multiples of their element size."""
+    command = program.decoded[core][index]
+    sizes = {
+        "LOCAL": int(program.meta["local_bytes"]), "DATA": int(program.meta["data_bytes"]), "CONST": len(program.const),
+    }  # fmt: skip
+    where = Where(value=f"command {index} of core {core} ({command.opcode})")
+    for region in regions(command):
+        lo, hi = region.span
+        if lo < 0 or hi > sizes[region.space]:
+            raise ModelError(
+                f"{command.opcode}.{region.name} spans bytes {lo}..{hi} of a {region.space} memory of {sizes[region.space]}",
+                where=where, code="bounds",
+            )  # fmt: skip
+        if not region.aligned and command.opcode not in ("LOAD", "STORE", "COPY"):
+            raise ModelError(f"{command.opcode}.{region.name} is not aligned to {region.size} bytes", where=where, code="bounds")
+        if region.write and not region.distinct:
+            raise ModelError(f"{command.opcode}.{region.name} writes a byte twice", where=where, code="bounds")
+
+
+def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapping[int, list[str]]:
+    """Position in the order -> values complete after it: the last STORE of the value's node into the value's bytes."""
+    last: dict[str, int] = {}
+    wanted = {}
+    for value in watch:
+        entry = program.meta["values"][value]
+        size = prod(entry["shape"]) * SIZES[entry["dtype"]]
+        wanted[value] = (entry["address"], entry["address"] + size, entry.get("node"))
+    for i, (core, index) in enumerate(order.sequence):
+        command = program.decoded[core][index]
+        if command.opcode != "STORE":
+            continue
+        lo, hi = regions(command)[1].span
+        for value, (a, b, node) in wanted.items():
+            if lo < b and a < hi and node in (None, command.node):
+                last[value] = i
+    found: dict[int, list[str]] = {}
+    for value, i in last.items():
+        found.setdefault(i, []).append(value)
+    return found
+
+

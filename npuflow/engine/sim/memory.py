@@ -1,0 +1,61 @@
+"""The modelled memories as byte arrays, one row per sample, and typed views of a command's operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import ModelError
+from npuflow.engine.program import Program
+from npuflow.engine.sim.access import SIZES, dense
+from npuflow.hw.encode import Command
+
+Bytes = npt.NDArray[np.uint8]
+MAX_BYTES = 1 << 34
+
+
+class Memory:
+    """DATA [B, n] and one local memory [B, m] per core; CONST is shared by all samples."""
+
+    def __init__(self, program: Program, batch: int) -> None:
+        cores = len(program.commands)
+        sizes = int(program.meta["data_bytes"]), int(program.meta["local_bytes"])
+        if batch * (sizes[0] + cores * sizes[1]) > MAX_BYTES:
+            raise ModelError(
+                f"{batch} samples of {sizes[0]} bytes of DATA and {cores} x {sizes[1]} of local memory exceed {MAX_BYTES} bytes",
+                hint="simulate fewer samples at a time",
+            )
+        self.batch = batch
+        self.data: Bytes = np.zeros((batch, sizes[0] + 8), np.uint8)      # slack: views of empty regions stay inside
+        self.local: list[Bytes] = [np.zeros((batch, sizes[1] + 8), np.uint8) for _ in range(cores)]
+        self.const: Bytes = np.frombuffer(program.const, np.uint8).reshape(1, -1)
+
+    def view(self, block: Bytes, address: int, dtype: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+        """[B, *dims] of one memory (B = 1 for CONST)."""
+        shape, steps = (block.shape[0], *dims), (block.strides[0], *strides)
+        return np.ndarray(shape, np.dtype(dtype).newbyteorder("<"), buffer=block, offset=address, strides=steps)
+
+    def operand(self, c: Command, name: str, dims: tuple[int, ...]) -> npt.NDArray[Any]:
+        """A tensor operand of a command."""
+        return self.view(self.local[c.core], c.number(name), c.text(f"{name}_type"), dims, c.vector(f"{name}_strides"))
+
+    def flat(self, core: int, address: int, dtype: str, count: int) -> npt.NDArray[Any]:
+        """A dense vector of parameters."""
+        return self.view(self.local[core], address, dtype, (count,), (SIZES[dtype],))
+
+    def accumulator(self, c: Command, dims: tuple[int, ...]) -> npt.NDArray[Any]:
+        dtype = c.text("acc_type")
+        return self.view(self.local[c.core], c.number("acc"), dtype, dims, dense(dims, SIZES[dtype]))
+
+    def dma(self, c: Command) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Source and destination of LOAD, STORE and COPY, as unsigned elements."""
+        dtype, dims, local = f"uint{8 * c.number('element')}", c.vector("dims"), self.local[c.core]
+        if c.opcode == "COPY":
+            x = self.view(local, c.number("x"), dtype, dims, c.vector("x_strides"))
+            return x, self.view(local, c.number("y"), dtype, dims, c.vector("y_strides"))
+        block = self.const if c.text("space") == "CONST" else self.data
+        outside = self.view(block, c.number("external"), dtype, dims, c.vector("external_strides"))
+        inside = self.view(local, c.number("local"), dtype, dims, c.vector("local_strides"))
+        return (outside, inside) if c.opcode == "LOAD" else (inside, outside)
