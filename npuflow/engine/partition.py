@@ -1,0 +1,164 @@
+"""The graph cut into stretches that the NPU or the host runs, with the bytes that cross each boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.graph import Graph, Node
+
+Kind = Literal["npu", "host"]
+StepKind = Literal["model", "quantize", "dequantize"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive nodes with one place. `inputs`: values made elsewhere (constants left out); `outputs`: values needed
+    elsewhere or by the caller."""
+
+    kind: Kind
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a host segment: an onnxruntime model of float nodes, or one boundary node done in integers."""
+
+    kind: StepKind
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def segments(graph: Graph, on_npu: Callable[[Node], bool] | None = None) -> tuple[Segment, ...]:
+    """Segments in an order that may run, as few as a greedy schedule finds. `on_npu` judges a node (default: integer nodes)."""
+    judge = on_npu if on_npu is not None else is_npu
+    best: list[tuple[bool, list[Node]]] = []
+    for first in (False, True):
+        found = _grouped(graph, graph.nodes, lambda n: judge(n), first)
+        if not best or len(found) < len(best):
+            best = found
+    users = _users(graph)
+    return tuple(
+        Segment("npu" if npu else "host", tuple(nodes), *_border(graph, nodes, users)) for npu, nodes in best
+    )  # fmt: skip
+
+
+def is_npu(node: Node) -> bool:
+    """Integer nodes run on the NPU; boundary nodes and float nodes do not."""
+    return node.is_integer and not _is_boundary_op(node)
+
+
+def boundary(graph: Graph, node: Node) -> StepKind | None:
+    """Whether a node is a quantisation boundary made by the quantiser (and not part of the source model)."""
+    if not _is_boundary_op(node):
+        return None
+    if node.op.onnx == "QuantizeLinear" and graph.values[node.outputs[0]].quant is not None:
+        return "quantize"
+    if node.op.onnx == "DequantizeLinear" and graph.values[node.inputs[0]].quant is not None:
+        return "dequantize"
+    return None
+
+
+def _is_boundary_op(node: Node) -> bool:
+    return node.op.onnx in ("QuantizeLinear", "DequantizeLinear")
+
+
+def host_steps(graph: Graph, segment: Segment) -> tuple[Step, ...]:
+    """A host segment as runs of float nodes between its boundary nodes, in order."""
+    users = _users(graph)
+    steps: list[Step] = []
+    for is_float, nodes in _grouped(graph, segment.nodes, lambda n: boundary(graph, n) is None, False):
+        if is_float:
+            steps.append(Step("model", tuple(nodes), *_border(graph, nodes, users)))
+            continue
+        for node in nodes:
+            kind = boundary(graph, node)
+            assert kind is not None
+            steps.append(Step(kind, (node,), (node.inputs[0],), node.outputs))
+    return tuple(steps)
+
+
+def host_model(graph: Graph, part: Segment | Step) -> bytes:
+    """ONNX bytes of the float nodes of a host segment or step."""
+    nodes = [n for n in part.nodes if boundary(graph, n) is None]
+    inputs, outputs = (part.inputs, part.outputs)
+    if len(nodes) < len(part.nodes):
+        inputs, outputs = _border(graph, nodes, _users(graph))
+    return export_model(graph, outputs, nodes, inputs)
+
+
+def boundary_bytes(graph: Graph, parts: Sequence[Segment]) -> tuple[tuple[str, str, int], ...]:
+    """(value id, "npu->host" or "host->npu", bytes) for every value that one side makes and the other reads."""
+    made: dict[str, Kind] = {o: s.kind for s in parts for o in s.outputs}
+    crossings: dict[tuple[str, str], int] = {}
+    for part in parts:
+        for value_id in part.inputs:
+            source = made.get(value_id, "host")
+            if source != part.kind:
+                crossings[value_id, f"{source}->{part.kind}"] = nbytes(graph, value_id)
+    for value_id in graph.outputs:
+        if made.get(value_id) == "npu":
+            crossings.setdefault((value_id, "npu->host"), nbytes(graph, value_id))
+    return tuple((value_id, way, size) for (value_id, way), size in crossings.items())
+
+
+def nbytes(graph: Graph, value_id: str) -> int:
+    """Bytes of a value as it is stored; 0 where its size is not known."""
+    value = graph.values[value_id]
+    try:
+        item = np.dtype(value.dtype).itemsize
+    except TypeError:
+        return 0
+    return value.type.size * item if value.type.is_static else 0
+
+
+def _users(graph: Graph) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        for value_id in node.inputs:
+            found.setdefault(value_id, set()).add(id(node))
+    return found
+
+
+def _border(graph: Graph, nodes: Sequence[Node], users: dict[str, set[int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    inside = {id(n) for n in nodes}
+    made = [o for n in nodes for o in n.outputs if o]
+    own = set(made)
+    read = dict.fromkeys(i for n in nodes for i in n.inputs if i and i not in own and graph.values[i].const is None)
+    needed = tuple(o for o in made if o in graph.outputs or users.get(o, set()) - inside)
+    return tuple(read), needed
+
+
+def _grouped(
+    graph: Graph, nodes: Sequence[Node], judge: Callable[[Node], bool], first: bool
+) -> list[tuple[bool, list[Node]]]:
+    """Topological order that stays on one side as long as anything there is ready."""
+    made = {o for n in nodes for o in n.outputs}
+    ready = {i for i in made if False}
+    sides = {id(n): judge(n) for n in nodes}
+    waiting, groups, side = list(nodes), [], first
+    while waiting:
+        taken = list(_ready(waiting, made, ready, sides, side))
+        if taken:
+            ids = {id(n) for n in taken}
+            waiting = [n for n in waiting if id(n) not in ids]
+            groups.append((side, taken))
+        side = not side
+    return groups
+
+
+def _ready(
+    waiting: Sequence[Node], made: set[str], ready: set[str], sides: dict[int, bool], side: bool
+) -> Iterator[Node]:
+    """Nodes of one side whose inputs are there, in graph order (which is topological: one sweep suffices)."""
+    for node in waiting:
+        if sides[id(node)] is side and all(i not in made or i in ready for i in node.inputs):
+            ready.update(node.outputs)
+            yield node

@@ -1,0 +1,92 @@
+"""Who runs each node: the target where its operator accepts, else the host, with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.macs import node_macs
+from npuflow.ir.onnx_types import is_tensor
+from npuflow.ir.op import No, Yes
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One node's place: `reason` is empty on the NPU."""
+
+    node: str
+    op: str
+    reason: str
+    macs: int
+
+    @property
+    def on_npu(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The place of every node, by its index in the graph."""
+
+    places: tuple[Placed, ...]
+
+    def on_npu(self, index: int) -> bool:
+        return self.places[index].on_npu
+
+    @property
+    def npu_macs(self) -> int:
+        return sum(p.macs for p in self.places if p.on_npu)
+
+    @property
+    def total_macs(self) -> int:
+        return sum(p.macs for p in self.places)
+
+    @property
+    def share(self) -> float:
+        """Part of the multiply-accumulates that the NPU does (1 if there are none)."""
+        return self.npu_macs / self.total_macs if self.total_macs else 1.0
+
+    def reasons(self) -> Counter[tuple[str, str]]:
+        """(operator, reason) of the host's nodes, with counts."""
+        return Counter((p.op, p.reason) for p in self.places if not p.on_npu)
+
+
+def place(graph: Graph, target: Target) -> Placement:
+    """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses."""
+    return Placement(tuple(_placed(graph, node, target) for node in graph.nodes))
+
+
+def op_name(node: Node) -> str:
+    """The operator's registered name; for a host node, the name of the ONNX operator."""
+    return getattr(node.op, "op_type", "") or type(node.op).__module__.rpartition(".")[2]
+
+
+def _placed(graph: Graph, node: Node, target: Target) -> Placed:
+    answer = accepts(graph, node, target)
+    reason = answer.reason if isinstance(answer, No) else ""
+    return Placed(node.name, op_name(node), reason, node_macs(graph, node))
+
+
+def accepts(graph: Graph, node: Node, target: Target) -> Yes | No:
+    name = op_name(node)
+    if name in target.limits.refuse or name.lower() in target.limits.refuse:
+        return No(f"the target does not run {name}")
+    for value_id in (*node.inputs, *node.outputs):
+        if not value_id:
+            continue
+        kind = graph.type(value_id)
+        if not is_tensor(kind):
+            return _host_reason(graph, node, target) or No(f'"{value_id}" is {kind.dtype or "of unknown type"}, no tensor')
+        if not kind.is_static:
+            return _host_reason(graph, node, target) or No(f'the shape of "{value_id}" is not known before it runs')
+    return node.op.accepts(graph.site(node), target)
+
+
+def _host_reason(graph: Graph, node: Node, target: Target) -> No | None:
+    """A node that nobody but the host takes says so itself; only then its types do not matter."""
+    if hasattr(node.op, "op_type"):
+        answer = node.op.accepts(graph.site(node), target)
+        return answer if isinstance(answer, No) else None
+    return None

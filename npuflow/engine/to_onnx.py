@@ -1,0 +1,140 @@
+"""A graph, or a part of it, as an ONNX model: value ids become tensor names, fused clips become nodes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npuflow.base.errors import InternalError, ModelError
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.onnx_run import EXPORT_OPSET, model_of
+from npuflow.ir.onnx_types import value_info
+from npuflow.ir.op import OnnxCall
+from npuflow.ir.types import Array
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def export_model(
+    graph: Graph, outputs: Sequence[str] | None = None, nodes: Sequence[Node] | None = None, inputs: Sequence[str] | None = None
+) -> bytes:
+    """The float graph as ONNX bytes. `outputs`: value ids to expose (default: the graph's own); `nodes` and `inputs`:
+    only these nodes, fed by these values. Bytes depend on nothing but the graph.
+    """
+    exporter = _Exporter(graph)
+    wanted = tuple(graph.outputs if outputs is None else outputs)
+    for node in graph.nodes if nodes is None else nodes:
+        exporter.node(node)
+    return exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted)
+
+
+class _Exporter:
+    def __init__(self, graph: Graph) -> None:
+        import onnx
+
+        self.graph = graph
+        self.proto = onnx.GraphProto(name="npuflow")
+        self.opsets: dict[str, int] = {"": EXPORT_OPSET}
+        self.stored: set[str] = set()
+
+    def node(self, node: Node) -> None:
+        import onnx
+
+        call = node.op.to_onnx(self.graph.site(node))
+        for value_id in node.inputs:
+            self.store(value_id)
+        clip = node.op.clip
+        outputs = list(node.outputs)
+        if clip is not None:
+            outputs[0] = f"{outputs[0]}:unclipped"
+        proto = onnx.NodeProto(
+            op_type=call.op_type, domain=call.domain, name=node.name, input=self.inputs(call, node), output=outputs
+        )
+        proto.attribute.extend(attributes(call))
+        self.proto.node.append(proto)
+        lowest = EXPORT_OPSET if call.domain == "" else 1
+        self.opsets[call.domain] = max(self.opsets.get(call.domain, lowest), call.version, lowest)
+        if clip is not None:
+            self.clip(node, clip, outputs[0])
+
+    def clip(self, node: Node, clip: tuple[float, float], source: str) -> None:
+        out = node.outputs[0]
+        if clip == (0.0, inf):
+            self.proto.node.add(op_type="Relu", name=f"{node.name}:clip", input=[source], output=[out])
+            return
+        dtype = self.graph.type(out).dtype
+        names = [source]
+        for name, bound in zip(("lo", "hi"), clip, strict=True):
+            names.append("" if abs(bound) == inf else self.array(f"{out}:{name}", np.array(bound, dtype)))
+        self.proto.node.add(op_type="Clip", name=f"{node.name}:clip", input=names, output=[out])
+
+    def inputs(self, call: OnnxCall, node: Node) -> list[str]:
+        """Names of the ONNX node's inputs, trailing absent ones left out."""
+        if call.inputs is None:
+            names = list(node.inputs)
+        else:
+            names = [self.input(i, k, node) for k, i in enumerate(call.inputs)]
+        while names and not names[-1]:
+            names.pop()
+        return names
+
+    def input(self, source: int | Array | None, index: int, node: Node) -> str:
+        if source is None:
+            return ""
+        if isinstance(source, int):
+            return node.inputs[source] if source < len(node.inputs) else ""
+        return self.array(f"{next(o for o in node.outputs if o)}:in{index}", np.asarray(source))
+
+    def array(self, name: str, values: Array) -> str:
+        import onnx
+
+        self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
+        return name
+
+    def store(self, value_id: str) -> None:
+        values = self.graph.const(value_id)
+        if values is not None and value_id not in self.stored:
+            self.stored.add(value_id)
+            self.array(value_id, values)
+
+    def model(self, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+        for value_id in outputs:
+            self.store(value_id)
+        self.proto.input.extend(value_info(i, self.graph.type(i)) for i in inputs if i not in self.stored)
+        self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
+        model = model_of(self.proto, self.opsets)
+        try:
+            return bytes(model.SerializeToString(deterministic=True))
+        except ValueError as fault:
+            raise ModelError("the model exceeds 2 GiB as one ONNX file", because=str(fault)) from fault
+
+
+def attributes(call: OnnxCall) -> list[onnx.AttributeProto]:
+    """Attribute protos by name; None and what the schema gives a list type but is empty stay out or typed."""
+    import onnx
+
+    kinds: Mapping[str, Any] = {}
+    if onnx.defs.has(call.op_type, domain=call.domain):
+        kinds = onnx.defs.get_schema(call.op_type, call.domain).attributes
+    found = []
+    for name, value in sorted(call.attributes.items()):
+        if value is None:
+            continue
+        if isinstance(value, onnx.AttributeProto):
+            found.append(value)
+            continue
+        plain = list(value) if isinstance(value, tuple) else value
+        kind = int(kinds[name].type) if name in kinds else None
+        if kind == onnx.AttributeProto.FLOAT:
+            plain = float(value)
+        elif isinstance(plain, np.ndarray):
+            plain = onnx.numpy_helper.from_array(plain)
+        try:
+            found.append(onnx.helper.make_attribute(name, plain, attr_type=kind))
+        except (TypeError, ValueError) as fault:
+            raise InternalError(f"{call.op_type}: attribute {name} = {value!r} does not export", because=str(fault)) from fault
+    return found

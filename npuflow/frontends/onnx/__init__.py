@@ -1,0 +1,130 @@
+"""ONNX models, opset 7 to the newest: every valid one becomes a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from npuflow.base.errors import ModelError, suggestion
+from npuflow.ir.contracts import FRONTENDS
+from npuflow.ir.graph import prune
+from npuflow.ir.onnx_nodes import ordered
+from npuflow.ir.onnx_types import UNRANKED, from_proto, is_tensor
+from npuflow.ir.op import OPS
+from npuflow.ir.reading import Bindings, Reading
+from npuflow.ir.types import UNKNOWN, TensorType, Value
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@FRONTENDS.entry
+class Onnx:
+    """`.onnx` files."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        from npuflow.frontends.onnx.load import external_files
+
+        return (path, *external_files(path))
+
+    def gather(self, path: Path) -> bytes:
+        from npuflow.frontends.onnx.load import gather
+
+        return gather(path)
+
+    def operators(self, data: bytes) -> tuple[str, ...]:
+        from npuflow.frontends.onnx.load import parse
+
+        used = {node.op_type.lower() for node in parse(data).graph.node}
+        return tuple(sorted({"host"} | {name for name in used if name in OPS}))
+
+    def read(self, data: bytes, bindings: Bindings) -> Reading:
+        from npuflow.frontends.onnx.build import Builder
+        from npuflow.frontends.onnx.load import parse
+
+        model = parse(data)
+        notes: list[str] = []
+        builder = Builder({o.domain: o.version for o in model.opset_import})
+        stored = _stored(model)
+        inputs = []
+        for info in model.graph.input:
+            if info.name not in stored:
+                builder.define(Value(info.name, _bound(info, bindings, notes)))
+                inputs.append(info.name)
+        _check_names(bindings.inputs, inputs, "input")
+        for name, tensor in stored.items():
+            builder.tensor(name, tensor)
+        nodes = ordered(model.graph.node, builder.values)
+        if nodes is None:
+            raise ModelError("the nodes of the model form a cycle, or one reads a value that nothing produces")
+        builder.add_all(nodes)
+        outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
+        _check_names(outputs, list(builder.values), "output")
+        return Reading(prune(builder.graph(inputs, outputs)), tuple(notes))
+
+
+def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Initialisers by name; sparse ones made dense."""
+    import numpy as np
+    import onnx
+
+    from npuflow.frontends.onnx.load import array
+
+    stored = {t.name: t for t in model.graph.initializer}
+    for sparse in model.graph.sparse_initializer:
+        values, places = array(sparse.values), array(sparse.indices)
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        try:
+            if places.ndim == 1:
+                dense.reshape(-1)[places] = values
+            else:
+                dense[tuple(places.T)] = values
+        except IndexError as fault:
+            raise ModelError(f'sparse tensor "{sparse.values.name}" is damaged', because=str(fault)) from fault
+        stored[sparse.values.name] = onnx.numpy_helper.from_array(dense, sparse.values.name)
+    return stored
+
+
+def _bound(info: onnx.ValueInfoProto, bindings: Bindings, notes: list[str]) -> TensorType:
+    """An input's type with the recipe's sizes; a free first dimension is the batch, 1 unless the recipe says other."""
+    kind = from_proto(info.type)
+    wanted = bindings.inputs.get(info.name)
+    if not is_tensor(kind):
+        if wanted is not None:
+            raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name)
+        return kind
+    if wanted is not None:
+        if kind.shape != UNRANKED and not _fits(kind.shape, wanted):
+            raise ModelError(
+                f'input "{info.name}" cannot have the shape {list(wanted)}', because=f"the model declares {_shown(info)}"
+            ).at(value=info.name)
+        return TensorType(tuple(wanted), kind.dtype)
+    if kind.shape == UNRANKED:
+        notes.append(f'the rank of input "{info.name}" is free; [model] inputs binds it')
+        return kind
+    names = [d.dim_param for d in info.type.tensor_type.shape.dim]
+    shape = [bindings.dims.get(n, d) if d < 0 else d for n, d in zip(names, kind.shape, strict=True)]
+    for index, size in enumerate(shape):
+        if size < 0 and index == 0:
+            shape[0] = 1
+            notes.append(f'dimension 0 ({names[0] or "?"}) of input "{info.name}" is free and taken as 1')
+        elif size < 0:
+            notes.append(f'dimension {index} ({names[index] or "?"}) of input "{info.name}" is free; [model] inputs binds it')
+    return TensorType(tuple(shape), kind.dtype)
+
+
+def _fits(declared: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return len(wanted) == len(declared) and all(d in (w, UNKNOWN) for d, w in zip(declared, wanted, strict=True))
+
+
+def _shown(info: onnx.ValueInfoProto) -> list[Any]:
+    return [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in info.type.tensor_type.shape.dim]
+
+
+def _check_names(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str) -> None:
+    for name in asked:
+        if name not in known:
+            raise ModelError(f'the model has no {what if what == "input" else "value"} "{name}"', hint=suggestion(name, known))

@@ -1,0 +1,212 @@
+"""ONNX nodes one by one into a float graph: types inferred, constants folded, operators from their files or Host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+
+from npuflow.base.errors import ModelError
+from npuflow.frontends.onnx import fold
+from npuflow.frontends.onnx.load import array
+from npuflow.frontends.onnx.shapes import label, output_types, short
+from npuflow.frontends.onnx.upgrade import schema, upgraded
+from npuflow.ir.graph import Graph, Node, constant
+from npuflow.ir.onnx_nodes import captured, frozen, plain, subgraphs
+from npuflow.ir.onnx_types import PLAIN, UNTYPED, is_tensor
+from npuflow.ir.op import OPS, No, OnnxCall
+from npuflow.ir.types import Array, TensorType, Value
+
+
+class Builder:
+    """The graph under construction."""
+
+    def __init__(self, opsets: dict[str, int]) -> None:
+        self.opsets = opsets
+        self.values: dict[str, Value] = {}
+        self.consts: dict[str, Array] = {}
+        self.nodes: list[Node] = []
+        self.arrays: dict[str, Array] = {}          # constants by value id
+
+    def graph(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        return Graph(
+            tuple(inputs), tuple(outputs), tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts)
+        )
+
+    # --- values
+    def define(self, value: Value) -> None:
+        if value.id in self.values:
+            raise ModelError(f'value "{value.id}" is defined twice').at(value=value.id)
+        self.values[value.id] = value
+
+    def constant(self, name: str, values: Array) -> None:
+        value, entry = constant(name, values)
+        self.define(value)
+        self.consts.update(entry)
+        self.arrays[name] = next(iter(entry.values()))
+
+    def tensor(self, name: str, tensor: onnx.TensorProto) -> None:
+        """A stored tensor; element types numpy lacks stay ONNX Constant nodes."""
+        values = array(tensor)
+        if values.dtype.name in PLAIN:
+            self.constant(name, values)
+        else:
+            node = onnx.helper.make_node("Constant", [], [name], value=tensor)
+            types = output_types(node, self.version(""), {}, {})
+            self.host(node, self.version(""), types, f"a constant of {values.dtype}", (name,))
+
+    def type(self, name: str) -> TensorType:
+        return self.values[name].type
+
+    # --- nodes
+    def add_all(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            self.add(node, self.version(node.domain))
+
+    def version(self, domain: str) -> int:
+        for name in (domain, "ai.onnx" if domain == "" else "" if domain == "ai.onnx" else domain):
+            if name in self.opsets:
+                return self.opsets[name]
+        if domain in ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"):
+            return 1
+        raise ModelError(f'the model uses domain "{domain}" and states no version of it')
+
+    def add(self, node: onnx.NodeProto, version: int) -> None:
+        if node.domain == "ai.onnx":
+            node.domain = ""
+        for name in (*node.input, *captured(node)):
+            if name and name not in self.values:
+                raise ModelError(f'node {label(node)} reads "{name}", which nothing produces').at(node=label(node), value=name)
+        self.check(node, version)
+        if node.op_type == "Constant" and node.domain == "" and self.literal(node):
+            return
+        types = {n: self.type(n) for n in (*node.input, *captured(node)) if n}
+        parts, now = upgraded(node, version, types, next((o for o in node.output if o), "node"))
+        for part in parts:
+            self.one(part, now)
+
+    def check(self, node: onnx.NodeProto, version: int) -> None:
+        """What ONNX itself demands of a node: known operator, attribute names and types, numbers of inputs."""
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version, context.opset_imports = 13, {node.domain: version, "": self.opsets.get("", 21)}
+        try:
+            onnx.checker.check_node(node, context)
+        except (onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
+            raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+
+    def literal(self, node: onnx.NodeProto) -> bool:
+        """A Constant node whose value numpy can hold."""
+        if len(node.attribute) != 1 or not node.output or not node.output[0]:
+            return False
+        attribute = node.attribute[0]
+        kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+        if attribute.name == "value":
+            values = array(attribute.t)
+        elif attribute.name in kinds:
+            values = np.array(onnx.helper.get_attribute_value(attribute), kinds[attribute.name])
+        else:
+            return False
+        if values.dtype.name not in PLAIN:
+            return False
+        self.constant(node.output[0], values)
+        return True
+
+    def one(self, node: onnx.NodeProto, version: int) -> None:
+        """One up-to-date node: fold it, inline it, give it to its operator file, or keep it for the host."""
+        if node.op_type == "Constant" and node.domain == "" and self.literal(node):
+            return
+        known = {n: self.type(n) for n in (*node.input, *captured(node)) if n}
+        branch = fold.chosen_branch(node, self.arrays)
+        if branch is not None:
+            self.inline(node, branch)
+            return
+        types = output_types(node, version, known, self.arrays)
+        folded = fold.folded(node, version, known, self.arrays, types)
+        if folded is not None:
+            for name, values in zip((o for o in node.output if o), folded, strict=True):
+                self.constant(name, values)
+            return
+        origin = (node.name,) if node.name else (next((o for o in node.output if o), node.op_type),)
+        native = self.native(node, version, types, origin)
+        if isinstance(native, str):
+            self.host(node, version, types, native, origin)
+
+    def inline(self, node: onnx.NodeProto, branch: onnx.GraphProto) -> None:
+        """The nodes of an If's branch in place of the If."""
+        prefix = node.name or node.output[0]
+        names = {n: f"{prefix}/{n}" for b in branch.node for n in b.output if n}
+        names |= {t.name: f"{prefix}/{t.name}" for t in branch.initializer}
+        for tensor in branch.initializer:
+            self.tensor(names[tensor.name], tensor)
+        fold.rename_all(branch.node, names)
+        self.add_all(branch.node)
+        for inner, outer in zip(branch.output, node.output, strict=True):
+            if outer:
+                source = names.get(inner.name, inner.name)
+                self.add(onnx.helper.make_node("Identity", [source], [outer]), self.version(""))
+
+    def native(self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], origin: tuple[str, ...]) -> str | None:
+        """Add the node through its operator file; else say why not."""
+        name = node.op_type.lower()
+        if name not in OPS or name == "host":
+            return f"{node.domain + '::' if node.domain else ''}{node.op_type} has no operator file"
+        entry = OPS[name]
+        if node.domain != ("" if not entry.onnx else entry.domain) or any(True for _ in subgraphs(node)):
+            return f"{node.domain}::{node.op_type} is not the operator of that file"
+        ins = [self.values[i] if i else None for i in node.input]
+        if any(t.dtype == UNTYPED or not is_tensor(t) for t in types) or any(v and not is_tensor(v.type) for v in ins):
+            return "a value that is no tensor or of unknown type"
+        call = OnnxCall(
+            node.op_type, {a.name: plain(a) for a in node.attribute}, node.domain, version,
+            tuple(v.type if v else None for v in ins), tuple(self.arrays.get(i) for i in node.input),
+        )  # fmt: skip
+        imported = entry.from_onnx(call)
+        if isinstance(imported, No):
+            return imported.reason
+        inputs = tuple(node.input[i] if i < len(node.input) else "" for i in imported.inputs)
+        own = imported.op.infer(*(self.type(i) if i else None for i in inputs))
+        outputs = list(node.output)
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        if len(own) != len(outputs) or not all(outputs):
+            return f"{len(outputs)} outputs are used, the operator gives {len(own)}"
+        for mine, theirs in zip(own, types, strict=False):
+            if not _agree(mine, theirs):
+                return f"output type {mine} instead of {theirs}"
+        self.nodes.append(Node(imported.op, _trim(inputs), tuple(outputs), origin))
+        for output, kind in zip(outputs, own, strict=True):
+            self.define(Value(output, kind))
+        return None
+
+    def host(
+        self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], reason: str, origin: tuple[str, ...]
+    ) -> None:
+        found = schema(node.op_type, version, node.domain)
+        since = found.since_version if found is not None else version
+        captures = captured(node)
+        attributes = tuple(sorted((a.name, frozen(a)) for a in node.attribute))
+        op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason)
+        self.nodes.append(Node(op, (*node.input, *captures), tuple(node.output), origin))
+        for output, kind in zip(node.output, types, strict=True):
+            if output:
+                self.define(Value(output, kind))
+
+
+def _agree(mine: TensorType, theirs: TensorType) -> bool:
+    """Whether two inferences can both be right."""
+    if mine.dtype != theirs.dtype:
+        return False
+    if theirs.shape == (-2,):
+        return True
+    return len(mine.shape) == len(theirs.shape) and all(
+        a == b or a < 0 or b < 0 for a, b in zip(mine.shape, theirs.shape, strict=True)
+    )
+
+
+def _trim(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Without trailing absent inputs."""
+    while inputs and not inputs[-1]:
+        inputs = inputs[:-1]
+    return inputs

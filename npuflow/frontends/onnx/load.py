@@ -1,0 +1,106 @@
+"""Reading ONNX bytes: one self-contained, inlined model, or a ModelError that says what is wrong with the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+from onnx.inliner import inline_local_functions
+
+from npuflow.base.errors import ModelError
+from npuflow.ir.onnx_nodes import subgraphs
+
+_EXTERNAL = onnx.TensorProto.EXTERNAL
+_KEPT = 1024 * 1024 * 1024 * 2 - 1
+
+
+def parse(data: bytes) -> onnx.ModelProto:
+    """The model in the bytes, its local functions inlined."""
+    model = _decode(data)
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError("not an ONNX model", because="it holds no graph")
+    if not model.opset_import and model.graph.node:
+        raise ModelError("the ONNX model states no operator set", because="opset_import is empty")
+    newest = onnx.defs.onnx_opset_version()
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:
+            raise ModelError(
+                f"ONNX opset {entry.version} is unknown", because=f"the installed onnx {onnx.__version__} ends at opset {newest}"
+            )
+    if model.functions:
+        try:
+            model = inline_local_functions(model, convert_version=True)
+        except Exception as fault:  # the inliner raises RuntimeError and its own kinds
+            raise ModelError("a function of the ONNX model cannot be inlined", because=str(fault)) from fault
+    return model
+
+
+def external_files(path: Path) -> list[Path]:
+    """Files beside the model that hold its tensors."""
+    model = _decode(path.read_bytes())
+    names = {e.value for t in _tensors(model) if t.data_location == _EXTERNAL for e in t.external_data if e.key == "location"}
+    return [path.parent / name for name in sorted(names)]
+
+
+def gather(path: Path) -> bytes:
+    """The model as one self-contained file: external tensors are read in."""
+    try:
+        data = path.read_bytes()
+    except OSError as fault:
+        raise ModelError(f"{path.name} cannot be read", because=str(fault)).at(file=str(path)) from fault
+    model = _decode(data)
+    outside = [t for t in _tensors(model) if t.data_location == _EXTERNAL]
+    if not outside:
+        return data
+    for tensor in outside:
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+        except (OSError, ValueError, onnx.checker.ValidationError) as fault:
+            raise ModelError(f'external data of tensor "{tensor.name}" cannot be read', because=str(fault)).at(
+                file=str(path), value=tensor.name
+            ) from fault
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    try:
+        return bytes(model.SerializeToString(deterministic=True))
+    except (EncodeError, ValueError) as fault:
+        raise ModelError("the model with its external data exceeds 2 GiB", because=str(fault)).at(file=str(path)) from fault
+
+
+def array(tensor: onnx.TensorProto) -> Any:
+    """A tensor's values; a ModelError when its bytes do not fit its shape."""
+    if tensor.data_location == _EXTERNAL:
+        raise ModelError(f'tensor "{tensor.name}" lies in an external file that was not read')
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except Exception as fault:  # ValueError, TypeError, KeyError, by kind of damage
+        raise ModelError(f'tensor "{tensor.name}" is damaged', because=str(fault)).at(value=tensor.name) from fault
+
+
+def _decode(data: bytes) -> onnx.ModelProto:
+    if len(data) > _KEPT:
+        raise ModelError("the ONNX file exceeds 2 GiB", hint="keep its weights as external data")
+    try:
+        return onnx.load_model_from_string(data)
+    except (DecodeError, ValueError, RuntimeError) as fault:
+        raise ModelError("not an ONNX model", because=f"{fault} ({len(data)} bytes)") from fault
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    def of(nodes: Any) -> Iterator[onnx.TensorProto]:
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+            for graph in subgraphs(node):
+                yield from graph.initializer
+                yield from of(graph.node)
+
+    yield from model.graph.initializer
+    yield from of(model.graph.node)
+    for function in model.functions:
+        yield from of(function.node)

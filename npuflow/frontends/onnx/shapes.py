@@ -1,0 +1,101 @@
+"""Types of one ONNX node's outputs from the types of its inputs: declarations in the file are never believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from npuflow.base.errors import ModelError
+from npuflow.frontends.onnx.upgrade import schema
+from npuflow.ir.onnx_nodes import captured, subgraphs
+from npuflow.ir.onnx_run import EXPORT_OPSET, CannotRunError, model_of, session
+from npuflow.ir.onnx_types import UNRANKED, UNTYPED, from_proto, to_proto, value_info
+from npuflow.ir.types import Array, TensorType
+
+_DATA = 4096      # constants up to this many elements take part in inference
+
+Known = Mapping[str, TensorType]
+Consts = Mapping[str, Array]
+
+
+def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
+    """One type per output of the node (absent ones too)."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    found = schema(node.op_type, version, domain)
+    if found is None:
+        return _by_runtime(node, version, known, consts)
+    if any(True for _ in subgraphs(node)):
+        return _by_model(node, version, known, consts)
+    types = {i: p for i in node.input if i and (p := to_proto(known[i])) is not None}
+    if len(types) < len({i for i in node.input if i}):
+        return tuple(TensorType(UNRANKED, UNTYPED) for _ in node.output)
+    try:
+        result = onnx.shape_inference.infer_node_outputs(
+            found, node, types, _data(node, consts), opset_imports=[onnx.helper.make_opsetid(domain, version)], ir_version=10
+        )
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as fault:
+        raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+    return tuple(from_proto(result.get(o)) for o in node.output)
+
+
+def label(node: onnx.NodeProto) -> str:
+    return f"{node.name or next((o for o in node.output if o), '?')} ({node.op_type})"
+
+
+def short(fault: Exception) -> str:
+    lines = [line for line in str(fault).strip().splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(fault).__name__
+
+
+def _data(node: onnx.NodeProto, consts: Consts) -> dict[str, onnx.TensorProto]:
+    return {
+        i: onnx.numpy_helper.from_array(consts[i], i) for i in node.input if i in consts and consts[i].size <= _DATA
+    }  # fmt: skip
+
+
+def _alone(node: onnx.NodeProto, known: Known, consts: Consts) -> onnx.GraphProto:
+    graph = onnx.GraphProto(name="one", node=[node])
+    data = _data(node, consts)
+    for name in dict.fromkeys((*node.input, *captured(node))):
+        if name in data:
+            graph.initializer.append(data[name])
+        elif name:
+            graph.input.append(value_info(name, known[name]))
+    for name in node.output:
+        if name:
+            graph.output.add().name = name
+    return graph
+
+
+def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
+    """Inference over a model of this one node: it enters subgraphs."""
+    model = model_of(_alone(node, known, consts), {node.domain: version, "": version if not node.domain else EXPORT_OPSET})
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as fault:
+        raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+    types = {o.name: o.type for o in inferred.graph.output}
+    return tuple(from_proto(types.get(o)) for o in node.output)
+
+
+def _by_runtime(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
+    """An operator only onnxruntime knows: ask a session; nothing is known if it does not know it either."""
+    unknown = tuple(TensorType(UNRANKED, UNTYPED) for _ in node.output)
+    try:
+        ready = session(model_of(_alone(node, known, consts), {"": EXPORT_OPSET, node.domain: version}).SerializeToString())
+    except CannotRunError as fault:
+        raise ModelError(
+            f"node {label(node)} cannot be run",
+            because=f"neither onnx nor onnxruntime takes {node.domain}::{node.op_type}: {fault}",
+        ).at(node=label(node)) from fault
+    types = {o.name: _runtime_type(o.type, o.shape) for o in ready.get_outputs()}
+    return tuple(types.get(o, unknown[0]) for o in node.output)
+
+
+def _runtime_type(text: str, shape: list[object] | None) -> TensorType:
+    names = {"float": "float32", "double": "float64"}
+    if not text.startswith("tensor("):
+        return TensorType(UNRANKED, UNTYPED)
+    dtype = names.get(text[7:-1], text[7:-1])
+    return TensorType(tuple(d if isinstance(d, int) else -1 for d in shape) if shape is not None else UNRANKED, dtype)

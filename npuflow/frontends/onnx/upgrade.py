@@ -1,0 +1,108 @@
+"""Old nodes in today's words: a node whose operator changed since its opset is converted on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import onnx
+
+from npuflow.ir.onnx_nodes import subgraphs
+from npuflow.ir.onnx_run import newest_opset
+from npuflow.ir.onnx_types import value_info
+from npuflow.ir.types import TensorType
+
+# Same signature, other meaning: never taken for compatible.
+_CHANGED = {"GroupNormalization", "RoiAlign", "Split"}
+
+
+@cache
+def schema(op_type: str, version: int, domain: str) -> Any:
+    """The operator's schema at that opset, or None."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def compatible(op_type: str, old: int, new: int) -> bool:
+    """Whether a node written for opset `old` means the same at `new`: only types and inert attributes were added."""
+    before, after = schema(op_type, old, ""), schema(op_type, new, "")
+    if before is None or after is None or after.deprecated:
+        return False
+    if before.since_version == after.since_version:
+        return True
+    if op_type in _CHANGED:
+        return False
+    same_inputs = [i.name.lower() for i in before.inputs] == [i.name.lower() for i in after.inputs][: len(before.inputs)]
+    optional = onnx.defs.OpSchema.FormalParameterOption.Single
+    extra = any(i.option == optional for i in after.inputs[len(before.inputs) :])
+    kept = all(
+        name in after.attributes and _default(a) == _default(after.attributes[name]) for name, a in before.attributes.items()
+    )
+    return same_inputs and not extra and kept
+
+
+def _default(attribute: Any) -> bytes:
+    return bytes(attribute.default_value.SerializeToString(deterministic=True))
+
+
+def upgraded(
+    node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str
+) -> tuple[list[onnx.NodeProto], int]:
+    """The node as one or more nodes of the newest opset that runs, and their opset; the node itself if it cannot be."""
+    if node.domain not in ("", "ai.onnx"):
+        return [node], version
+    target = max(newest_opset(), 21)
+    _upgrade_subgraphs(node, version, types, prefix)
+    if version > target:
+        found = schema(node.op_type, version, "")
+        return [node], min(version, max(target, found.since_version if found is not None else version))
+    if compatible(node.op_type, version, target):
+        return [node], target
+    converted = _convert(node, version, target, types, prefix)
+    return (converted, target) if converted is not None else ([node], version)
+
+
+def _upgrade_subgraphs(node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str) -> None:
+    for k, graph in enumerate(subgraphs(node)):
+        known = dict(types)
+        body: list[onnx.NodeProto] = []
+        for n, inner in enumerate(graph.node):
+            body.extend(upgraded(inner, version, known, f"{prefix}/{k}.{n}")[0])
+        if len(body) != len(graph.node) or any(a is not b for a, b in zip(body, graph.node, strict=True)):
+            fresh = [onnx.NodeProto.FromString(n.SerializeToString()) for n in body]
+            del graph.node[:]
+            graph.node.extend(fresh)
+
+
+def _convert(
+    node: onnx.NodeProto, version: int, target: int, types: Mapping[str, TensorType], prefix: str
+) -> list[onnx.NodeProto] | None:
+    """By onnx's version converter, on a model of this one node; None where it has no way."""
+    graph = onnx.GraphProto(name="one", node=[node])
+    for name in dict.fromkeys(i for i in node.input if i):
+        graph.input.append(value_info(name, types.get(name, TensorType((), "float32"))))
+    for name in node.output:
+        if name:
+            graph.output.append(value_info(name, TensorType((-2,), "float32")))
+    model = onnx.ModelProto(ir_version=8, graph=graph)
+    model.opset_import.add(version=version)
+    try:
+        result = onnx.version_converter.convert_version(model, target).graph
+    except Exception:  # RuntimeError, ConvertError: no adapter, or one that does not like the node
+        return None
+    ours = {i.name for i in graph.input} | {o.name for o in graph.output} | {""}
+    nodes = [onnx.helper.make_node("Constant", [], [t.name], value=t) for t in result.initializer if t.name not in ours]
+    nodes += list(result.node)
+    for new in nodes:
+        for names in (new.input, new.output):
+            for index, name in enumerate(names):
+                if name not in ours:
+                    names[index] = f"{prefix}/{name}"
+    if [o for n in nodes for o in n.output if o in ours and o] != [o for o in node.output if o] and len(nodes) == 1:
+        return None
+    nodes[-1].name = node.name
+    return nodes
