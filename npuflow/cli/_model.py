@@ -1,0 +1,68 @@
+"""What a model file says about its own inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from npuflow.base.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, element type, and shape with names or None for free dimensions."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype}, any shape"
+        return f"{self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The outside of a model."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    opset: int
+    nodes: int
+
+
+def ports(path: Path) -> Ports:
+    """Read an ONNX file's inputs (weights among them left out) and outputs; weights in other files are not read."""
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except OSError as error:
+        raise ModelError(f'"{path}" cannot be read', because=error.strerror or str(error)) from None
+    except Exception as error:  # protobuf's errors share no base class
+        raise ModelError(f'"{path}" is not an ONNX model', because=str(error).split("\n")[0]) from None
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(f'"{path}" is not an ONNX model', because="it has no graph")
+    weights = {tensor.name for tensor in model.graph.initializer}
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    return Ports(
+        tuple(_port(value) for value in model.graph.input if value.name not in weights),
+        tuple(_port(value) for value in model.graph.output),
+        opset,
+        len(model.graph.node),
+    )
+
+
+def _port(value: object) -> Port:
+    import onnx
+
+    assert isinstance(value, onnx.ValueInfoProto)
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        return Port(value.name, value.type.WhichOneof("value") or "unknown", None)
+    dtype = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    if not tensor.HasField("shape"):
+        return Port(value.name, dtype, None)
+    dims = [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim]
+    return Port(value.name, dtype, tuple(dims))

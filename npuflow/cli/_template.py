@@ -1,0 +1,166 @@
+"""A recipe template: every table of every stage with its keys, meanings and defaults, and the model's own ports."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npuflow.base.errors import UsageError, suggestion
+from npuflow.base.registry import Registry
+from npuflow.base.tables import Config, hints, table_of
+from npuflow.base.tables_files import existing_file
+from npuflow.base.tables_schema import field_docs, type_schema
+from npuflow.base.tables_write import dotted_header, key, sketch, value
+from npuflow.cli._model import Port, Ports, ports
+from npuflow.flow.recipe import SETTINGS
+from npuflow.flow.recipe_files import library_folders
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A key that the template can fill in: its value as TOML, and a remark."""
+
+    text: str
+    remark: str = ""
+
+
+def write(model: str, folder: Path, registry: Registry, target: str | None) -> str:
+    """The text of a recipe in `folder` for a model."""
+    file = existing_file(model, Path.cwd())
+    found = ports(file.path)
+    shown = model if model.startswith("pkg:") else os.path.relpath(file.path, folder).replace(os.sep, "/")
+    return "\n".join(_document(shown, found, registry, target)).rstrip() + "\n"
+
+
+def _document(shown: str, found: Ports, registry: Registry, target: str | None) -> Iterator[str]:
+    yield f"# Recipe for {Path(shown).name}: {found.nodes} nodes, opset {found.opset}."
+    yield from (f"#   input   {port.name}  {port}" for port in found.inputs)
+    yield from (f"#   output  {port.name}  {port}" for port in found.outputs)
+    yield "# Keys behind a # have the value shown; take the # away to change one."
+    yield ""
+    libraries = library_folders()
+    tables = in_order(registry)
+    if any(table_of(cls).split(".")[0] == "target" for cls, _ in tables) and "target" in libraries:
+        yield from _target(sorted(p.stem for p in libraries["target"].glob("*.toml")), target)
+    fills = _fills(shown, found)
+    for cls, on in tables:
+        if table_of(cls).split(".")[0] not in libraries:
+            yield from _table(cls, on, fills)
+    for cls in SETTINGS:
+        yield from _table(cls, False, fills)
+
+
+def _target(names: list[str], chosen: str | None) -> Iterator[str]:
+    if chosen is not None and chosen not in names and not chosen.endswith(".toml"):
+        raise UsageError(f'no target "{chosen}"', because=f"known: {', '.join(names)}", hint=suggestion(chosen, names))
+    yield f"# The NPU to compile for: {', '.join(names)}, or a path to a TOML file."
+    yield f"target = {value(chosen or names[0])}"
+    yield ""
+
+
+def _fills(shown: str, found: Ports) -> dict[tuple[str, str], Fill]:
+    fills = {("model", "path"): Fill(value(shown))}
+    free = [port for port in found.inputs if port.shape is None or any(not isinstance(d, int) for d in port.shape)]
+    shapes = ", ".join(f"{key(port.name)} = [{', '.join(map(str, _guess(port)))}]" for port in free)
+    if free:
+        unknown = any(0 in _guess(port) for port in free)
+        remark = "free dimensions; put the real sizes where 0 stands" if unknown else "the free batch dimension is 1"
+        fills["model", "inputs"] = Fill(f"{{ {shapes} }}", remark)
+    return fills
+
+
+def _guess(port: Port) -> list[int]:
+    """A fixed shape for an input: a free first dimension is a batch of 1, other free ones are for the user to say."""
+    return [d if isinstance(d, int) else int(i == 0) for i, d in enumerate(port.shape or ())]
+
+
+def _table(cls: type[Config], on: bool, fills: dict[tuple[str, str], Fill]) -> Iterator[str]:
+    header = table_of(cls)
+    about = inspect.cleandoc(cls.__doc__ or "")
+    if about and not about.startswith(f"{cls.__name__}("):
+        yield from _comment(about.split("\n\n")[0])
+    off = "" if on else "# "
+    yield f"{off}[{dotted_header(header)}]"
+    docs = field_docs(cls)
+    for name, default in sketch(cls):
+        fill = fills.get((header, name))
+        about_key = (fill.remark if fill else docs.get(name, "")).rstrip(".")
+        remark = "; ".join(filter(None, [about_key, _allowed(cls, name)]))
+        if fill is not None:
+            line = f"{off}{key(name)} = {fill.text}"
+        elif default is not None:
+            line = f"# {key(name)} = {default}"
+        elif _required(cls, name):
+            line = f'{off}{key(name)} = {_empty(cls, name)}'
+            remark = "; ".join(filter(None, ["must be given", remark]))
+        else:
+            line = f"# {key(name)} = {_empty(cls, name)}"
+        yield from _with_remark(line, " ".join(remark.split()))
+    yield ""
+
+
+def _required(cls: type[Config], name: str) -> bool:
+    from dataclasses import MISSING, fields
+
+    field = next(f for f in fields(cls) if f.name == name)  # type: ignore[arg-type]
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _empty(cls: type[Config], name: str) -> str:
+    """A value of the right type to start from."""
+    schema = type_schema(hints(cls)[name])
+    schema = schema["anyOf"][0] if "anyOf" in schema else schema
+    if schema.get("enum"):
+        return value(schema["enum"][0])
+    kinds = {"string": '""', "integer": "0", "number": "0.0", "boolean": "false", "array": "[]", "object": "{}"}
+    return kinds.get(schema.get("type", ""), '""')
+
+
+def _allowed(cls: type[Config], name: str) -> str:
+    choices = type_schema(hints(cls)[name]).get("enum", [])
+    return "one of " + ", ".join(map(str, choices)) if choices else ""
+
+
+def _with_remark(line: str, remark: str) -> Iterator[str]:
+    if not remark:
+        yield line
+    elif len(line) + len(remark) < 108:
+        yield f"{line}  # {remark}"
+    else:
+        yield from _comment(remark)
+        yield line
+
+
+def _comment(text: str) -> Iterator[str]:
+    yield from (f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 106))
+
+
+def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
+    """Every table of every stage in the order of the pipeline, and whether it belongs to a stage that always runs."""
+    from npuflow.flow.signature import signature
+
+    stages = {name: registry[name] for name in registry.names()}
+    signs = {name: signature(stage) for name, stage in stages.items()}
+    makers = {sign.output: name for name, sign in signs.items() if stages[name].refines is None}
+    order: list[str] = []
+
+    def visit(name: str, path: tuple[str, ...] = ()) -> None:
+        if name in order or name in path:
+            return
+        for need in signs[name].upstream.values():
+            if need.kind in makers:
+                visit(makers[need.kind], (*path, name))
+        order.append(name)
+
+    for name in stages:
+        visit(name)
+    found: dict[type[Config], bool] = {}
+    for name in order:
+        always = stages[name].when is None and stages[name].refines is None
+        for cls in (*signs[name].listing.values(), *signs[name].tables.values()):
+            found[cls] = found.get(cls, False) or (always and stages[name].when != table_of(cls))
+    return list(found.items())
