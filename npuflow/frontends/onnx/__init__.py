@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from npuflow.base.errors import ModelError, suggestion
-from npuflow.ir.contracts import FRONTENDS
+from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import prune
 from npuflow.ir.onnx_nodes import ordered
 from npuflow.ir.onnx_types import UNRANKED, from_proto, is_tensor
 from npuflow.ir.op import OPS
-from npuflow.ir.reading import Bindings, Reading
 from npuflow.ir.types import UNKNOWN, TensorType, Value
 
 if TYPE_CHECKING:
