@@ -19,8 +19,14 @@ class Damaged(StoreError):
     """A file of the cache is not what was written: truncated, altered, deleted or taken from elsewhere."""
 
     def __init__(self, what: str, path: str, because: str) -> None:
-        super().__init__(f"{what} is damaged: {because} ({path})", because=because, code="NF-STORE-001")
+        super().__init__(f"{what} is damaged: {because} ({path})", code="NF-STORE-001")
         self.what, self.path, self.reason = what, path, because
+
+    @property
+    def digest(self) -> str | None:
+        """The object's digest, when the damage is in an object."""
+        kind, _, name = self.what.partition(" ")
+        return name if kind == "object" else None
 
 
 

@@ -1,0 +1,388 @@
+"""The driver: finds each step's key as soon as its inputs are known, looks it up, and sends the misses to workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.errors import BuildError, NpuflowError, StoreError
+from npuflow.flow.events import Event, Progress, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.plan import Plan, Step
+from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
+from npuflow.flow.run_pool import Executor, one_thread_each
+from npuflow.flow.run_products import publish
+from npuflow.flow.run_state import StepState, task, work
+from npuflow.flow.run_step import Done, Outcome, Task
+from npuflow.flow.store import _OPEN, Store
+from npuflow.flow.store_lease import Lease, add_root
+from npuflow.flow.store_manifest import Damaged
+
+ATTEMPTS = 3
+OnEvent = Callable[[Event], None]
+
+
+class Interrupted(BuildError):
+    """The user stopped the build; what was finished is kept."""
+
+
+@dataclass
+class Result:
+    """What a build did. `refs` and `keys` say what every step gave, and under which key."""
+
+    hit: int = 0
+    ran: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    refs: dict[str, Ref] = field(default_factory=dict)
+    keys: dict[str, dict[str | None, str]] = field(default_factory=dict)
+    status: dict[str, dict[str | None, str]] = field(default_factory=dict)
+    errors: list[NpuflowError] = field(default_factory=list)
+    products: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return {stage: ref.digest for stage, ref in self.refs.items()}
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def check(self) -> Result:
+        """This result, or the first error that spoilt it."""
+        if self.errors:
+            raise self.errors[0]
+        return self
+
+
+def build(
+    plan: Plan,
+    store: Store,
+    *,
+    jobs: int | None = None,
+    scheduler: str = "threads",
+    keep_going: bool = False,
+    force: Collection[str] = (),
+    on_event: OnEvent | None = None,
+    out_dir: Path | None = None,
+) -> Result:
+    """Bring every step of the plan up to date. Failed steps are in the result; a cache that fails is raised."""
+    from npuflow.flow.run_cluster import executor
+
+    one_thread_each()
+    emit = on_event or (lambda _: None)
+    lease = Lease(store.root)
+    own = Store(store.root, store.remote, lease=lease.name, warn=lambda text: emit(Warned(text)))
+    _OPEN[own.spec] = own  # steps run in this process share the driver's store
+    workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own)
+    driver = _Driver(plan, own, workers, emit, frozenset(force), keep_going)
+    clean = False
+    try:
+        emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
+        result = driver.run()
+        clean = True
+        if out_dir is not None:
+            result.products = publish(result.refs, own, out_dir)
+            add_root(own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values()))
+        products = {name: str(path) for name, path in result.products.items()}
+        emit(
+            Summary(result.hit, result.ran, result.failed, result.skipped, result.seconds, result.outputs, products)
+        )
+        return result
+    finally:
+        workers.close(wait=clean)
+        own.close()
+        _OPEN.pop(own.spec, None)
+        lease.release()
+
+
+class _Driver:
+    """One build in progress."""
+
+    def __init__(
+        self, plan: Plan, store: Store, workers: Executor, emit: OnEvent, force: frozenset[str], keep_going: bool
+    ) -> None:
+        self.plan, self.store, self.workers, self.emit = plan, store, workers, emit
+        self.force, self.keep_going = force, keep_going
+        self.states = {step.name: StepState(step) for step in plan}
+        self.queue: deque[Iterator[Task]] = deque()
+        self.flying: dict[str, Task] = {}
+        self.result = Result()
+        self.number = 0
+        self.halted = False
+        self._loaded: tuple[str, Any] | None = None
+
+    def run(self) -> Result:
+        begun = time.perf_counter()
+        try:
+            self._advance()
+            self._feed()
+            while self.flying:
+                sent, outcome = self.workers.arrivals.get()
+                self._arrived(sent, outcome)
+                self._advance()
+                self._feed()
+        except KeyboardInterrupt:
+            self.workers.drop()
+            settled = sum(len(state.found) for state in self.states.values())
+            raise Interrupted(
+                f"interrupted; {settled} finished steps are kept",
+                hint="run the same command again to resume",
+                code="NF-BUILD-130",
+            ) from None
+        return self._conclude(time.perf_counter() - begun)
+
+    def _conclude(self, seconds: float) -> Result:
+        result = self.result
+        for name, state in self.states.items():
+            if state.ref is not None:
+                result.refs[name] = state.ref
+            result.keys[name] = dict(state.keys)
+            result.status[name] = dict(state.status)
+        counts = Counter(status for state in self.states.values() for status in state.status.values())
+        result.hit, result.ran = counts["hit"], counts["ran"]
+        result.failed, result.skipped = counts["failed"], counts["skipped"]
+        result.seconds = seconds
+        return result
+
+    # steps
+
+    def _advance(self) -> None:
+        """Look up every step whose inputs have just become known."""
+        moved = True
+        while moved and not self.halted:
+            moved = False
+            for step in self.plan:
+                state = self.states[step.name]
+                if state.begun or state.over_with:
+                    continue
+                sources = [place.step for place in step.inputs.values() if place.step is not None]
+                bad = [name for name in sources if self.states[name].over_with and self.states[name].ref is None]
+                if bad:
+                    self._skip(state, bad[0])
+                    moved = True
+                elif all(self.states[name].ref is not None for name in sources):
+                    self._begin(state)
+                    moved = True
+
+    def _refs(self, step: Step) -> dict[str, Ref | None]:
+        return {
+            name: None if place.step is None else self.states[place.step].ref for name, place in step.inputs.items()
+        }
+
+    def _begin(self, state: StepState) -> None:
+        """Compute a step's keys; what is in the store is a hit, the rest is queued."""
+        step, refs = state.step, self._refs(state.step)
+        try:
+            if step.override is not None:
+                self._adopt(state)
+                return
+            state.bound = step.bind(refs, self._load)
+            ids: tuple[str | None, ...] = (None,) if state.bound.ids is None else state.bound.ids
+            for item in ids:
+                state.keys[item] = state.bound.key(item)
+            state.keys = {item: state.keys[item] for item in ids}
+        except Damaged as damage:
+            state.bound = None
+            self._send_back(damage.digest, damage.reason, state)
+            return
+        except NpuflowError as fault:
+            self._fail(state, None, fault.at(stage=step.name))
+            return
+        misses = {key: item for item, key in state.keys.items() if not self._hit(state, item, key)}
+        state.pending = misses
+        state.conclude()
+        if state.over:
+            self.emit(Progress(step.name, len(state.found), len(state.keys), len(state.found)))
+        if misses:
+            self.queue.append(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
+
+    def _hit(self, state: StepState, item: str | None, key: str) -> bool:
+        if state.step.name in self.force and key not in state.forced:
+            return False
+        record = self.store.record(key)
+        if record is None or not self.store.usable(record):
+            return False
+        state.found[item] = record.ref
+        self._report(state, item, key, "hit", record.seconds, record.output, record.summary)
+        return True
+
+    def _tasks(
+        self, state: StepState, refs: Mapping[str, Ref | None], misses: Mapping[str, str | None], size: int | None = None
+    ) -> Iterator[Task]:
+        """The misses of a step in batches, made when a worker can take them."""
+        step, batch = state.step, []
+        size = size or max(1, step.stage.batch)
+        forced = step.name in self.force
+        for one in work(state, refs, misses):
+            batch.append(one)
+            if len(batch) == size:
+                yield self._named(task(state, refs, batch, self.store.spec, force=forced), state)
+                batch = []
+        if batch:
+            yield self._named(task(state, refs, batch, self.store.spec, force=forced), state)
+
+    def _named(self, made: Task, state: StepState) -> Task:
+        from npuflow.base.digest import digest
+
+        keys = [one.key for one in made.work]
+        made.attempt = max(state.attempts.get(key, 0) for key in keys)
+        whole = keys[0] if len(keys) == 1 else digest(keys)
+        made.name = f"npu-{self.store.id}-{whole.partition(':')[2]}-{made.attempt}"
+        if made.force:
+            made.name += f"-{self.store.lease}"
+        return made
+
+    def _feed(self) -> None:
+        """Hand out tasks, but no more than the workers can hold."""
+        handed: list[Task] = []
+        while self.queue and not self.halted and len(self.flying) < self.workers.window:
+            made = next(self.queue[0], None)
+            if made is None:
+                self.queue.popleft()
+                continue
+            self.queue.rotate(-1)  # steps that are ready together take turns
+            for one in made.work:
+                self.flying[one.key] = made
+                self.emit(Running(made.step, one.item, one.key, made.attempt))
+            handed.append(made)
+        if handed:
+            self.workers.submit(handed)
+
+    # outcomes
+
+    def _arrived(self, sent: Task, outcome: Outcome) -> None:
+        for one in sent.work:
+            self.flying.pop(one.key, None)
+        if outcome.fatal and outcome.error is not None:
+            raise outcome.error
+        state = self.states[sent.step]
+        for done in outcome.done:
+            self._settled(state, done, sent.force)
+        left = {one.key: one.item for one in sent.work if one.key in state.pending}
+        if left and outcome.error is None:
+            outcome.error = BuildError(f"{sent.step} ended without a result").at(stage=sent.step)
+        if left and outcome.error is not None:
+            self._retry_or_fail(state, sent, outcome, left)
+        state.conclude()
+        if state.over:
+            hits = sum(status == "hit" for status in state.status.values())
+            self.emit(Progress(sent.step, len(state.found), len(state.keys), hits))
+
+    def _settled(self, state: StepState, done: Done, forced: bool) -> None:
+        item = state.pending.pop(done.key, None)
+        if done.key not in state.keys.values() if item is None and state.over else state.keys.get(item) != done.key:
+            return  # the answer to a question that is no longer asked
+        state.found[item] = done.ref
+        if forced:
+            state.forced.add(done.key)
+        if done.conflict is not None:
+            text = f"{state.step.name} is not deterministic: equal inputs gave {done.conflict}"
+            hint = f"npuflow cache verify --rerun {state.step.name}"
+            self.emit(Warned(text, state.step.name, hint))
+        self._report(state, item, done.key, "ran" if done.ran else "hit", done.seconds, done.ref.digest, done.summary)
+
+    def _retry_or_fail(self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]) -> None:
+        error = outcome.error
+        if outcome.damaged is not None or outcome.lost:
+            for key in left:
+                state.attempts[key] = state.attempts.get(key, 0) + 1
+            if max(state.attempts[key] for key in left) < ATTEMPTS:
+                if outcome.damaged is not None:
+                    self._send_back(*outcome.damaged, state)
+                else:
+                    text = f"a worker was lost under {state.step.name}; its work is given to another"
+                    self.emit(Warned(text, state.step.name))
+                    self.queue.append(self._tasks(state, self._refs(state.step), left))
+                return
+            if outcome.lost:
+                error = BuildError(
+                    f"{state.step.name}: {ATTEMPTS} workers died under it, most likely out of memory",
+                    hint='fewer --jobs, a smaller batch, or say what it needs: @stage(memory="4GB")',
+                    code="NF-STEP-002",
+                )
+        elif len(left) > 1:
+            # Not to blame a batch for one of its items: the rest go one by one.
+            self.queue.append(self._tasks(state, self._refs(state.step), left, size=1))
+            return
+        for key, item in left.items():
+            state.pending.pop(key, None)
+            self._fail(state, item, error or BuildError(f"{state.step.name} failed"))
+
+    def _fail(self, state: StepState, item: str | None, error: Exception) -> None:
+        fault = error if isinstance(error, NpuflowError) else BuildError(f"{state.step.name}: {error}")
+        fault.at(stage=state.step.name, item=item)
+        state.failed[item] = fault
+        state.bound = state.bound or None
+        self.result.errors.append(fault)
+        if not state.begun:
+            state.skipped = "failed"
+        self._report(state, item, state.keys.get(item), "failed", 0.0, None, {}, fault.message, fault)
+        if not self.keep_going:
+            self.halted = True
+            for back in self.workers.drop():
+                for one in back.work:
+                    self.flying.pop(one.key, None)
+
+    def _skip(self, state: StepState, source: str) -> None:
+        state.skipped = f"{source} failed"
+        self._report(state, None, None, "skipped", 0.0, None, {}, state.skipped)
+
+    def _report(
+        self, state: StepState, item: str | None, key: str | None, status: str, seconds: float, output: str | None,
+        summary: Mapping[str, object], reason: str = "", error: Exception | None = None,
+    ) -> None:  # fmt: skip
+        """Tell of a step once; a step looked up again after a repair is told of only if it ran."""
+        if item in state.status and (status == "hit" or state.status[item] == status == "ran"):
+            return
+        state.status[item] = status
+        self.emit(
+            StepEvent(state.step.name, item, key, status, seconds, output, reason, error, summary)  # type: ignore[arg-type]
+        )
+
+    # damage
+
+    def _send_back(self, digest: str | None, reason: str, victim: StepState) -> None:
+        """A product is missing or damaged: set it aside, and have its producer and all that hangs on it look again."""
+        maker = next((state for state in self.states.values() if self._made(state, digest)), None)
+        if digest is None or maker is None:
+            error = StoreError(f"an input of {victim.step.name} is damaged and no step of this build makes it: {reason}")
+            self._fail(victim, None, error.at(stage=victim.step.name))
+            return
+        self.store.quarantine(digest, reason)
+        text = f"{maker.step.name} is built again, because its product {digest} was damaged: {reason}"
+        self.emit(Warned(text, maker.step.name))
+        stale = {maker.step.name}
+        for step in self.plan:
+            if any(place.step in stale for place in step.inputs.values()):
+                stale.add(step.name)
+        for name in stale:
+            if not self.states[name].skipped:
+                self.states[name].reset()
+
+    @staticmethod
+    def _made(state: StepState, digest: str | None) -> bool:
+        for ref in state.found.values():
+            members = ref.items.values() if isinstance(ref, ItemsRef) else (ref,)
+            if any(one.digest == digest for one in members):
+                return True
+        return False
+
+    def _adopt(self, state: StepState) -> None:
+        step = state.step
+        ref = self.store.adopt(step.override, step.signature.output)  # type: ignore[arg-type]
+        state.bound = step.bind({}, None) if step.over is None and step.stage.files is None else None
+        state.ref = ref
+        state.found[None] = ref
+        self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {step.override}")
+
+    def _load(self, ref: ArtifactRef, kind: Any) -> Any:
+        """For projections: the last artifact asked for is kept, as a fan-out asks once for every item."""
+        if self._loaded is None or self._loaded[0] != ref.digest:
+            self._loaded = ref.digest, self.store.load(ref, kind)
+        return self._loaded[1]

@@ -1,0 +1,48 @@
+"""Copies the products of a build out of the cache, to where the user looks for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from npuflow.base.errors import InternalError
+from npuflow.flow import store_files as files
+from npuflow.flow.refs import ArtifactRef, Ref
+from npuflow.flow.store import Store
+from npuflow.flow.store_manifest import file_digest
+
+
+def publish(refs: Mapping[str, Ref], store: Store, folder: Path) -> dict[str, Path]:
+    """Write every product that is missing or differs; each is a copy, so that editing it leaves the cache alone."""
+    products: dict[str, Path] = {}
+    for stage, ref in refs.items():
+        if not isinstance(ref, ArtifactRef):
+            continue
+        reader = store.open(ref.digest)
+        for name, entry in reader.manifest.products.items():
+            target = folder / entry
+            if name in products:
+                raise InternalError(f'two stages give a product "{name}"; the second is {stage}')
+            products[name] = target
+            file = reader.manifest.entries[entry]["file"]
+            if not _same(target, reader.manifest.files[file]):
+                _copy(reader.path(entry), target)
+    return products
+
+
+def _same(target: Path, wanted: tuple[int, str]) -> bool:
+    try:
+        return target.stat().st_size == wanted[0] and file_digest(target) == wanted
+    except OSError:
+        return False
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = files.fresh(target.parent, f".{target.name}.")
+    try:
+        shutil.copyfile(source, made)
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""Where one step of a plan stands while a build runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from npuflow.base.errors import InternalError
+from npuflow.flow.artifact import ArtifactRef
+from npuflow.flow.keys import Bound
+from npuflow.flow.plan import Step
+from npuflow.flow.refs import Files, ItemsRef, Ref
+from npuflow.flow.run_step import Load, Task, Work
+from npuflow.flow.store import Spec
+
+
+@dataclass
+class StepState:
+    """A step between the moment its inputs are known and the moment its product is."""
+
+    step: Step
+    ref: Ref | None = None
+    bound: Bound | None = None
+    keys: dict[str | None, str] = field(default_factory=dict)
+    """Item -> key."""
+    found: dict[str | None, Ref] = field(default_factory=dict)
+    """Item -> product, as they come."""
+    pending: dict[str, str | None] = field(default_factory=dict)
+    """Key -> item of what is still to be settled."""
+    failed: dict[str | None, Exception] = field(default_factory=dict)
+    skipped: str = ""
+    status: dict[str | None, str] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    forced: set[str] = field(default_factory=set)
+    """Keys that a forced build has run already."""
+
+    @property
+    def over(self) -> bool:
+        return self.step.over is not None
+
+    @property
+    def begun(self) -> bool:
+        return self.bound is not None
+
+    @property
+    def over_with(self) -> bool:
+        """Nothing more will come of this step."""
+        return self.ref is not None or bool(self.skipped) or (self.begun and bool(self.failed) and not self.pending)
+
+    def reset(self) -> None:
+        """Forget what was found, so that the step looks its keys up again."""
+        self.ref, self.bound = None, None
+        self.found.clear()
+        self.pending.clear()
+
+    def conclude(self) -> None:
+        """Give the step its product once nothing is pending."""
+        if self.pending or self.failed or not self.begun:
+            return
+        if not self.over:
+            self.ref = self.found[None]
+            return
+        ordered: dict[str, ArtifactRef] = {}
+        for item in self.keys:
+            ref = self.found[item]
+            if not isinstance(ref, ArtifactRef):
+                raise InternalError(f"{self.step.name}: an item cannot be a collection")
+            ordered[str(item)] = ref
+        self.ref = ItemsRef(ordered)
+
+
+def work(state: StepState, refs: Mapping[str, Ref | None], keys: Mapping[str, str | None]) -> Iterator[Work]:
+    """The keys of a step as work, each with its item's own part."""
+    bound, step = state.bound, state.step
+    if bound is None:
+        raise InternalError(f"{step.name} is asked for work before its inputs are known")
+    each = refs[str(step.over)] if step.over in step.inputs else None
+    for key, item in keys.items():
+        if item is None:
+            yield Work(key)
+        else:
+            source = each.items[item].digest if isinstance(each, ItemsRef) else None
+            yield Work(key, item, bound.item(item), source)
+
+
+def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], spec: Spec, **more: Any) -> Task:
+    """A batch of a step, ready to travel."""
+    bound, step = state.bound, state.step
+    if bound is None:
+        raise InternalError(f"{step.name} is sent off before its inputs are known")
+    args: dict[str, Any] = dict(step.configs)
+    each = None
+    for name, place in step.inputs.items():
+        ref = refs[name]
+        if place.each:
+            each = (name, place.upstream.kind)
+        else:
+            args[name] = None if ref is None else Load(ref, place.upstream.kind)
+    files = step.signature.files
+    if files is not None:
+        listing = step.listing or {}
+        wanted = [str(one.item) for one in batch] if step.over == "files" else list(listing)
+        args[files] = Files({name: listing[name] for name in wanted})
+    return Task(
+        spec, step.name, step.stage, bound.shared, batch, args, each, files,
+        step.signature.output, step.signature.product == "items" and not state.over, **more,
+    )  # fmt: skip

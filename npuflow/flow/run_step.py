@@ -1,0 +1,222 @@
+"""Runs one batch of a step where its worker is: loads what the function needs, stores what it yields."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from npuflow.base.errors import BuildError, NpuflowError
+from npuflow.flow.artifact import Artifact, ArtifactRef
+from npuflow.flow.refs import Files, ItemsRef
+from npuflow.flow.stage import Items, Stage, listening
+from npuflow.flow.store import Spec, Store, open_store
+from npuflow.flow.store_files import Unwritable
+from npuflow.flow.store_manifest import Damaged
+from npuflow.flow.store_record import Record
+
+
+class Work(NamedTuple):
+    """One key to settle: the step itself, or one of its items."""
+
+    key: str
+    item: str | None = None
+    own: Mapping[str, Any] | None = None
+    """The item's own part of the pre-image."""
+    source: str | None = None
+    """The upstream item's digest, for a stage that runs over a collection."""
+
+
+class Load(NamedTuple):
+    """An argument that is read from the store."""
+
+    ref: ArtifactRef | ItemsRef
+    kind: type[Artifact]
+
+
+@dataclass(slots=True)
+class Task:
+    """A batch on its way to a worker: digests and tables, never tensors."""
+
+    spec: Spec
+    step: str
+    stage: Stage
+    shared: Mapping[str, Any]
+    work: list[Work]
+    args: dict[str, Any]
+    """Parameter -> table, `Load`, `Files`, or None for an optional product that is off."""
+    each: tuple[str, type[Artifact]] | None
+    """The parameter that receives only the batch's items of a collection."""
+    files: str | None
+    kind: type[Artifact]
+    scatter: bool
+    attempt: int = 0
+    force: bool = False
+    name: str = ""
+
+
+class Done(NamedTuple):
+    """A settled key."""
+
+    key: str
+    item: str | None
+    ref: ArtifactRef | ItemsRef
+    seconds: float
+    ran: bool
+    conflict: str | None
+    summary: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a task: what it settled, and what ended it early."""
+
+    done: list[Done] = field(default_factory=list)
+    error: Exception | None = None
+    damaged: tuple[str, str] | None = None
+    """An input that is missing or damaged, and how."""
+    lost: bool = False
+    """The worker died under it."""
+    fatal: bool = False
+    """No later step can succeed: the cache cannot be written, or every worker is refused."""
+
+
+def execute(task: Task) -> Outcome:
+    """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
+    outcome = Outcome()
+    try:
+        store = open_store(task.spec)
+        _Batch(task, store, outcome).run()
+    except Unwritable as refused:
+        outcome.error, outcome.fatal = refused, True
+    except Exception as fault:  # the boundary to the stage's own code: any fault of it belongs to the step
+        damage = _damage(fault)
+        if damage is not None and damage.digest is not None:
+            outcome.damaged = damage.digest, damage.reason
+        outcome.error = _explained(task, fault)
+    return outcome
+
+
+class _Batch:
+    """The state of one run of `execute`."""
+
+    def __init__(self, task: Task, store: Store, outcome: Outcome) -> None:
+        self.task, self.store, self.outcome = task, store, outcome
+        self.lines: list[str] = []
+        self.since = time.perf_counter()
+
+    def run(self) -> None:
+        task = self.task
+        todo = {work.item: work for work in task.work if task.force or not self._known(work)}
+        if not todo:
+            return
+        args = {name: self._argument(value, todo.values()) for name, value in task.args.items()}
+        if task.each is not None:
+            name, kind = task.each
+            refs = {str(w.item): ArtifactRef(str(w.source)) for w in todo.values()}
+            args[name] = _items(self.store, refs, kind)
+        with listening(self.lines.append):
+            self.since = time.perf_counter()
+            made = task.stage.function(**args)
+            if task.scatter:
+                self._scatter(todo[None], made)
+            elif task.stage.over is None:
+                self._settle(todo[None], made)
+            else:
+                self._yielded(todo, made)
+
+    def _known(self, work: Work) -> bool:
+        """Another build may have settled the key since this one looked."""
+        record = self.store.record(work.key)
+        if record is None or not self.store.usable(record):
+            return False
+        self.outcome.done.append(Done(work.key, work.item, record.ref, record.seconds, False, None, record.summary))
+        return True
+
+    def _argument(self, value: Any, todo: Iterable[Work]) -> Any:
+        if isinstance(value, Load):
+            if isinstance(value.ref, ItemsRef):
+                return _items(self.store, value.ref.items, value.kind)
+            return self.store.load(value.ref, value.kind)
+        if isinstance(value, Files) and self.task.stage.over == "files":
+            return Files({str(work.item): value[str(work.item)] for work in todo})
+        return value
+
+    def _yielded(self, todo: dict[str | None, Work], made: Any) -> None:
+        for item, artifact in made:
+            work = todo.pop(item, None)
+            if work is None:
+                raise BuildError(f'the stage yielded the item "{item}", which it was not asked for')
+            self._settle(work, artifact)
+        if todo:
+            missing = ", ".join(sorted(str(item) for item in todo))
+            raise BuildError(f"the stage did not yield {missing}", hint="yield one artifact for every item it is given")
+
+    def _scatter(self, work: Work, made: Any) -> None:
+        items: dict[str, tuple[str, Any]] = {}
+        for item, artifact in made:
+            if item in items:
+                raise BuildError(f'the stage yielded the item "{item}" twice')
+            self._checked(artifact)
+            ref = self.store.write(artifact)
+            items[item] = ref.digest, ref.uses
+        whole = ItemsRef({name: ArtifactRef(digest, uses) for name, (digest, uses) in items.items()})
+        self._commit(work, whole.digest, {}, items, {})
+
+    def _settle(self, work: Work, artifact: Any) -> None:
+        self._checked(artifact)
+        ref = self.store.write(artifact)
+        self._commit(work, ref.digest, ref.uses, None, artifact.summary())
+
+    def _checked(self, artifact: Any) -> None:
+        if not isinstance(artifact, self.task.kind):
+            raise BuildError(f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}")
+
+    def _commit(self, work: Work, output: str, uses: Any, items: Any, summary: Mapping[str, Any]) -> None:
+        clock = time.perf_counter()
+        preimage = self.task.shared if work.item is None else {**self.task.shared, "item": work.own}
+        record = Record(
+            work.key, self.task.step, work.item, preimage, output, uses, items,
+            clock - self.since, "\n".join(self.lines), dict(summary),
+        )  # fmt: skip
+        kept, other = self.store.commit(record)
+        done = Done(work.key, work.item, kept.ref, record.seconds, True, other, kept.summary)
+        self.outcome.done.append(done if other is None else done._replace(conflict=f"{other} and {output}"))
+        self.since, self.lines[:] = time.perf_counter(), []
+
+
+def _items(store: Store, refs: Mapping[str, ArtifactRef], kind: type[Artifact]) -> Items[Any]:
+    def reader(ref: ArtifactRef) -> Callable[[], Artifact]:
+        return lambda: store.load(ref, kind)
+
+    return Items({name: reader(ref) for name, ref in refs.items()})
+
+
+def _damage(fault: BaseException | None) -> Damaged | None:
+    """The damaged input behind a fault, however the stage wrapped it."""
+    seen: set[int] = set()
+    while fault is not None and id(fault) not in seen:
+        if isinstance(fault, Damaged):
+            return fault
+        seen.add(id(fault))
+        fault = fault.__cause__ or fault.__context__
+    return None
+
+
+def _explained(task: Task, fault: Exception) -> NpuflowError:
+    """The fault as an error that names the stage, and the item when there is only one."""
+    item = task.work[0].item if len(task.work) == 1 else None
+    if isinstance(fault, NpuflowError):
+        return fault.at(stage=task.step, item=item)
+    if isinstance(fault, MemoryError):
+        hint = 'give the stage more memory, a smaller batch, or say what it needs: @stage(memory="4GB")'
+        error: NpuflowError = BuildError(f"{task.step} ran out of memory", hint=hint, code="NF-STEP-002")
+    else:
+        last = traceback.extract_tb(fault.__traceback__)[-1:]
+        place = f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else ""
+        text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
+        error = BuildError(f"{task.step} failed: {text}", because=place, code="NF-STEP-001")
+    error.trace = "".join(traceback.format_exception(fault))  # type: ignore[attr-defined]
+    return error.at(stage=task.step, item=item)

@@ -1,0 +1,301 @@
+"""The store: objects by content, records by key, whatever is damaged set aside and never used."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from npuflow.base.digest import ALGORITHM
+from npuflow.base.errors import StoreError
+from npuflow.flow import store_files as files
+from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
+from npuflow.flow.store_lease import Journal
+from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest
+from npuflow.flow.store_record import Record
+
+if TYPE_CHECKING:
+    from npuflow.flow.store_remote import Remote
+
+A = TypeVar("A", bound=Artifact)
+TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of npuflow; anything in it can be built again.\n"
+_FOLDERS = ("objects", "records", "tmp", "quarantine", "leases", "roots")
+
+
+class Spec(NamedTuple):
+    """All that another process needs to open the same store for the same build."""
+
+    root: str
+    remote: str | None = None
+    mode: str = "off"
+    lease: str | None = None
+
+
+class Store:
+    """A cache folder. Safe for any number of threads, processes and machines at once."""
+
+    def __init__(
+        self,
+        root: Path | str,
+        remote: Remote | None = None,
+        *,
+        lease: str | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        self.root = Path(root).absolute()
+        self.remote = remote
+        self.warn = warn or (lambda _: None)
+        self._tmp = self.root / "tmp"
+        self._scratch = f"{lease}." if lease else ""
+        self._journal = Journal(self.root, lease) if lease else None
+        self.lease = lease
+        self.id = self._identify()
+
+    @property
+    def spec(self) -> Spec:
+        if self.remote is None:
+            return Spec(str(self.root), lease=self.lease)
+        return Spec(str(self.root), self.remote.url, self.remote.mode, self.lease)
+
+    def _identify(self) -> str:
+        """Make the folder a store, or read what it is; the digest algorithm is fixed when it is made."""
+        path = self.root / "store.json"
+        for _ in range(3):
+            try:
+                body = json.loads(path.read_bytes())
+                name, algorithm = str(body["id"]), str(body["algorithm"])
+            except FileNotFoundError:
+                self._create(path)
+                continue
+            except (OSError, ValueError, KeyError, TypeError) as fault:
+                self._set_aside(path, f"it is not a store description: {fault}")
+                continue
+            if algorithm != ALGORITHM:
+                hint = "choose another folder with --cache, or the npuflow that made it"
+                raise StoreError(f"the cache {self.root} uses the digest {algorithm}, not {ALGORITHM}", hint=hint)
+            return name
+        raise StoreError(f"cannot open the cache {self.root}", hint="choose another place: --cache DIR")
+
+    def _create(self, path: Path) -> None:
+        with files.writing(self.root):
+            for name in _FOLDERS:
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            (self.root / "CACHEDIR.TAG").write_text(TAG)
+            body = {"v": 1, "algorithm": ALGORITHM, "id": secrets.token_hex(6)}
+            files.create(path, json.dumps(body, sort_keys=True).encode() + b"\n", self._tmp)
+
+    def close(self) -> None:
+        """Let go of the journal; the store itself needs no closing."""
+        if self._journal is not None:
+            self._journal.close()
+
+    # places
+
+    def object_path(self, digest: str) -> Path:
+        name = digest.partition(":")[2]
+        return self.root / "objects" / name[:2] / name[2:]
+
+    def record_path(self, key: str) -> Path:
+        name = key.partition(":")[2]
+        return self.root / "records" / name[:2] / f"{name[2:]}.json"
+
+    def _needing(self, name: str) -> Any:
+        return self._journal.needing(name) if self._journal else nullcontext()
+
+    # records
+
+    def record(self, key: str, *, touch: bool = True) -> Record | None:
+        """The record of a key, if it is there and whole."""
+        path = self.record_path(key)
+        with self._needing(key):
+            found = self._read_record(key, path)
+            if found is not None and touch:
+                with suppress(OSError):
+                    os.utime(path)
+        if found is None and self.remote is not None:
+            data = self.remote.record(key)
+            if data is not None:
+                found = self._take_record(key, data)
+        return found
+
+    def _read_record(self, key: str, path: Path) -> Record | None:
+        try:
+            return Record.decode(path.read_bytes(), key, str(path))
+        except FileNotFoundError:
+            return None
+        except Damaged as damage:
+            self._set_aside(path, damage.reason)
+        except (OSError, ValueError, KeyError, TypeError) as fault:
+            self._set_aside(path, f"it cannot be read: {fault}")
+        return None
+
+    def _take_record(self, key: str, data: bytes) -> Record | None:
+        try:
+            found = Record.decode(data, key, f"remote record {key}")
+        except (Damaged, ValueError, KeyError, TypeError) as fault:
+            self.warn(f"the remote cache holds a damaged record, which is not used: {fault}")
+            return None
+        return self.commit(found, upload=False)[0]
+
+    def commit(self, record: Record, *, upload: bool = True) -> tuple[Record, str | None]:
+        """Settle a key. The first record wins; the second value is its digest when the two disagree."""
+        path, data = self.record_path(record.key), record.encode()
+        kept, other = record, None
+        with self._needing(record.key), files.writing(self.root):
+            while not files.create(path, data, self._tmp):
+                first = self._read_record(record.key, path)
+                if first is None:
+                    continue
+                if first.output == record.output:
+                    kept = first
+                elif not all(self.intact(digest) for digest in first.objects):
+                    other = first.output  # the first value is lost: the new one takes its place, and is reported
+                    files.replace(path, data, self._tmp)
+                else:
+                    kept, other = first, first.output
+                break
+        if upload and self.remote is not None:
+            self.remote.push(self, kept)
+        return kept, other
+
+    # objects
+
+    def write(self, artifact: Artifact) -> ArtifactRef:
+        """Store an artifact, streaming; nothing is visible before it is complete."""
+        made = files.fresh(self._tmp, self._scratch)
+        try:
+            with files.writing(self.root):
+                made.mkdir()
+                manifest = seal(artifact, Writer(made))
+                self.settle(made, manifest)
+        finally:
+            if made.exists():
+                files.remove(made)
+        return ArtifactRef(manifest.digest, manifest.uses)
+
+    def settle(self, made: Path, manifest: Manifest) -> None:
+        """Give a complete object folder its place; one that is there already stays, if it is whole."""
+        path = self.object_path(manifest.digest)
+        with self._needing(manifest.digest), files.writing(self.root):
+            while not files.settle_folder(made, path):
+                if self.intact(manifest.digest, remote=False):
+                    os.utime(path)
+                    break
+                self._set_aside(path, "an object of this content is written anew, and this one is not whole")
+
+    def scratch(self) -> Path:
+        """An unused path on the store's file system."""
+        return files.fresh(self._tmp, self._scratch)
+
+    def manifest(self, digest: str) -> Manifest:
+        """The manifest of an object, or `Damaged`; a remote object is brought here first."""
+        path = self.object_path(digest) / MANIFEST
+        try:
+            data = path.read_bytes()
+        except OSError:
+            if self.remote is not None and self.remote.fetch(self, digest):
+                data = path.read_bytes()
+            else:
+                raise Damaged(f"object {digest}", str(path), "it is not in the store") from None
+        try:
+            return Manifest.decode(data, digest, str(path))
+        except (ValueError, KeyError, TypeError) as fault:
+            raise Damaged(f"object {digest}", str(path), f"its manifest cannot be read: {fault}") from fault
+
+    def intact(self, digest: str, *, remote: bool = True) -> bool:
+        """Whether an object is there with all its files at their sizes; a remote one counts, and is not fetched."""
+        path = self.object_path(digest)
+        try:
+            manifest = Manifest.decode((path / MANIFEST).read_bytes(), digest, str(path))
+            base = str(path)
+            for name, (size, _) in manifest.files.items():
+                if os.stat(f"{base}/{name}").st_size != size:  # noqa: PTH116 (hot: one call per file)
+                    return False
+        except (OSError, ValueError, KeyError, TypeError, Damaged):
+            return remote and not path.exists() and self.remote is not None and self.remote.has(digest)
+        return True
+
+    def usable(self, record: Record) -> bool:
+        """Whether a record's objects are there; one that is not whole is set aside."""
+        for digest in record.objects:
+            with self._needing(digest):
+                whole = self.intact(digest)
+            if not whole:
+                self.quarantine(digest, "a file is missing, or has another size or a damaged manifest")
+                return False
+        return True
+
+    def open(self, digest: str) -> Reader:
+        """A reader of an object's entries."""
+        return Reader(self.object_path(digest), self.manifest(digest))
+
+    def load(self, ref: ArtifactRef | str, kind: type[A]) -> A:
+        """An artifact, its files checked as they are read."""
+        return kind.load(self.open(ref if isinstance(ref, str) else ref.digest))
+
+    def adopt(self, folder: Path, kind: type[A]) -> ArtifactRef:
+        """Take in a hand-edited artifact folder: it is read without checks and stored under its own digest."""
+        path = Path(folder) / MANIFEST
+        try:
+            body = json.loads(path.read_bytes())["body"]
+        except (OSError, ValueError, KeyError) as fault:
+            hint = "start from a copy of an artifact: npuflow show STAGE --export DIR"
+            raise StoreError(f"{folder} is not an artifact folder: {fault}", hint=hint) from fault
+        manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
+        return self.write(kind.load(Reader(Path(folder), manifest, trusted=True)))
+
+    # damage
+
+    def quarantine(self, name: str, reason: str) -> None:
+        """Set an object (or, for a key, a record) aside."""
+        for path in (self.object_path(name), self.record_path(name)):
+            if path.exists():
+                self._set_aside(path, reason)
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        shown = path.relative_to(self.root)
+        target = files.fresh(self.root / "quarantine", f"{time.strftime('%Y%m%dT%H%M%S')}-")
+        try:
+            with files.writing(self.root):
+                target.mkdir(parents=True)
+                (target / "reason.txt").write_text(f"{shown}: {reason}\n")
+                path.rename(target / path.name)
+        except FileNotFoundError:
+            files.remove(target)  # another process set it aside first
+            return
+        self.warn(f"{shown} was damaged and is set aside: {reason}")
+
+    # everything
+
+    def digests(self) -> Iterator[str]:
+        """Every object."""
+        yield from (f"{ALGORITHM}:{a.name}{b.name}" for a in _listed(self.root / "objects") for b in _listed(a))
+
+    def keys(self) -> Iterator[str]:
+        """Every record."""
+        yield from (f"{ALGORITHM}:{a.name}{b.stem}" for a in _listed(self.root / "records") for b in _listed(a))
+
+
+def _listed(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder.iterdir())
+    return []
+
+
+_OPEN: dict[Spec, Store] = {}
+
+
+def open_store(spec: Spec) -> Store:
+    """The store of a spec, opened once per process."""
+    store = _OPEN.get(spec)
+    if store is None:
+        from npuflow.flow.store_remote import connect
+
+        remote = connect(spec.remote, spec.mode) if spec.remote else None
+        store = _OPEN[spec] = Store(spec.root, remote, lease=spec.lease)
+    return store

@@ -1,0 +1,149 @@
+"""Leases of running builds and roots of finished ones: what a collection of garbage must leave alone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from npuflow.flow import store_files as files
+from npuflow.flow.store_manifest import Damaged, bytes_digest, sealed, unsealed
+
+BEAT = 5.0
+STALE = 60.0  # seconds without a heartbeat after which a lease of another machine is dead
+
+
+def start_time(pid: int) -> str:
+    """When a process of this machine began, so that a reused number is not taken for the same process."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+class Journal:
+    """The keys and objects that one process of a build relies on, each noted before it is looked for."""
+
+    def __init__(self, root: Path, lease: str) -> None:
+        self._lock = root / "gc.lock"
+        self._path = root / "leases" / lease / f"{socket.gethostname()}-{os.getpid()}.need"
+        self._pid, self._file, self._gate = os.getpid(), -1, -1
+        self._guard = threading.Lock()
+        self._seen: set[str] = set()
+
+    @contextmanager
+    def needing(self, name: str) -> Iterator[None]:
+        """No collection sweeps while the block runs; afterwards `name` is known to be needed."""
+        with self._guard:
+            self._open()
+            fcntl.flock(self._gate, fcntl.LOCK_SH)
+            try:
+                self._note(name)
+                yield
+            finally:
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def _open(self) -> None:
+        if self._file < 0:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._gate = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def _note(self, name: str) -> None:
+        if name not in self._seen:
+            self._seen.add(name)
+            os.write(self._file, name.encode() + b"\n")
+
+    def close(self) -> None:
+        for number in (self._file, self._gate):
+            if number >= 0:
+                os.close(number)
+        self._file = self._gate = -1
+
+
+class Lease:
+    """A running build's claim: a folder with a heartbeat and the journals of its processes."""
+
+    def __init__(self, root: Path) -> None:
+        self.name = files.fresh(root).name
+        self._folder = root / "leases" / self.name
+        self._stop = threading.Event()
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "start": start_time(os.getpid())}
+        with files.writing(root):
+            self._folder.mkdir(parents=True)
+            (self._folder / "beat").write_text(json.dumps(owner))
+        threading.Thread(target=self._beat, name="npuflow-lease", daemon=True).start()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT):
+            with suppress(OSError):
+                os.utime(self._folder / "beat")
+
+    def release(self) -> None:
+        self._stop.set()
+        files.remove(self._folder)
+
+
+def now(root: Path) -> float:
+    """The clock of the file system that holds the cache, which may not be this machine's."""
+    probe = files.fresh(root / "tmp", "clock-")
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except OSError:
+        return time.time()
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def alive(folder: Path, clock: float) -> bool:
+    """Whether a lease's build still runs, as far as this machine can tell."""
+    try:
+        beat = (folder / "beat").stat().st_mtime
+        owner: dict[str, Any] = json.loads((folder / "beat").read_text())
+    except (OSError, ValueError):
+        with suppress(OSError):  # a lease that is just being made
+            return clock - folder.stat().st_mtime < STALE
+        return False
+    if owner.get("host") == socket.gethostname():
+        return bool(start_time(owner["pid"])) and start_time(owner["pid"]) == owner["start"]
+    return clock - beat < STALE
+
+
+def live(root: Path, clock: float) -> list[Path]:
+    """The folders of live leases."""
+    with suppress(OSError):
+        return [folder for folder in sorted((root / "leases").iterdir()) if alive(folder, clock)]
+    return []
+
+
+def needed(folders: Iterable[Path]) -> set[str]:
+    """Every key and object that live builds have noted."""
+    found: set[str] = set()
+    for folder in folders:
+        for journal in folder.glob("*.need"):
+            with suppress(OSError):
+                found.update(journal.read_text().split())
+    return found
+
+
+def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:
+    """Keep what the last build of this place used, for as long as the place exists."""
+    body = {"v": 1, "place": str(place), "host": socket.gethostname(), "keys": sorted(set(keys))}
+    name = bytes_digest(str(place).encode()).partition(":")[2]
+    with files.writing(root):
+        files.replace(root / "roots" / f"{name}.json", sealed(body), root / "tmp")
+
+
+def read_root(path: Path) -> dict[str, Any]:
+    """A root's place and keys, or `Damaged`."""
+    try:
+        return unsealed(path.read_bytes(), f"root {path.stem}", str(path))
+    except OSError as fault:
+        raise Damaged(f"root {path.stem}", str(path), f"it cannot be read: {fault.strerror}") from fault

@@ -1,0 +1,178 @@
+"""A store shared through a file system or an object server: read through, written behind, never relied on."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from npuflow.base.errors import UsageError
+from npuflow.flow import store_files as files
+from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest
+from npuflow.flow.store_record import Record
+
+if TYPE_CHECKING:
+    from npuflow.flow.store import Store
+
+Mode = Literal["off", "read", "read-write"]
+T = TypeVar("T")
+_QUICK = {"connect_timeout": 3, "read_timeout": 30, "retries": {"max_attempts": 1}}
+
+
+class Remote:
+    """Objects as one archive each, records beside them. The first failure turns the remote off for this process."""
+
+    def __init__(self, url: str, mode: Mode, warn: Callable[[str], None] | None = None) -> None:
+        self.url, self.mode = url, mode
+        self.warn = warn or (lambda _: None)
+        self.down = False
+        self._guard = threading.Lock()
+        self._opened: tuple[Any, str] | None = None
+        self._there: set[str] = set()
+
+    def _files(self) -> tuple[Any, str]:
+        """The file system behind the URL and the folder in it; options may follow a `?`."""
+        with self._guard:
+            if self._opened is None:
+                import fsspec
+
+                parts = urlsplit(self.url)
+                options: dict[str, Any] = dict(parse_qsl(parts.query))
+                if parts.scheme == "s3":
+                    options.setdefault("config_kwargs", _QUICK)
+                plain = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+                system, base = fsspec.core.url_to_fs(plain, use_listings_cache=False, **options)
+                self._opened = system, base.rstrip("/")
+            return self._opened
+
+    def _try(self, what: str, action: Callable[[Any, str], T], otherwise: T) -> T:
+        if self.down or self.mode == "off":
+            return otherwise
+        try:
+            return action(*self._files())
+        except FileNotFoundError:
+            return otherwise
+        except Exception as fault:  # every file system has errors of its own, and none of them may stop a build
+            self.down = True
+            self.warn(f"the remote cache {self.url} is left out of this build: {what} failed: {fault}")
+            return otherwise
+
+    def record(self, key: str) -> bytes | None:
+        """The bytes of a record, if the remote has it."""
+        data: bytes | None = self._try("reading a record", lambda fs, base: fs.cat_file(_place(base, "records", key)), None)
+        return data
+
+    def has(self, digest: str) -> bool:
+        """Whether the remote has an object."""
+        if digest in self._there:
+            return True
+        found = bool(self._try("looking for an object", lambda fs, base: fs.exists(_place(base, "objects", digest)), False))
+        if found:
+            self._there.add(digest)
+        return found
+
+    def fetch(self, store: Store, digest: str) -> bool:
+        """Bring an object here; it is settled only once every file of it has been checked."""
+
+        def bring(fs: Any, base: str) -> bool:
+            made = store.scratch()
+            try:
+                made.mkdir()
+                with fs.open(_place(base, "objects", digest), "rb") as source:
+                    _unpack(source, made)
+                manifest = Manifest.decode((made / MANIFEST).read_bytes(), digest, f"remote object {digest}")
+                _check(made, manifest)
+                store.settle(made, manifest)
+            except (Damaged, tarfile.TarError, ValueError, KeyError, EOFError) as fault:
+                self._there.discard(digest)
+                self.warn(f"the remote cache holds a damaged object, which is not used: {fault}")
+                return False
+            finally:
+                if made.exists():
+                    files.remove(made)
+            return True
+
+        return self._try("fetching an object", bring, False)
+
+    def push(self, store: Store, record: Record) -> None:
+        """Upload a record, after its objects."""
+
+        def send(fs: Any, base: str) -> None:
+            for digest in record.objects:
+                if not self.has(digest):
+                    _send(fs, _place(base, "objects", digest), partial(_pack, store.object_path(digest)))
+                    self._there.add(digest)
+            place = _place(base, "records", record.key)
+            if not fs.exists(place):
+                _send(fs, place, lambda out: out.write(record.encode()))
+
+        if self.mode == "read-write":
+            self._try("an upload", send, None)
+
+
+def _place(base: str, kind: str, name: str) -> str:
+    number = name.partition(":")[2]
+    return f"{base}/{kind}/{number[:2]}/{number[2:]}" + (".tar" if kind == "objects" else ".json")
+
+
+def _send(fs: Any, place: str, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write a remote file that appears whole: object servers do so by themselves, folders by renaming."""
+    if "file" not in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
+        with fs.open(place, "wb") as out:
+            fill(out)
+        return
+    target = Path(place)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = files.fresh(target.parent, f".{target.name}.")
+    try:
+        with made.open("wb") as out:
+            fill(out)
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _pack(folder: Path, out: IO[bytes]) -> None:
+    with tarfile.open(fileobj=out, mode="w|", bufsize=1 << 20) as archive:
+        for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            entry.size = path.stat().st_size
+            with path.open("rb") as source:
+                archive.addfile(entry, source)
+
+
+def _unpack(source: IO[bytes], folder: Path) -> None:
+    with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 20) as archive:
+        for entry in archive:
+            target = folder / entry.name
+            if not entry.isfile() or not target.resolve().is_relative_to(folder.resolve()):
+                raise tarfile.TarError(f"an entry {entry.name!r} does not belong in an object")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            data = archive.extractfile(entry)
+            with target.open("wb") as out:
+                while data is not None and (block := data.read(1 << 20)):
+                    out.write(block)
+
+
+def _check(folder: Path, manifest: Manifest) -> None:
+    for name, wanted in manifest.files.items():
+        path = folder / name
+        if not path.is_file() or file_digest(path) != wanted:
+            raise Damaged(f"object {manifest.digest}", str(path), f"{name} arrived altered")
+    extra = {os.path.relpath(one, folder) for one in folder.rglob("*") if one.is_file()} - set(manifest.files) - {MANIFEST}
+    if extra:
+        raise Damaged(f"object {manifest.digest}", str(folder), f"it brings {sorted(extra)[0]}, which it does not list")
+
+
+def connect(url: str | None, mode: str, warn: Callable[[str], None] | None = None) -> Remote | None:
+    """The remote of a URL; nothing is contacted yet."""
+    if mode not in ("off", "read", "read-write"):
+        raise UsageError(f'a remote cache cannot be "{mode}"', hint="off, read or read-write")
+    if url is None or mode == "off":
+        return None
+    return Remote(url, mode, warn)  # type: ignore[arg-type]
