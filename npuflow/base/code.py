@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import inspect
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npuflow.base.code_find import CodeError
+from npuflow.base.code_sources import Sources
+from npuflow.base.code_walk import Walk
 from npuflow.base.digest import digest
+
+__all__ = ["Closure", "CodeError", "closure", "definition_closure", "entry_closure", "forget", "package_file"]
 
 
 @dataclass(frozen=True)
@@ -22,15 +26,55 @@ class Closure:
     files: dict[str, str] = field(default_factory=dict)
 
 
+class _State:
+    """What this process has read so far."""
+
+    sources = Sources()
+    closures: dict[tuple[str, str | None, tuple[str, ...], bool], Closure] = {}  # noqa: RUF012  (one per process)
+
+
 def closure(target: Any) -> Closure:
     """The closure of a function or class."""
     target = inspect.unwrap(target)
-    return entry_closure(target.__module__, target.__qualname__)
+    return definition_closure(target.__module__, target.__qualname__.partition(".")[0])
+
+
+def definition_closure(module: str, name: str) -> Closure:
+    """The closure of a module's top-level name, which need not have been imported."""
+    return _closure(module, name, (), False)
 
 
 def entry_closure(module: str, attribute: str | None = None, facets: tuple[str, ...] = ()) -> Closure:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text())
-    definitions = {module: digest(ast.dump(tree))}
-    return Closure(digest(definitions), definitions)
+    """The closure of what a registry's file marks, or of one of its names; narrowed to the methods in `facets`."""
+    return _closure(module, attribute, facets, True)
+
+
+def forget() -> None:
+    """Read all sources again on next use (after files changed under a running process)."""
+    _State.sources = Sources()
+    _State.closures.clear()
+
+
+def package_file(name: str) -> Path:
+    """A data file beside the calling Python file. Written with a constant name, it enters the keys of what calls it."""
+    caller = sys._getframe(1).f_globals["__file__"]
+    return Path(caller).parent / name
+
+
+def _closure(module: str, name: str | None, facets: tuple[str, ...], entry: bool) -> Closure:
+    mark = (module, name, facets, entry)
+    found = _State.closures.get(mark)
+    if found is None:
+        walk = Walk(_State.sources)
+        if entry or name is None:
+            walk.entry(module, name, facets)
+        else:
+            walk.definition(module, name)
+        found = _State.closures[mark] = _sealed(walk)
+    return found
+
+
+def _sealed(walk: Walk) -> Closure:
+    definitions, files = dict(sorted(walk.definitions.items())), dict(sorted(walk.files.items()))
+    libraries = dict(sorted(walk.libraries.items()))
+    return Closure(digest({"definitions": definitions, "files": files}), definitions, libraries, files)

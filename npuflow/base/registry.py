@@ -7,7 +7,7 @@ import contextvars
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +50,14 @@ class Registry:
         self._loaded: dict[str, Any] = {}
         self._sources: dict[str, Source] | None = None
         Registry.known[name] = self
+
+    @classmethod
+    def unlisted(cls, name: str, package: str) -> Registry:
+        """A registry for looking only: it does not become the one known by its name."""
+        self = object.__new__(cls)
+        self.name, self.package = name, package
+        self._marked, self._loaded, self._sources = {}, {}, None
+        return self
 
     def __repr__(self) -> str:
         return f"Registry({self.name!r}, {self.package!r})"
@@ -210,6 +218,3 @@ _entry_points = _EntryPoints()
 
 def _plugins(package: str) -> list[tuple[str, Source]]:
     return sorted(_entry_points().get(package, []), key=lambda pair: pair[0])
-
-
-Marker = Callable[[T], T]

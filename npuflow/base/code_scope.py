@@ -1,0 +1,235 @@
+"""What a piece of code refers to: global names and imports with their attribute chains, by Python's scoping rules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Imported(NamedTuple):
+    """The target of an import, absolute: a module, and a name in it for `from module import name`."""
+
+    module: str
+    name: str | None = None
+
+
+class Reference(NamedTuple):
+    """A use of a global name, or of what a local import brought, with the attributes that follow.
+
+    `how` is "call" or "subscript" when that directly follows; `const` is the first argument or index if it is a
+    constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global.
+    """
+
+    root: str | Imported
+    attrs: tuple[str, ...] = ()
+    how: str = "use"
+    const: str | None = None
+    line: int = 0
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, Imported]:
+    """Bound name -> target of an import statement in a module of `package`; a star binds "*"."""
+    if isinstance(node, ast.Import):
+        return {
+            alias.asname or alias.name.partition(".")[0]: Imported(alias.name if alias.asname else alias.name.partition(".")[0])
+            for alias in node.names
+        }
+    module = node.module or ""
+    if node.level:
+        parts = package.split(".")
+        base = ".".join(parts[: len(parts) - node.level + 1])
+        module = f"{base}.{module}" if module else base
+    return {alias.asname or alias.name: Imported(module, alias.name) for alias in node.names}
+
+
+class _Scope:
+    """The local names of a function, lambda, comprehension or class, and which of them are imports."""
+
+    def __init__(self, is_class: bool = False) -> None:
+        self.is_class = is_class
+        self.names: set[str] = set()
+        self.globals: set[str] = set()
+        self.imports: dict[str, list[Imported]] = {}
+
+
+class References(ast.NodeVisitor):
+    """Collects the references of the nodes it visits, and every attribute name they mention."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.found: dict[Reference, None] = {}
+        self.attributes: set[str] = set()
+        self.scopes: list[_Scope] = []
+
+    # ***** names and chains *****
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self._chain(node, ())
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        attrs: list[str] = []
+        base: ast.expr = node
+        while isinstance(base, ast.Attribute):
+            attrs.append(base.attr)
+            base = base.value
+        self.attributes.update(attrs)
+        if isinstance(base, ast.Name):
+            self._chain(base, tuple(reversed(attrs)))
+        else:
+            self.visit(base)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        index = node.slice
+        const = index.value if isinstance(index, ast.Constant) and isinstance(index.value, str) else None
+        if not self._marked(node.value, "subscript", const):
+            self.visit(node.value)
+        self.visit(index)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        first = node.args[0] if node.args else None
+        const = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+        second = node.args[1] if len(node.args) > 1 else None
+        if isinstance(second, ast.Constant) and isinstance(second.value, str):
+            self.attributes.add(second.value)  # getattr(x, "name"), and harmless elsewhere
+        if not self._marked(node.func, "call", const):
+            self.visit(node.func)
+        for part in (*node.args, *node.keywords):
+            self.visit(part)
+
+    def _marked(self, node: ast.expr, how: str, const: str | None) -> bool:
+        """Note a call or index of a name or attribute chain; False if `node` is something else."""
+        attrs: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attrs.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return False
+        self.attributes.update(attrs)
+        self._chain(node, tuple(reversed(attrs)), how, const)
+        return True
+
+    def _chain(self, name: ast.Name, attrs: tuple[str, ...], how: str = "use", const: str | None = None) -> None:
+        for scope in reversed(self.scopes):
+            if scope.is_class and scope is not self.scopes[-1]:
+                continue  # methods do not see their class's names
+            if name.id in scope.globals:
+                break
+            if name.id in scope.imports:
+                for target in scope.imports[name.id]:
+                    self.found.setdefault(Reference(target, attrs, how, const, name.lineno))
+                return
+            if name.id in scope.names:
+                if scope.is_class:  # `x = x` in a class body reads the global
+                    self.found.setdefault(Reference(name.id, attrs, "maybe", None, name.lineno))
+                return
+        self.found.setdefault(Reference(name.id, attrs, how, const, name.lineno))
+
+    # ***** scopes *****
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for part in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
+            self.visit(part)
+        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        for annotation in (*(arg.annotation for arg in every if arg), node.returns):
+            self._annotation(annotation)
+        self._function(node.args, node.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        for part in (*node.args.defaults, *(d for d in node.args.kw_defaults if d)):
+            self.visit(part)
+        self._function(node.args, [node.body])
+
+    def _function(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
+        scope = _Scope()
+        every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+        scope.names.update(arg.arg for arg in every if arg)
+        body = list(body)
+        for node in body:
+            self._bind(node, scope)
+        self.scopes.append(scope)
+        for node in body:
+            self.visit(node)
+        self.scopes.pop()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for part in (*node.decorator_list, *node.bases, *node.keywords):
+            self.visit(part)
+        scope = _Scope(is_class=True)
+        for statement in node.body:
+            self._bind(statement, scope)
+        self.scopes.append(scope)
+        for statement in node.body:
+            self.visit(statement)
+        self.scopes.pop()
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        scope = _Scope()
+        for generator in node.generators:
+            scope.names.update(n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name))
+        self.visit(node.generators[0].iter)  # evaluated outside
+        self.scopes.append(scope)
+        self.generic_visit(node)
+        self.scopes.pop()
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
+
+    def _bind(self, node: ast.AST, scope: _Scope) -> None:
+        """Note what `node` binds in its own function scope: nested functions, classes and comprehensions have theirs."""
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            scope.names.add(node.name)
+            return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name, target in imports_of(node, self.package).items():
+                scope.imports.setdefault(name, []).append(target)
+            return
+        if isinstance(node, ast.Global):
+            scope.globals.update(node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            scope.names.add(node.id)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            scope.names.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            scope.names.add(node.rest)
+        if isinstance(node, ast.Lambda):
+            return
+        inside = isinstance(node, _COMPREHENSIONS)
+        for child in ast.walk(node) if inside else ast.iter_child_nodes(node):
+            if not inside:
+                self._bind(child, scope)
+            elif isinstance(child, ast.NamedExpr) and isinstance(child.target, ast.Name):
+                scope.names.add(child.target.id)  # a walrus binds around its comprehension
+
+    # ***** annotations *****
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._annotation(node.annotation)
+        self.visit(node.target)
+        if node.value is not None:
+            self.visit(node.value)
+
+    def _annotation(self, node: ast.expr | None) -> None:
+        """An annotation, including those written as strings."""
+        if node is None:
+            return
+        self.visit(node)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isprintable():
+                try:
+                    quoted = ast.parse(part.value, mode="eval")
+                except SyntaxError:
+                    continue  # a Literal's value or a Doc's text
+                self.visit(quoted.body)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Imports bind names (see `_bind`); it is the uses of the names that count."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """See `visit_Import`."""

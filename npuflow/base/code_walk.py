@@ -1,0 +1,364 @@
+"""From a definition to everything it can reach: the walk behind a code digest."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import importlib
+import types
+from pathlib import Path
+
+from npuflow.base.code_class import Narrowed
+from npuflow.base.code_find import CodeError, Place
+from npuflow.base.code_module import Module, Unit
+from npuflow.base.code_scope import Imported, Reference
+from npuflow.base.code_sources import Sources
+from npuflow.base.digest import digest, digest_file
+from npuflow.base.errors import Where
+
+_IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__builtins__", "__annotations__"}
+_IMPORTERS = {"importlib.import_module", "importlib.__import__", "builtins.__import__"}
+_LOADERS = {"runpy.run_path", "runpy.run_module", "importlib.util.spec_from_file_location",
+            "importlib.util.module_from_spec", "importlib.machinery.SourceFileLoader"}  # fmt: skip
+_READERS = {"importlib.resources", "pkgutil.get_data"}
+_OWN_NAMES = {"globals", "exec", "eval", "vars"}
+_PACKAGE_FILE = "npuflow.base.code:package_file"
+_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow:stage"}
+
+Origin = tuple[Module, Reference]
+
+
+class Walk:
+    """One closure in the making."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.find = sources.finder.find
+        self.definitions: dict[str, str] = {}
+        self.libraries: dict[str, str] = {}
+        self.files: dict[str, str] = {}
+        self._attributes: set[str] = set()
+        self._narrowed: dict[tuple[str, str], Narrowed] = {}
+        self._entered: set[str] = set()
+        self._wholes: set[str] = set()
+        self._bounds: set[tuple[object, ...]] = set()
+        self._todo: list[tuple[Module, Unit]] = []
+
+    def definition(self, module: str, name: str) -> None:
+        """Reach a top-level definition."""
+        place = self._source(module)
+        self._follow(place, (name,), None)
+        self._drain()
+
+    def entry(self, module: str, attribute: str | None, facets: tuple[str, ...]) -> None:
+        """Reach what a registry's file marks, narrowed to some methods if facets are given."""
+        place = self._source(module)
+        source = self.sources.module(place)
+        name = attribute or _marked(source)
+        if name is None or name not in source.units:
+            self._follow(place, (name,) if name else (), None)
+        elif facets and isinstance(source.units[name][-1].node, ast.ClassDef):
+            self._enter(place)
+            self._attributes.update(facets)
+            self._narrow(source, name)
+        else:
+            self._follow(place, (name,), None)
+        self._drain()
+
+    def _source(self, module: str) -> Place:
+        self.sources.finder.own.add(module.partition(".")[0])
+        place = self.find(module)
+        if place.kind not in ("source", "contract"):
+            raise CodeError(f"the source of {module} cannot be read", because=f"the module is {place.kind}")
+        return place
+
+    # ***** the queue *****
+
+    def _drain(self) -> None:
+        while True:
+            while self._todo:
+                module, unit = self._todo.pop()
+                self._attributes |= unit.attributes
+                for reference in unit.references:
+                    self._reference(module, reference)
+            for narrowed in list(self._narrowed.values()):
+                for label, code, unit in narrowed.more(self._attributes):
+                    self._take(narrowed.module, label, code, unit)
+            if not self._todo:
+                return
+
+    def _take(self, module: Module, label: str, code: str, unit: Unit) -> None:
+        self.definitions[label] = code
+        self._todo.append((module, unit))
+
+    def _reference(self, module: Module, ref: Reference) -> None:
+        if isinstance(ref.root, Imported):
+            self._imported(ref.root, ref.attrs, (module, ref))
+        elif module.binds(ref.root):
+            self._bound(module, ref.root, ref.attrs, (module, ref))
+        elif not self._starred(module, ref.root, ref.attrs, (module, ref)):
+            self._free(module, ref.root, ref)
+
+    def _free(self, module: Module, name: str, ref: Reference) -> None:
+        """A name that the module does not bind: a builtin, or something only a running process could tell."""
+        if ref.how == "maybe":
+            return
+        if name in ("__file__", "__path__"):
+            raise _undeclared(module, ref, name)
+        if name == "__import__":
+            self._importer("__import__", (module, ref))
+        elif name in _OWN_NAMES or not (hasattr(builtins, name) or name in _IMPLICIT):
+            self._whole(self.find(module.name), None)
+
+    # ***** following names *****
+
+    def _imported(self, target: Imported, attrs: tuple[str, ...], origin: Origin | None) -> None:
+        chain = ((target.name,) if target.name is not None else ()) + attrs
+        self._follow(self.find(target.module), chain, origin)
+
+    def _follow(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
+        """Reach what a chain of names leads to from a module."""
+        if place.kind == "source":
+            self._enter(place)
+            if not chain:
+                self._whole(place, origin)
+            else:
+                self._member(place, chain, origin)
+        elif place.kind == "standard":
+            self._standard(".".join((place.name, *chain)), origin)
+        elif place.kind in ("library", "absent"):
+            self.libraries.update(place.detail or ((place.name.partition(".")[0], "absent"),))
+        elif place.kind == "binary":
+            assert place.path is not None
+            self.files[place.name] = digest_file(place.path)
+        elif chain:
+            below = self.find(f"{place.name}.{chain[0]}") if place.package else None
+            if below is not None and below.kind != "absent":
+                self._follow(below, chain[1:], origin)
+            elif f"{place.name}:{chain[0]}" == _PACKAGE_FILE:
+                self._package_file(origin)
+
+    def _member(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
+        source, name = self.sources.module(place), chain[0]
+        if source.binds(name):
+            self._bound(source, name, chain[1:], origin)
+        elif self._starred(source, name, chain[1:], origin) or name in _IMPLICIT:
+            pass
+        elif name in ("__file__", "__path__"):
+            raise _undeclared(*(origin or (source, Reference(name))), name)
+        elif place.package and (below := self.find(f"{place.name}.{name}")).kind != "absent":
+            self._follow(below, chain[1:], origin)
+        elif "__getattr__" in source.units:
+            self._lazy(place, chain, origin)
+        else:
+            self._whole(place, origin)
+
+    def _bound(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
+        """Reach what a module binds to a name: its own definitions, and whatever it imports under that name."""
+        ref = origin[1] if origin else Reference(name)
+        # Calls are told apart by place: an importer or a data file may be refused at one and not at another.
+        place = (origin[0].name, ref.line) if origin and ref.how == "call" else None
+        mark = (module.name, name, attrs, ref.how, ref.const, place)
+        if mark in self._bounds:
+            return
+        self._bounds.add(mark)
+        if name in module.units and (module.name, name) not in self._narrowed:
+            self._define(module, name, attrs, origin)
+        for target in module.imports.get(name, ()):
+            if target == (module.name, name):  # `from . import submodule`
+                self._follow(self.find(f"{module.name}.{name}"), attrs, origin)
+            else:
+                self._imported(target, attrs, origin)
+
+    def _define(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
+        registry = self.sources.registry(module, name)
+        if registry is not None:
+            self._registry(registry, attrs, origin)
+            return
+        label = f"{module.name}:{name}"
+        if label in self.definitions:
+            return
+        units = [self._without_stage(module, unit) for unit in module.units[name]]
+        self.definitions[label] = units[0].digest if len(units) == 1 else digest([unit.digest for unit in units])
+        self._todo += [(module, unit) for unit in units]
+
+    def _starred(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> bool:
+        for star in module.stars:
+            place = self.find(star)
+            if place.kind in ("library", "absent"):
+                self._follow(place, (name,), origin)
+            elif place.kind == "source":
+                source = self.sources.module(place)
+                if source.binds(name):
+                    self._enter(place)
+                    self._bound(source, name, attrs, origin)
+                    return True
+                if source is not module and self._starred(source, name, attrs, origin):
+                    return True
+        return False
+
+    # ***** what runs on import *****
+
+    def _enter(self, place: Place) -> None:
+        """Reach the statements that act when the module is imported, those of its packages and of its imports too."""
+        waiting = [place]
+        while waiting:
+            place = waiting.pop()
+            if place.name in self._entered or place.kind not in ("source", "namespace"):
+                continue
+            self._entered.add(place.name)
+            parent = place.name.rpartition(".")[0]
+            if parent:
+                waiting.append(self.find(parent))
+            if place.kind == "namespace":
+                continue
+            module = self.sources.module(place)
+            for index, unit in enumerate(module.effects):
+                self._take(module, f"{module.name}:<{index}>", unit.digest, unit)
+            for target in (*module.executed, *map(Imported, module.stars)):
+                above = self.find(target.module)
+                waiting.append(above)
+                if target.name is not None and above.package:
+                    waiting.append(self.find(f"{target.module}.{target.name}"))
+
+    def _whole(self, place: Place, origin: Origin | None) -> None:
+        if place.name in self._wholes or place.kind != "source":
+            return
+        self._wholes.add(place.name)
+        module = self.sources.module(place)
+        for name in module.all_names():
+            self._bound(module, name, (), None)
+
+    def _without_stage(self, module: Module, unit: Unit) -> Unit:
+        """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
+        node = unit.node
+        if not isinstance(node, ast.FunctionDef) or not node.decorator_list:
+            return unit
+        kept = [
+            mark
+            for mark in node.decorator_list
+            if self.sources.final_of(module, mark.func if isinstance(mark, ast.Call) else mark) not in _STAGE
+        ]
+        if len(kept) == len(node.decorator_list):
+            return unit
+        bare = copy.copy(node)
+        bare.decorator_list = kept
+        return Unit(bare, unit.package)
+
+    def _narrow(self, module: Module, name: str) -> None:
+        """Take a class and the classes it is made from in parts, method by method."""
+        if (module.name, name) in self._narrowed:
+            return
+        node = module.units[name][-1].node
+        assert isinstance(node, ast.ClassDef)
+        bases: list[tuple[ast.expr, Module, str]] = []
+        for base in node.bases:
+            home, _, label = (self.sources.final_of(module, base) or "").partition(":")
+            place = self.find(home) if home else None
+            source = self.sources.module(place) if place is not None and place.kind == "source" else None
+            if source is not None and isinstance(source.units[label][-1].node, ast.ClassDef):
+                bases.append((base, source, label))
+        narrowed = self._narrowed[module.name, name] = Narrowed(module, node, [base for base, _, _ in bases])
+        self._take(module, *narrowed.start())
+        for _, source, label in bases:
+            self._enter(self.find(source.name))
+            self._narrow(source, label)
+
+    # ***** places where static sight ends *****
+
+    def _registry(self, registry: tuple[str, str], attrs: tuple[str, ...], origin: Origin | None) -> None:
+        """The walk stops at a registry, except for an entry named by a constant, and for the list of names."""
+        from npuflow.base.registry import Registry
+
+        name, package = registry
+        known = Registry.known.get(name)
+        live = known if known is not None and known.package == package else Registry.unlisted(name, package)
+        ref = origin[1] if origin else None
+        if ref is not None and ref.how == "subscript" and ref.const is not None and not attrs:
+            source = live.source(ref.const)
+            inner = Walk(self.sources)
+            inner.entry(source.module, source.attribute, ())
+            self.definitions[f"{name}/{ref.const}"] = digest(inner.definitions)
+            self.libraries.update(inner.libraries)
+            self.files.update(inner.files)
+        elif attrs[:1] == ("names",):
+            self.definitions[f"{name}/"] = digest(list(live.names()))
+
+    def _lazy(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
+        """A facade with a module-level `__getattr__`: only the running module can say where the name comes from."""
+        found = getattr(importlib.import_module(place.name), chain[0], None)
+        if isinstance(found, types.ModuleType):
+            self._follow(self.find(found.__name__), chain[1:], origin)
+            return
+        home, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+        if isinstance(home, str) and isinstance(name, str) and home != place.name:
+            self._follow(self.find(home), (name.partition(".")[0], *chain[1:]), origin)
+        else:
+            self._whole(place, origin)
+
+    def _standard(self, full: str, origin: Origin | None) -> None:
+        if origin is None:
+            return
+        if full in _IMPORTERS:
+            self._importer(full, origin)
+        elif full in _LOADERS:
+            raise _dynamic(*origin, full)
+        elif full == "sys.modules":
+            self._whole(self.find(origin[0].name), None)
+        elif any(full == reader or full.startswith(reader + ".") for reader in _READERS):
+            raise _undeclared(*origin, full)
+
+    def _importer(self, full: str, origin: Origin) -> None:
+        module, ref = origin
+        if ref.how != "call" or ref.const is None:
+            raise _dynamic(module, ref, full)
+        target = ref.const
+        if target.startswith("."):
+            parts = module.package.split(".")
+            level = len(target) - len(target.lstrip("."))
+            target = ".".join([*parts[: len(parts) - level + 1], target.lstrip(".")]).rstrip(".")
+        self._follow(self.find(target), (), origin)
+
+    def _package_file(self, origin: Origin | None) -> None:
+        if origin is None:
+            return
+        module, ref = origin
+        if ref.how != "call" or ref.const is None:
+            raise CodeError(
+                "package_file needs a constant string", where=Where(file=str(module.path), line=ref.line),
+                because="a file named while running cannot enter the key beforehand",
+            )  # fmt: skip
+        path = Path(module.path).parent / ref.const
+        try:
+            self.files[f"{module.name}:{ref.const}"] = digest_file(path)
+        except OSError as error:
+            where = Where(file=str(module.path), line=ref.line)
+            raise CodeError(f'the package file "{ref.const}" cannot be read: {error.strerror}', where=where) from error
+
+
+def _marked(module: Module) -> str | None:
+    """The definition that a file marks as its registry's entry."""
+    for name, units in module.units.items():
+        node = units[-1].node
+        for mark in getattr(node, "decorator_list", ()):
+            target = mark.func if isinstance(mark, ast.Call) else mark
+            if isinstance(target, ast.Attribute) and target.attr == "entry":
+                return name
+    return None
+
+
+def _dynamic(module: Module, ref: Reference, what: str) -> CodeError:
+    return CodeError(
+        f"{what} with a name known only while running", where=Where(file=str(module.path), line=ref.line),
+        because="a stage's key holds the code it runs, and this code could be any",
+        hint="a plain import, or a registry", code="NF-CODE-001",
+    )  # fmt: skip
+
+
+def _undeclared(module: Module, ref: Reference, what: str) -> CodeError:
+    return CodeError(
+        f"{what} leads to files that no key holds", where=Where(file=str(module.path), line=ref.line),
+        because="a stage's key holds the data files that its code declares",
+        hint='npuflow.base.code.package_file("NAME"), relative to the Python file', code="NF-CODE-002",
+    )  # fmt: skip

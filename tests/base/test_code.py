@@ -1,0 +1,405 @@
+"""What a code digest reaches, and what it does not."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from npuflow.base import code
+from npuflow.base.code import Closure, CodeError
+
+Write = Callable[..., None]
+
+BASE = {
+    "pk/__init__.py": "",
+    "pk/stage.py": """
+        '''Caption.'''
+        from pk.facade import helper
+        LIMIT = 3
+        def unrelated(): return 1
+        def run(x):
+            '''Doc.'''
+            from pk.late import finish
+            return finish(helper(x) + LIMIT)
+    """,
+    "pk/facade/__init__.py": "from ._impl import helper, other",
+    "pk/facade/_impl.py": """
+        from .. import tables
+        class Shape:
+            def area(self): return 2
+            def other(self): return 3
+        def helper(x): return x + tables.ROWS[0] + Shape().area()
+        def other(x): return x - 1
+    """,
+    "pk/tables.py": "ROWS = [1, 2]\nUNUSED = 4",
+    "pk/late.py": "import math\ndef finish(x): return math.floor(x)\ndef unused(): return 0",
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes files below a folder that is on the import path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def put(files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        code.forget()
+
+    yield put
+    code.forget()
+    for name in [n for n in sys.modules if n.split(".")[0] in ("pk", "pq")]:
+        del sys.modules[name]
+
+
+def run(name: str = "run") -> Closure:
+    return code.definition_closure("pk.stage", name)
+
+
+def test_reaches_helpers_behind_facades_and_late_imports(write: Write) -> None:
+    write(BASE)
+    found = run()
+    assert set(found.definitions) == {
+        "pk.stage:run", "pk.stage:LIMIT", "pk.facade._impl:helper", "pk.facade._impl:Shape", "pk.tables:ROWS",
+        "pk.late:finish",
+    }  # fmt: skip
+    assert found.libraries == {}
+
+
+COUNTS = [
+    ("pk/stage.py", "LIMIT = 3", "LIMIT = 4"),
+    ("pk/stage.py", "helper(x) +", "helper(x) -"),
+    ("pk/facade/_impl.py", "x + tables", "x - tables"),
+    ("pk/facade/_impl.py", "return 3", "return 4"),
+    ("pk/tables.py", "[1, 2]", "[1, 2.0]"),
+    ("pk/late.py", "math.floor", "math.ceil"),
+    ("pk/late.py", "math.floor(x)", "math.floor(x + 'a')"),
+    ("pk/facade/__init__.py", "import helper, other", "import helper as other, other as helper"),
+]
+NOTHING = [
+    ("pk/stage.py", "'''Doc.'''", "'''Other words.'''"),
+    ("pk/stage.py", "'''Doc.'''", "pass  # a comment"),
+    ("pk/stage.py", "LIMIT = 3", "LIMIT   = (0x3)  # three"),
+    ("pk/stage.py", "return 1", "return 2"),
+    ("pk/facade/_impl.py", "x - 1", "x - 2"),
+    ("pk/tables.py", "UNUSED = 4", "UNUSED = 5\nMORE = 1"),
+    ("pk/late.py", "return 0", "return 7"),
+    ("pk/late.py", "import math", "import math, json"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new"), COUNTS)
+def test_edit_of_reached_code_counts(write: Write, file: str, old: str, new: str) -> None:
+    write(BASE)
+    before = run().digest
+    assert old in BASE[file]
+    write({file: BASE[file].replace(old, new)})
+    assert run().digest != before
+
+
+@pytest.mark.parametrize(("file", "old", "new"), NOTHING)
+def test_edit_of_other_code_does_not(write: Write, file: str, old: str, new: str) -> None:
+    write(BASE)
+    before = run().digest
+    assert old in BASE[file]
+    write({file: BASE[file].replace(old, new)})
+    assert run().digest == before
+
+
+def closure_of(write: Write, text: str, more: dict[str, str] | None = None) -> Closure:
+    write({"pk/__init__.py": "", **(more or {}), "pk/stage.py": text})
+    return run()
+
+
+def test_locals_do_not_reach_globals_of_the_same_name(write: Write) -> None:
+    found = closure_of(
+        write,
+        """
+        def graph(): return 1
+        def size(): return 1
+        def q(): return 2
+        def used(): return 3
+        def run(graph, *, size=used):
+            q = [graph for graph in size]
+            return [k(q) for k in size if (w := k)] + [w]
+        """,
+    )
+    assert set(found.definitions) == {"pk.stage:run", "pk.stage:used"}
+
+
+def test_class_bodies_have_names_of_their_own(write: Write) -> None:
+    found = closure_of(
+        write,
+        """
+        def spare(): return 1
+        def size(): return 2
+        def other(): return 3
+        class Value:
+            import math
+            n = 3
+            m = n + math.floor(2.5)
+            size = size()
+            def get(self, other=other): return size()
+        def run(): return Value
+        """,
+    )
+    assert set(found.definitions) == {"pk.stage:run", "pk.stage:Value", "pk.stage:size", "pk.stage:other"}
+
+
+def test_annotations_decorators_bases_and_defaults_are_followed(write: Write) -> None:
+    found = closure_of(
+        write,
+        """
+        from __future__ import annotations
+        from dataclasses import dataclass
+        from typing import TYPE_CHECKING
+        if TYPE_CHECKING:
+            from pk.types import Hint
+        def mark(f): return f
+        class Base: pass
+        @dataclass
+        class Value(Base):
+            x: "Field" = 1
+        class Field: pass
+        D = 5
+        @mark
+        def run(a: Value, b: Hint = D): ...
+        """,
+        {"pk/types.py": "class Hint: pass"},
+    )
+    assert {name.partition(":")[2] for name in found.definitions} == {
+        "run", "mark", "Base", "Value", "Field", "D", "Hint",
+    }  # fmt: skip
+
+
+def test_conditional_definitions_and_imports(write: Write) -> None:
+    text = """
+        try:
+            import nowhere_to_be_found as fast
+        except ImportError:
+            fast = None
+        if True:
+            STEP = 1
+        else:
+            STEP = 2
+        def run(): return fast, STEP
+    """
+    found = closure_of(write, text)
+    assert found.libraries == {"nowhere_to_be_found": "absent"}
+    assert set(found.definitions) == {"pk.stage:run", "pk.stage:fast", "pk.stage:STEP"}
+
+
+def test_what_runs_on_import_counts(write: Write) -> None:
+    text = "from pk import other\nTABLE = {}\nTABLE['a'] = 1\ndef run(): return 1"
+    before = closure_of(write, text, {"pk/other.py": "import sys\nsys.setrecursionlimit(2000)"}).digest
+    assert closure_of(write, text.replace("= 1", "= 2")).digest != before
+    after = closure_of(write, text, {"pk/other.py": "import sys\nsys.setrecursionlimit(3000)"}).digest
+    assert after != before
+
+
+def test_modules_by_attribute_and_whole(write: Write) -> None:
+    more = {"pk/sub/__init__.py": "", "pk/sub/deep.py": "def f(): return 1\ndef g(): return 2"}
+    found = closure_of(write, "import pk.sub.deep\ndef run(): return pk.sub.deep.f()", more)
+    assert set(found.definitions) == {"pk.stage:run", "pk.sub.deep:f"}
+    found = closure_of(write, "from pk.sub import deep\ndef run(n): return getattr(deep, n)()", more)
+    assert set(found.definitions) == {"pk.stage:run", "pk.sub.deep:f", "pk.sub.deep:g"}
+    found = closure_of(write, "from pk.sub.deep import *\ndef run(n): return g()", more)
+    assert set(found.definitions) == {"pk.stage:run", "pk.sub.deep:g"}
+
+
+def test_lazy_facade_is_followed_to_the_defining_module(write: Write) -> None:
+    lazy = """
+        import importlib
+        def __getattr__(name):
+            return getattr(importlib.import_module("pk.deep"), name)
+    """
+    found = closure_of(
+        write,
+        "from pk.lazy import f\ndef run(): return f()",
+        {"pk/lazy.py": lazy, "pk/deep.py": "def f(): return 1\ndef g(): return 2"},
+    )
+    assert set(found.definitions) == {"pk.stage:run", "pk.deep:f"}
+
+
+def test_unknown_names_widen_to_the_whole_module(write: Write) -> None:
+    text = "def spare(): return 1\ndef run(): return globals()['spare']()"
+    assert "pk.stage:spare" in closure_of(write, text).definitions
+    text = "def spare(): return 1\ndef run(): return injected()"
+    assert "pk.stage:spare" in closure_of(write, text).definitions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import importlib\ndef run(n): return importlib.import_module(n)",
+        "from importlib import import_module as load\ndef run(n): return load(n)",
+        "import importlib\nload = importlib.import_module\ndef run(n): return load(n)",
+        "def run(n): return __import__(n)",
+        "from pk.deep import f\ndef run(n): return f(n)",
+        "import runpy\ndef run(n): return runpy.run_path(n)",
+    ],
+)
+def test_dynamic_import_is_an_error(write: Write, text: str) -> None:
+    with pytest.raises(CodeError) as caught:
+        closure_of(write, text, {"pk/deep.py": "import importlib\ndef f(n): return importlib.import_module(n)"})
+    assert caught.value.where.file is not None and caught.value.where.line
+
+
+def test_constant_import_is_followed(write: Write) -> None:
+    deep = {"pk/deep.py": "def f(): return 1"}
+    found = closure_of(write, "import importlib\ndef run(): return importlib.import_module('pk.deep').f()", deep)
+    assert "pk.deep:f" in found.definitions
+    found = closure_of(write, "import importlib\ndef run(): return importlib.import_module('.deep', 'pk').f()", deep)
+    assert "pk.deep:f" in found.definitions
+
+
+def test_package_files_are_declared(write: Write) -> None:
+    text = "from npuflow.base.code import package_file\ndef run(): return package_file('t.txt').read_text()"
+    before = closure_of(write, text, {"pk/t.txt": "one"})
+    assert list(before.files) == ["pk.stage:t.txt"]
+    after = closure_of(write, text, {"pk/t.txt": "two"})
+    assert before.digest != after.digest
+    from pk.stage import run as function  # type: ignore[import-not-found]
+
+    assert function() == "two"
+    with pytest.raises(CodeError, match="cannot be read"):
+        closure_of(write, text.replace("t.txt", "absent.txt"))
+    with pytest.raises(CodeError, match="constant"):
+        closure_of(write, text.replace("'t.txt'", "run.__name__"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from pathlib import Path\nHERE = Path(__file__)\ndef run(): return HERE",
+        "from importlib import resources\ndef run(): return resources.files('pk')",
+        "import pkgutil\ndef run(): return pkgutil.get_data('pk', 't.txt')",
+        "from pk import deep\ndef run(): return deep.__file__",
+    ],
+)
+def test_undeclared_package_files_are_an_error(write: Write, text: str) -> None:
+    with pytest.raises(CodeError, match="no key holds"):
+        closure_of(write, text, {"pk/deep.py": ""})
+
+
+def test_libraries_enter_by_version_where_they_are_used(write: Write) -> None:
+    from importlib.metadata import version
+
+    text = "import numpy as np\nfrom PIL import Image\nimport xxhash\ndef run(): return np.zeros(1), Image"
+    found = closure_of(write, text)
+    assert found.libraries == {"numpy": version("numpy"), "pillow": version("pillow")}
+    assert set(found.definitions) == {"pk.stage:run"}
+
+
+def test_stops_at_the_contract(write: Write) -> None:
+    found = closure_of(
+        write,
+        """
+        from npuflow.base.tables import Config
+        from npuflow.flow.stage import stage, log
+        import npuflow.flow.store
+        class Table(Config): pass
+        @stage(batch=4)
+        def run(t: Table): return log(npuflow.flow.store)
+        """,
+    )
+    assert set(found.definitions) == {"pk.stage:run", "pk.stage:Table"}
+
+
+def test_stage_options_do_not_count(write: Write) -> None:
+    text = "from npuflow.flow import stage as s\n@s.stage(batch=4, files=lister)\ndef run(t): return 1\ndef lister(): ..."
+    before = closure_of(write, text).digest
+    assert closure_of(write, text.replace("batch=4, files=lister", "memory='1GB'")).digest == before
+
+
+def test_cycles_of_imports_end(write: Write) -> None:
+    more = {
+        "pk/a.py": "from pk.b import f, g\ndef h(): return g()",
+        "pk/b.py": "from pk.a import f, h\ndef g(): return h()",
+    }
+    found = closure_of(write, "from pk.a import h, f\ndef run(): return h(), f", more)
+    assert {"pk.a:h", "pk.b:g"} < set(found.definitions)
+
+
+def test_syntax_errors_name_file_and_line(write: Write) -> None:
+    with pytest.raises(CodeError) as caught:
+        closure_of(write, "from pk.bad import f\ndef run(): return f()", {"pk/bad.py": "x = 1\ndef f(:\n"})
+    assert caught.value.where.line == 2
+
+
+REGISTRY = "from npuflow.base.registry import Registry\nOPS = Registry('toy ops', 'pk.ops')"
+ENTRY = """
+    from pk.reg import OPS
+    @OPS.entry
+    class Silu:
+        size = 1
+        def infer(self, x): return self.half(x)
+        def half(self, x): return x / 2
+        def lower(self, x): return emit(x)
+    def emit(x): return x
+"""
+PLUGGED = {"pk/reg.py": REGISTRY, "pk/ops/__init__.py": "", "pk/ops/silu.py": ENTRY, "pk/ops/relu.py": ENTRY}
+
+
+def test_stops_at_registries_but_follows_constant_names(write: Write) -> None:
+    found = closure_of(write, "from pk.reg import OPS\ndef run(n): return OPS[n].infer(1)", PLUGGED)
+    assert set(found.definitions) == {"pk.stage:run"}
+    found = closure_of(write, "from pk import reg\ndef run(): return reg.OPS['silu'].infer(1)", PLUGGED)
+    assert set(found.definitions) == {"pk.stage:run", "toy ops/silu"}
+    found = closure_of(write, "from pk.reg import OPS\ndef run(): return OPS.names()", PLUGGED)
+    assert set(found.definitions) == {"pk.stage:run", "toy ops/"}
+
+
+def test_facets_leave_other_methods_out(write: Write) -> None:
+    write({"pk/__init__.py": "", **PLUGGED})
+    infer = code.entry_closure("pk.ops.silu", None, ("infer",))
+    whole = code.entry_closure("pk.ops.silu")
+    assert set(infer.definitions) == {"pk.ops.silu:Silu", "pk.ops.silu:Silu.infer", "pk.ops.silu:Silu.half"}
+    write({"pk/ops/silu.py": ENTRY.replace("emit(x)\n", "emit(x + 1)\n")})
+    assert code.entry_closure("pk.ops.silu", None, ("infer",)).digest == infer.digest
+    assert code.entry_closure("pk.ops.silu").digest != whole.digest
+    for old, new in [("x / 2", "x / 3"), ("size = 1", "size = 2"), ("self.half(x)", "self.half(x) + 1")]:
+        write({"pk/ops/silu.py": ENTRY.replace(old, new)})
+        assert code.entry_closure("pk.ops.silu", None, ("infer",)).digest != infer.digest
+
+
+def test_facets_reach_inherited_methods_and_calls_from_outside_the_class(write: Write) -> None:
+    base = "class Op:\n    def infer(self, x): return helper(self)\n    def cost(self): return 1\n"
+    base += "    def lower(self): return 2\ndef helper(op): return op.cost()"
+    entry = "from pk.reg import OPS\nfrom pk.base import Op\n@OPS.entry\nclass Add(Op):\n    n = 1"
+    write({"pk/__init__.py": "", **PLUGGED, "pk/base.py": base, "pk/ops/add.py": entry})
+    found = code.entry_closure("pk.ops.add", None, ("infer",))
+    assert set(found.definitions) == {
+        "pk.ops.add:Add", "pk.base:Op", "pk.base:Op.infer", "pk.base:Op.cost", "pk.base:helper",
+    }  # fmt: skip
+
+
+GOLDEN_TEXT = '''
+"""Module."""
+import re
+async def f(a, /, b: int = 1, *args, c=-2.5e3, **kw) -> "str":
+    """Doc."""
+    x = f"a{b!r:>{c}}" "tail" f"{x=}"
+    async with a as (p, q), b: pass
+    try:
+        y = [i for i in range(3) if i] + [*args]
+    except* (ValueError, TypeError) as e:
+        raise RuntimeError from e
+    match a:
+        case {"k": [1, *rest], **more} | Point(x=0): return lambda z=1: (yield)
+        case _: ...
+    return {**kw, "z": 1j, b"b": ..., None: True}
+'''
+
+
+def test_golden_digest(write: Write) -> None:
+    """Equal on every supported Python; a change here changes every user's keys."""
+    write({"pk/__init__.py": "", "pk/stage.py": GOLDEN_TEXT})
+    assert run("f").digest == "x3:ebfeeeebc8b1a6f7b677427b82539bae"
