@@ -1,0 +1,112 @@
+"""The reference interpreter: every integer node by its specification, every float node by onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.engine.partition import Segment, Step, host_model, host_steps, segments
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+
+@dataclass
+class Interpreter:
+    """A quantised graph ready to run sample after sample; sessions of its host parts are made once."""
+
+    graph: Graph
+    numerics: Numerics
+    _parts: tuple[Segment, ...] = ()
+    _sessions: dict[tuple[str, ...], onnxruntime.InferenceSession] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._parts = segments(self.graph)
+
+    def run(self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None) -> dict[str, Array]:
+        """Values by id: the graph's outputs, and those that `keep` names (True for all: `lambda id: True`)."""
+        wanted = keep if callable(keep) else set(keep or ()).__contains__
+        values: dict[str, Array] = {}
+        for value_id in self.graph.inputs:
+            values[value_id] = self._fed(value_id, inputs)
+        last = self._last_uses()
+        kept = {k: v for k, v in values.items() if wanted(k) or k in self.graph.outputs}
+        for i, part in enumerate(self._parts):
+            made = self._npu(part, values) if part.kind == "npu" else self._host(part, values)
+            values.update(made)
+            kept.update({k: v for k, v in made.items() if wanted(k) or k in self.graph.outputs})
+            for value_id in [v for v in values if last.get(v, -1) <= i]:
+                del values[value_id]
+        for value_id in self.graph.outputs:
+            stored = self.graph.const(value_id)
+            if stored is not None:
+                kept[value_id] = stored
+        return kept
+
+    def _fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
+        if value_id not in inputs:
+            raise DataError(f'no data for the input "{value_id}"', because=f"given: {', '.join(inputs) or 'nothing'}")
+        array, value = np.asarray(inputs[value_id]), self.graph.values[value_id]
+        fits = len(array.shape) == len(value.type.shape) and all(
+            have == want or want < 0 for have, want in zip(array.shape, value.type.shape, strict=True)
+        )
+        if not fits:
+            raise DataError(f'the input "{value_id}" has shape {array.shape}, the model wants {value.type.shape}')
+        return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
+
+    def _last_uses(self) -> dict[str, int]:
+        return {v: i for i, part in enumerate(self._parts) for v in part.inputs}
+
+    def _npu(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
+        values = {v: outer[v] for v in part.inputs}
+        for node in part.nodes:
+            site = self.graph.site(node)
+            given = [None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs]
+            results = node.op.integer(site, given, self.numerics)
+            values.update(zip((o for o in node.outputs if o), results, strict=False))
+        made = {o for n in part.nodes for o in n.outputs}
+        return {v: a for v, a in values.items() if v in made}
+
+    def _host(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
+        values, made = dict(outer), {}
+        for step in host_steps(self.graph, part):
+            result = self._model(step, values) if step.kind == "model" else self._boundary(step, values)
+            values.update(result)
+            made.update(result)
+        return made
+
+    def _boundary(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
+        (node,) = step.nodes
+        (result,) = node.op.integer(self.graph.site(node), [values[node.inputs[0]]], self.numerics)
+        return {node.outputs[0]: result}
+
+    def _model(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
+        session = self._sessions.get(step.outputs)
+        if session is None:
+            session = self._sessions[step.outputs] = host_session(host_model(self.graph, step))
+        results = session.run(list(step.outputs), {v: values[v] for v in step.inputs})
+        return dict(zip(step.outputs, results, strict=True))
+
+
+def host_session(model: bytes) -> onnxruntime.InferenceSession:
+    """onnxruntime on one thread: the same bytes on every run of one machine."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def interpret(
+    graph: Graph, inputs: Mapping[str, Array], numerics: Numerics, keep: Iterable[str] | Callable[[str], bool] | None = None
+) -> dict[str, Array]:
+    """One sample through the quantised graph."""
+    return Interpreter(graph, numerics).run(inputs, keep)

@@ -1,0 +1,166 @@
+"""The float graph with thresholds becomes the quantised graph: integer weights, fixed multipliers, explicit boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.place import op_name
+from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize_scales import Range, activation_inputs, activation_types, names_of
+from npuflow.engine.quantize_types import encode
+from npuflow.engine.quantize_weights import coded_bias, coded_weight
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, Node, Param, Site, constant, prune
+from npuflow.ir.op import OPS
+from npuflow.ir.types import Array, QuantType, Value
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something the user should know of one node: it stays on the host, and why."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The quantised graph, and which nodes had to stay in float for their numbers."""
+
+    graph: Graph
+    notes: tuple[Note, ...]
+
+
+def quantize_graph(
+    graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics
+) -> Quantization:
+    """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note."""
+    notes: dict[int, Note] = {}
+    for i, node in enumerate(graph.nodes):
+        if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
+            notes[i] = Note(node.name, "left in float by the recipe")
+    while True:
+        chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
+        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen))
+        result = builder.build()
+        if not builder.refused:
+            return Quantization(result, tuple(notes[i] for i in sorted(notes)))
+        if config.on_refusal == "error":
+            first = min(builder.refused)
+            raise builder.refused[first].at(node=graph.nodes[first].name)
+        notes.update({i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()})
+
+
+@dataclass
+class _Builder:
+    """One pass over the nodes with a fixed choice of integer ones."""
+
+    source: Graph
+    config: Quantize
+    numerics: Numerics
+    ranges: Mapping[str, Range]
+    chosen: frozenset[int]
+    refused: dict[int, TargetError] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    consts: dict[str, Array] = field(default_factory=dict)
+    integer: set[str] = field(default_factory=set)        # ids that hold codes in the new graph
+    types: dict[str, QuantType] = field(default_factory=dict)
+
+    def build(self) -> Graph:
+        source = self.source
+        self.values.update(source.values)
+        self.consts.update(source.consts)
+        npu = [source.nodes[i] for i in sorted(self.chosen)]
+        self.types = activation_types(source, npu, self.ranges, self.config, self.numerics)
+        self.integer.update(o for n in npu for o in n.outputs if o)
+        if self.config.inputs == "integer":
+            self.integer.update(i for i in source.inputs if i in self.types)
+        for value_id in self.integer:
+            self.values[value_id] = replace(source.values[value_id], quant=self.types[value_id])
+        for i, node in enumerate(source.nodes):
+            if i not in self.chosen:
+                self.nodes.append(replace(node, inputs=tuple(self.as_float(v) for v in node.inputs)))
+                continue
+            try:
+                self.nodes.append(self.quantised(node))
+            except TargetError as error:
+                self.refused[i] = error
+        outputs = source.outputs if self.config.outputs == "integer" else tuple(self.as_float(v) for v in source.outputs)
+        built = Graph(source.inputs, outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
+        return built if self.refused else prune(built)
+
+    # --- boundaries
+    def as_float(self, value_id: str) -> str:
+        """The float form of a value, made by DequantizeLinear where only codes exist."""
+        if value_id not in self.integer:
+            return value_id
+        name = f"{value_id}:f"
+        if name not in self.values:
+            self.values[name] = Value(name, self.source.type(value_id))
+            self.nodes.append(Node(OPS["dequantizelinear"](), (value_id,), (name,)))
+        return name
+
+    def as_codes(self, value_id: str) -> str:
+        """The integer form of a float value, made by QuantizeLinear (or once and for all for a constant)."""
+        if value_id in self.integer:
+            return value_id
+        quant, stored = self.types[value_id], self.source.const(value_id)
+        if stored is not None:
+            return self.stored(value_id, encode(stored, quant), quant)
+        name = f"{value_id}:q"
+        if name not in self.values:
+            self.values[name] = Value(name, self.source.type(value_id), quant)
+            self.nodes.append(Node(OPS["quantizelinear"](), (value_id,), (name,)))
+        return name
+
+    def stored(self, value_id: str, codes: Array, quant: QuantType) -> str:
+        """A quantised constant; nodes that need other codes of the same source get a name of their own."""
+        name, count = f"{value_id}:q", 1
+        while True:
+            value, found = constant(name, codes, quant)
+            if self.values.get(name, value) == value:
+                self.values[name] = value
+                self.consts.update(found)
+                return name
+            count += 1
+            name = f"{value_id}:q{count}"
+
+    # --- nodes
+    def quantised(self, node: Node) -> Node:
+        """The node over codes, with its integer parameters."""
+        real = self.source.site(node)
+        activations = dict(activation_inputs(self.source, node))
+        inputs = list(node.inputs)
+        for i, value_id in activations.items():
+            inputs[i] = self.as_codes(value_id)
+        weight = next((i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None)
+        if weight is not None:
+            x, y = self.types[node.inputs[min(activations)]], self.types[node.outputs[0]]
+            scheme = self.config.weights_of(names_of(node), op_name(node))
+            codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics)
+            inputs[weight] = self.stored(node.inputs[weight], codes, quant)
+            bias = weight + 1
+            if real.present(bias) and node.op.role(bias) == "bias":
+                # Every operator with a bias has its channels in the second dimension of its output.
+                coded = coded_bias(real, bias, x, quant, real.out_shape[1], self.numerics)
+                inputs[bias] = self.stored(node.inputs[bias], *coded)
+        made = replace(node, inputs=tuple(inputs), params=())
+        params = node.op.prepare(self.site(made), self.numerics)
+        return replace(made, params=tuple((name, self.param(params[name])) for name in sorted(params)))
+
+    def site(self, node: Node) -> Site:
+        view = Graph((), (), (), self.values, self.consts)
+        return view.site(node)
+
+    def param(self, value: int | Array) -> Param:
+        if isinstance(value, (int, np.integer)):
+            return int(value)
+        _, found = constant("", value)
+        self.consts.update(found)
+        return next(iter(found))

@@ -1,0 +1,125 @@
+"""One QuantType per activation: ranges from thresholds, fixed functions and constants; operators that share a scale joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.place import op_name
+from npuflow.engine.quantize_config import Quantize, activation_grid
+from npuflow.engine.quantize_types import activation_type
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.types import QuantType
+
+Range = tuple[float, float]
+
+
+@dataclass
+class Groups:
+    """Sets of values that must have one scale (union-find)."""
+
+    parent: dict[str, str] = field(default_factory=dict)
+
+    def find(self, value_id: str) -> str:
+        root = value_id
+        while self.parent.get(root, root) != root:
+            root = self.parent[root]
+        while self.parent.get(value_id, value_id) != root:
+            self.parent[value_id], value_id = root, self.parent[value_id]
+        return root
+
+    def join(self, ids: Sequence[str]) -> None:
+        for other in ids[1:]:
+            a, b = self.find(ids[0]), self.find(other)
+            if a != b:
+                self.parent[b] = a
+
+
+def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
+    """Positions and ids of the inputs that carry activations: constants in an activation's place, and weights that
+    are computed, included."""
+    found = []
+    for i, value_id in enumerate(node.inputs):
+        if not value_id or graph.type(value_id).dtype != "float32":
+            continue
+        role = node.op.role(i)
+        if role == "activation" or (role == "weight" and graph.const(value_id) is None):
+            found.append((i, value_id))
+    return found
+
+
+def names_of(node: Node) -> tuple[str, ...]:
+    return (*node.origin, *(o for o in node.outputs if o))
+
+
+def activation_types(
+    graph: Graph, chosen: Sequence[Node], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics
+) -> dict[str, QuantType]:
+    """QuantType of every value that the chosen (NPU) nodes read or write as activation; shared-scale sets have one."""
+    groups, bits = Groups(), _widths(graph, chosen, config)
+    spans: dict[str, Range] = {}
+    for node in chosen:
+        ids = [value_id for _, value_id in activation_inputs(graph, node)]
+        fixed = node.op.output_range(graph.site(node))
+        for value_id in ids:
+            if value_id not in spans:
+                spans[value_id] = _span(graph, value_id, ranges)
+        for value_id in node.outputs:
+            if value_id:
+                spans[value_id] = fixed if fixed is not None else _span(graph, value_id, ranges)
+        if node.op.shares_scale:
+            groups.join([*ids, *(o for o in node.outputs if o)])
+    return _types(groups, spans, bits, config, numerics)
+
+
+def _types(
+    groups: Groups, spans: Mapping[str, Range], bits: Mapping[str, int], config: Quantize, numerics: Numerics
+) -> dict[str, QuantType]:
+    hulls: dict[str, Range] = {}
+    widest: dict[str, int] = {}
+    for value_id, (lo, hi) in spans.items():
+        root = groups.find(value_id)
+        old = hulls.get(root, (lo, hi))
+        hulls[root] = (min(lo, old[0]), max(hi, old[1]))
+        widest[root] = max(widest.get(root, 0), bits[value_id])
+    scheme = config.activations
+    both = numerics.signed_activations and numerics.unsigned_activations and scheme.signed is None
+    made = {}
+    for root, (lo, hi) in hulls.items():
+        try:
+            made[root] = activation_type(lo, hi, activation_grid(scheme, numerics, widest[root]), both)
+        except TargetError as error:
+            raise error.at(value=root) from None
+    return {value_id: made[groups.find(value_id)] for value_id in spans}
+
+
+def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> dict[str, int]:
+    """Bits per value: the producer's exception, else the widest that a consumer asks for, else the scheme's."""
+    made: dict[str, int] = {}
+    asked: dict[str, int] = {}
+    for node in chosen:
+        rules = config.matching(names_of(node), op_name(node))
+        for rule in rules:
+            if rule.bits:
+                made.update({o: rule.bits for o in node.outputs if o})
+        wanted = [r.input_bits for r in rules if r.input_bits]
+        for _, value_id in activation_inputs(graph, node):
+            constant = graph.const(value_id) is not None
+            default = (config.constants if constant else None) or config.activations.bits
+            asked[value_id] = max(asked.get(value_id, 0), wanted[-1] if wanted else default)
+    outputs = {o: config.activations.bits for n in chosen for o in n.outputs if o}
+    return {**outputs, **asked, **made}
+
+
+def _span(graph: Graph, value_id: str, ranges: Mapping[str, Range]) -> Range:
+    stored = graph.const(value_id)
+    if stored is not None:
+        real = np.asarray(stored, np.float64)
+        return (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
+    if value_id not in ranges:
+        raise TargetError("no threshold for this value", hint="are its statistics missing?").at(value=value_id)
+    return ranges[value_id]

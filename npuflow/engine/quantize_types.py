@@ -1,0 +1,104 @@
+"""From ranges to QuantTypes: scales and zero points of activations and weights."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.quantize_config import Weights, check_width
+from npuflow.hw.numerics import quantize
+from npuflow.hw.target import Numerics
+from npuflow.ir.contracts import Grid
+from npuflow.ir.types import Array, QuantType
+
+Real = npt.NDArray[np.float64]
+SMALLEST = 1e-30                          # a scale below this serves no tensor
+
+
+def usable_scale(scale: float, power_of_two: bool) -> float:
+    """The scale as it is kept: the power of two at or above it, else the nearest float32 (models store scales as such)."""
+    scale = max(scale, SMALLEST)
+    return 2.0 ** ceil(log2(scale) - 1e-6) if power_of_two else float(np.float32(scale))
+
+
+def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -> QuantType:
+    """The type whose codes cover [lo, hi] and zero. `both_signs` False: signedness is settled."""
+    if not (np.isfinite(lo) and np.isfinite(hi)) or lo > hi:
+        raise TargetError(f"no quantisation for the range [{lo}, {hi}]", hint="look for NaN or infinity in this tensor")
+    lo, hi = min(lo, 0.0), max(hi, 0.0)
+    signed = grid.signed
+    if grid.symmetric and both_signs and lo == 0.0 and hi > 0.0:
+        signed = False                   # a sign would waste half of the codes
+    if grid.symmetric and not signed and lo < 0.0:
+        if not both_signs:
+            lo = 0.0                     # an unsigned-only target without zero points loses what is negative
+        else:
+            signed = True
+    codes = QuantType(grid.bits, signed, (1.0,), narrow=grid.narrow and signed)
+    if hi == lo:
+        return codes.with_(scale=(usable_scale(1.0 / 128, grid.power_of_two),))
+    if grid.symmetric:
+        need = max(hi / codes.hi, lo / codes.lo if codes.lo else 0.0)
+        return codes.with_(scale=(usable_scale(need, grid.power_of_two),))
+    scale = usable_scale((hi - lo) / (codes.hi - codes.lo), grid.power_of_two)
+    zero = int(np.clip(np.rint(codes.lo - lo / scale), codes.lo, codes.hi))
+    return codes.with_(scale=(scale,), zero_point=(zero,))
+
+
+def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numerics) -> QuantType:
+    """Per channel along `axis` if there is one and scheme and target allow, else per tensor, by the extrema."""
+    check_width(scheme.bits, numerics.weight_bits, "weights")
+    if scheme.per == "tensor" or not numerics.per_channel_weights:
+        axis = None
+    real = array.astype(np.float64)
+    lo, hi = _extrema(real, axis)
+    symmetric = scheme.symmetric or not numerics.weight_zero_point
+    codes = QuantType(scheme.bits, scheme.signed or symmetric, (1.0,), axis=axis, narrow=scheme.narrow)
+    pow2 = numerics.power_of_two
+    if symmetric:
+        need = np.maximum(hi / codes.hi, lo / codes.lo)
+    else:
+        need = (hi - lo) / (codes.hi - codes.lo)
+    # A channel of zeros takes the layer's largest scale: its codes are 0 anyway, and multipliers stay alike.
+    need = np.where(need > 0, need, need.max() if need.max() > 0 else 1.0 / codes.hi)
+    scales = tuple(usable_scale(float(s), pow2) for s in need)
+    if symmetric:
+        return codes.with_(scale=scales, zero_point=(0,) * len(scales))
+    zeros = np.clip(np.rint(codes.lo - lo / np.array(scales)), codes.lo, codes.hi).astype(int)
+    return codes.with_(scale=scales, zero_point=tuple(zeros.tolist()))
+
+
+def _extrema(real: Real, axis: int | None) -> tuple[Real, Real]:
+    """Minimum and maximum per channel, widened to hold zero."""
+    rows = real.reshape(1, -1) if axis is None else np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1)
+    return np.minimum(rows.min(axis=1, initial=0.0), 0.0), np.maximum(rows.max(axis=1, initial=0.0), 0.0)
+
+
+def widened(quant: QuantType, floor: Real, power_of_two: bool) -> QuantType:
+    """The weight type with every scale raised to at least `floor`; zero points move so that the lower end stays covered."""
+    scales, zeros = [], []
+    least = np.broadcast_to(floor, (len(quant.scale),)).tolist()
+    for scale, zero, smallest in zip(quant.scale, quant.zero_point, least, strict=True):
+        if smallest <= scale:
+            scales.append(scale)
+            zeros.append(zero)
+            continue
+        raised = 2.0 ** ceil(log2(smallest) - 1e-6) if power_of_two else smallest
+        scales.append(raised)
+        moved = np.rint(quant.lo - (quant.lo - zero) * scale / raised)
+        zeros.append(zero if zero == 0 else int(np.clip(moved, quant.lo, quant.hi)))
+    return quant.with_(scale=tuple(scales), zero_point=tuple(zeros))
+
+
+def encode(array: Array, quant: QuantType) -> Array:
+    """The codes of a constant."""
+    scale, zero = np.array(quant.scale), np.array(quant.zero_point)
+    if quant.axis is not None and array.ndim:
+        shape = [-1 if d == quant.axis else 1 for d in range(array.ndim)]
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    else:
+        scale, zero = scale[0], zero[0]
+    return quantize(array, scale, zero, quant.lo, quant.hi).astype(quant.dtype)

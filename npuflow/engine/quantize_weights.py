@@ -1,0 +1,102 @@
+"""Weights and biases of one node as integers: scales that its multipliers, bias width and accumulator can carry."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.quantize_config import Weights
+from npuflow.engine.quantize_types import encode, weight_type, widened
+from npuflow.hw.numerics import multiplier_shift
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Site
+from npuflow.ir.types import Array, QuantType
+
+Real = npt.NDArray[np.float64]
+
+
+def coded_weight(
+    site: Site, index: int, x: QuantType, y: QuantType, scheme: Weights, numerics: Numerics
+) -> tuple[Array, QuantType]:
+    """Codes and type of the constant weight at an input. `site` is the float node; x, y are its activation types."""
+    real = site.consts[index]
+    assert real is not None
+    quant = weight_type(real, site.op.channel_axis(site, index), scheme, numerics)
+    gain = float(getattr(site.op, "alpha", 1.0))
+    bias = bias_values(site, index + 1, len(quant.scale))
+    if bias is not None:
+        terms = prod(real.shape) // real.shape[quant.axis] if quant.axis is not None else prod(real.shape)
+        quant = widened(quant, _bias_floor(bias, x, quant, gain * x.scale[0], terms, numerics), numerics.power_of_two)
+    quant = widened(quant, _multiplier_floor(quant, gain * x.scale[0] / y.scale[0], numerics), False)
+    return encode(real, quant), quant
+
+
+def bias_values(site: Site, index: int, channels: int) -> Real | None:
+    """The real bias in units of the accumulator's real value (C * beta), one per channel or the largest for one scale."""
+    if not site.present(index) or site.op.role(index) != "bias":
+        return None
+    stored = site.consts[index]
+    assert stored is not None
+    flat = np.asarray(stored, np.float64).reshape(-1) * float(getattr(site.op, "beta", 1.0))
+    if channels == 1:
+        return np.array([flat[np.argmax(np.abs(flat))]])
+    return np.broadcast_to(flat, (channels,)) if flat.size in (1, channels) else None
+
+
+def _bias_floor(bias: Real, x: QuantType, weight: QuantType, unit: float, terms: int, numerics: Numerics) -> Real:
+    """Smallest weight scales with which the bias fits its bits (at the largest shift) and leaves the accumulator room."""
+    peak_x = max(x.hi - x.zero_point[0], x.zero_point[0] - x.lo)
+    products = terms * peak_x * max(abs(weight.lo), weight.hi)
+    capacity = 1 << (numerics.acc_bits - 1)
+    room = max(capacity - products, capacity // 4)
+    largest = min(((1 << (numerics.bias_bits - 1)) - 1) << numerics.bias_shift_max, room - 1)
+    return np.abs(bias) / (unit * largest)
+
+
+def _multiplier_floor(weight: QuantType, factor: float, numerics: Numerics) -> Real:
+    """Scales at which every channel has an integer multiplier: channels far below the largest are raised to the next one.
+
+    Narrow multipliers with one shift per layer cannot follow every channel; a slightly larger scale costs little, a
+    wrong multiplier would scale the whole channel.
+    """
+    scales = np.array(weight.scale)
+    ratio = scales * factor
+    try:
+        multiplier_shift(ratio, numerics)
+        return scales
+    except TargetError:
+        _, n = multiplier_shift(ratio.max(), numerics)
+    wanted = np.ldexp(ratio, n)
+    off = np.abs(np.rint(wanted) - wanted) > numerics.multiplier_error * wanted
+    raised = np.ldexp(np.maximum(np.ceil(wanted), 1.0), -n) / factor
+    return np.where(off, raised, scales)
+
+
+def coded_bias(
+    site: Site, index: int, x: QuantType, weight: QuantType, channels: int, numerics: Numerics
+) -> tuple[Array, QuantType]:
+    """Codes and type of the bias: the accumulator's unit times the smallest power of two with which all fit."""
+    stored = site.consts[index]
+    assert stored is not None
+    alpha, beta = float(getattr(site.op, "alpha", 1.0)), float(getattr(site.op, "beta", 1.0))
+    unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,)) * alpha / beta
+    real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,))
+    if not np.all(np.isfinite(real)):
+        raise TargetError("the bias holds NaN or infinity")
+    top = (1 << (numerics.bias_bits - 1)) - 1
+    codes = np.abs(np.rint(real / unit))
+    shift = 0
+    while shift < numerics.bias_shift_max and np.any(np.rint(codes / (1 << shift)) > top):
+        shift += 1
+    if np.any(np.rint(codes / (1 << shift)) > top + 0.5):
+        raise TargetError(
+            f"a bias of {int(codes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by {shift}",
+            hint="larger activation ranges, per-channel weights, or a target with wider biases",
+        )
+    scale = unit * (1 << shift)
+    # One type even when the weight has one scale: the bias is always indexed by channel.
+    quant = QuantType(numerics.bias_bits, True, tuple(scale.tolist()), (0,) * channels, axis=0)
+    return encode(np.asarray(real), quant), quant

@@ -1,0 +1,142 @@
+"""The operator suite: what every operator, also a plug-in's, must satisfy. Each check raises AssertionError with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.interpret import host_session, interpret
+from npuflow.engine.quantize import quantize_graph
+from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.numerics import along, dequantize, quantize
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, Node, constant
+from npuflow.ir.op import OPS, Sample
+from npuflow.ir.types import Array, TensorType, Value
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sample as a graph of one node, with the data of its activations."""
+
+    graph: Graph
+    inputs: dict[str, Array]
+    sample: Sample
+
+    @property
+    def node(self) -> Node:
+        return self.graph.nodes[0]
+
+
+def samples(name: str, seed: int = 0) -> list[Sample]:
+    """The operator's own samples, always the same for a seed."""
+    return list(OPS[name].samples(np.random.default_rng(seed)))
+
+
+def case(sample: Sample) -> Case:
+    """Inputs are called i0, i1, ...; outputs y0, y1, ..."""
+    values: dict[str, Value] = {}
+    consts: dict[str, Array] = {}
+    fed: dict[str, Array] = {}
+    names = []
+    for i, array in enumerate(sample.inputs):
+        names.append("" if array is None else f"i{i}")
+        if array is None:
+            continue
+        if i in sample.constant:
+            values[f"i{i}"], found = constant(f"i{i}", array)
+            consts.update(found)
+        else:
+            values[f"i{i}"] = Value(f"i{i}", TensorType(array.shape, array.dtype.name))
+            fed[f"i{i}"] = array
+    kinds = [None if a is None else TensorType(a.shape, a.dtype.name) for a in sample.inputs]
+    outputs = []
+    for k, kind in enumerate(sample.op.infer(*kinds)):
+        outputs.append(f"y{k}")
+        values[f"y{k}"] = Value(f"y{k}", kind)
+    node = Node(sample.op, tuple(names), tuple(outputs), ("node",))
+    graph = Graph(tuple(fed), tuple(outputs), (node,), MappingProxyType(values), MappingProxyType(consts))
+    return Case(graph, fed, sample)
+
+
+def check_infer(sample: Sample) -> None:
+    """`infer` states the shapes and dtypes that `reference` yields."""
+    kinds = [None if a is None else TensorType(a.shape, a.dtype.name) for a in sample.inputs]
+    stated, made = sample.op.infer(*kinds), sample.op.clipped(*sample.inputs)
+    assert len(stated) == len(made), f"{sample.op}: {len(stated)} outputs stated, {len(made)} made"
+    for kind, array in zip(stated, made, strict=True):
+        assert (kind.shape, kind.dtype) == (array.shape, array.dtype.name), f"{sample.op}: {kind} stated, {array.shape} {array.dtype} made"
+
+
+def check_onnx(sample: Sample, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """`reference` with its clip computes what onnxruntime computes of `to_onnx`."""
+    one = case(sample)
+    session = host_session(export_model(one.graph))
+    found = session.run(list(one.graph.outputs), one.inputs)
+    for array, expected in zip(sample.op.clipped(*sample.inputs), found, strict=True):
+        np.testing.assert_allclose(array, expected, rtol=rtol, atol=atol, err_msg=str(sample.op))
+
+
+def quantised(sample: Sample, numerics: Numerics, config: Quantize) -> tuple[Graph, Case]:
+    """The quantised graph of a sample, with ranges from its own data."""
+    one = case(sample)
+    results = sample.op.clipped(*sample.inputs)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in one.inputs.items()}
+    ranges.update({f"y{k}": (float(a.min()), float(a.max())) for k, a in enumerate(results)})
+    done = quantize_graph(one.graph, lambda _: True, ranges, config, numerics)
+    return done.graph, one
+
+
+def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
+    """`integer` stays within the declared codes of the float reference on dequantised data; returns the distance."""
+    graph, one = quantised(sample, numerics, config)
+    node = next(n for n in graph.nodes if n.is_integer)
+    kept = interpret(graph, one.inputs, numerics, keep=lambda _: True)
+    real: list[Array | None] = []
+    for value_id in node.inputs:
+        stored = graph.const(value_id) if value_id else None
+        array = None if not value_id else stored if stored is not None else kept[value_id]
+        quant = graph.values[value_id].quant if value_id else None
+        if array is not None and quant is not None:
+            scale, zero = along(quant.scale, quant.axis, array.ndim), along(quant.zero_point, quant.axis, array.ndim)
+            array = dequantize(array, scale, zero).astype(np.float64)
+        real.append(array)
+    worst = 0
+    for value_id, expected in zip(node.outputs, sample.op.clipped(*real), strict=True):
+        quant = graph.values[value_id].quant
+        assert quant is not None
+        codes = quantize(expected, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi)
+        assert kept[value_id].dtype.name == quant.dtype, f"{sample.op}: {kept[value_id].dtype} instead of {quant.dtype}"
+        worst = max(worst, _distance(codes, kept[value_id]))
+    assert worst <= sample.lsb, f"{sample.op}: {worst} codes from the float reference, {sample.lsb} declared"
+    return worst
+
+
+def _distance(expected: npt.NDArray[np.int64], found: Array) -> int:
+    return int(np.abs(expected - found.astype(np.int64)).max(initial=0))
+
+
+class OpSuite:
+    """Derive a test class and set `name` to the operator's file name; pytest then runs every check on every sample."""
+
+    name: str
+    numerics: Numerics = Numerics()
+    schemes: Iterable[Quantize] = (Quantize(),)
+
+    def test_infer(self) -> None:
+        for sample in samples(self.name):
+            check_infer(sample)
+
+    def test_onnx(self) -> None:
+        for sample in samples(self.name):
+            check_onnx(sample)
+
+    def test_integer(self) -> None:
+        for scheme in self.schemes:
+            for sample in samples(self.name):
+                check_integer(sample, self.numerics, scheme)
