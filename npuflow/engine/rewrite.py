@@ -1,0 +1,167 @@
+"""Applies the rules to a fixed point, order by order, and keeps what they refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from npuflow.base.errors import InternalError
+from npuflow.ir.graph import Graph, Node, merge_consts, prune
+from npuflow.ir.match import kind
+from npuflow.ir.op import OPS
+from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.types import Value
+from npuflow.ir.verify import verify
+
+_ROUNDS = 10_000      # changes after which a pair of rules must be undoing each other
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One change that was made."""
+
+    rule: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The graph at the fixed point, what led there, and what was left alone with the reason."""
+
+    graph: Graph
+    applied: tuple[Applied, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+def rewrite(graph: Graph, names: Iterable[str] | None = None, *, careful: bool = False) -> Rewritten:
+    """Run the named rules (default: all of them). `careful` verifies the graph after every change."""
+    rules = sorted(((name, usable(name)) for name in (RULES.names() if names is None else names)), key=lambda p: p[0])
+    chosen = [(name, rule) for name, rule in rules if rule is not None]
+    orders = sorted({rule.order for _, rule in chosen})
+    applied: list[Applied] = []
+    while True:
+        before = len(applied)
+        for order in orders:
+            graph = _fixed_point(graph, [p for p in chosen if p[1].order == order], applied, careful)
+            if order != orders[0] and len(applied) > before:
+                break
+        else:
+            if len(applied) == before or len(orders) == 1:
+                break
+    return Rewritten(verify(graph, "the rewrites"), tuple(applied), tuple(_refusals(graph, chosen)))
+
+
+def usable(name: str) -> Rule | None:
+    """The rule, unless an operator it introduces is not there."""
+    rule: Rule = RULES[name]()
+    return rule if all(m in OPS for m in rule.makes) else None
+
+
+def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], applied: list[Applied], careful: bool) -> Graph:
+    changed = True
+    while changed:
+        changed = False
+        for node in graph.nodes:
+            for name, rule in rules:
+                if not _triggers(rule, node):
+                    continue
+                result = rule.rewrite(graph, node)
+                if isinstance(result, Change):
+                    graph = apply(graph, result)
+                    if careful:
+                        verify(graph, name)
+                    applied.append(Applied(name, node.name))
+                    changed = True
+                    break
+            if changed:
+                break
+        if len(applied) > _ROUNDS:
+            tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
+            raise InternalError("the rewrite rules do not come to an end", because=f"the last were {tail}")
+    return graph
+
+
+def _triggers(rule: Rule, node: Node) -> bool:
+    return not rule.triggers or kind(node) in rule.triggers
+
+
+def _refusals(graph: Graph, rules: Sequence[tuple[str, Rule]]) -> Iterable[Refusal]:
+    """What the rules say of the final graph."""
+    seen: set[Refusal] = set()
+    for node in graph.nodes:
+        for _, rule in rules:
+            if _triggers(rule, node):
+                result = rule.rewrite(graph, node)
+                if isinstance(result, Refusal) and result not in seen:
+                    seen.add(result)
+                    yield result
+
+
+def apply(graph: Graph, change: Change) -> Graph:
+    """The graph with the change made, dead nodes gone, nodes in an order that runs."""
+    gone = {_key(node) for node in change.remove}
+    last = max(i for i, node in enumerate(graph.nodes) if _key(node) in gone)
+    nodes: list[Node] = []
+    for index, node in enumerate(graph.nodes):
+        if _key(node) not in gone:
+            nodes.append(node)
+        if index == last:
+            nodes.extend(change.nodes)
+    values = dict(graph.values)
+    for value in change.values:
+        values[value.id] = value
+    consts = merge_consts(graph.consts, change.consts)
+    graph = replace(graph, nodes=tuple(nodes), values=MappingProxyType(values), consts=consts)
+    for old, new in change.alias:
+        graph = _redirected(graph, old, new)
+    return prune(replace(graph, nodes=_ordered(graph)))
+
+
+def _key(node: Node) -> str:
+    return next(o for o in node.outputs if o)
+
+
+def _redirected(graph: Graph, old: str, new: str) -> Graph:
+    """Every use of `old` becomes `new`; where the caller reads `old`, that name stays with the producer of `new`."""
+    if old not in graph.outputs:
+        return _renamed(graph, {old: new})
+    made = {o for n in graph.nodes for o in n.outputs}
+    if new in made and new not in graph.outputs:
+        values = dict(graph.values)
+        values[old] = replace(values[new], id=old)
+        return _renamed(replace(graph, values=MappingProxyType(values)), {new: old}, outputs=True)
+    entry = OPS["identity"]() if "identity" in OPS else OPS["host"]("Identity", "", 14, types=(graph.type(new),))
+    node = Node(entry, (new,), (old,), (old,))
+    values = dict(graph.values)
+    values[old] = Value(old, values[new].type)
+    return replace(graph, nodes=(*graph.nodes, node), values=MappingProxyType(values))
+
+
+def _renamed(graph: Graph, names: Mapping[str, str], outputs: bool = False) -> Graph:
+    nodes = []
+    for node in graph.nodes:
+        inputs = tuple(names.get(i, i) for i in node.inputs)
+        results = tuple(names.get(o, o) for o in node.outputs) if outputs else node.outputs
+        nodes.append(node if (inputs, results) == (node.inputs, node.outputs) else replace(node, inputs=inputs, outputs=results))
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _ordered(graph: Graph) -> tuple[Node, ...]:
+    """The nodes in topological order, as they are where that is one already."""
+    ready = set(graph.inputs) | {v.id for v in graph.values.values() if v.const is not None} | {""}
+    waiting, order = list(graph.nodes), []
+    while waiting:
+        rest = []
+        for node in waiting:
+            if all(i in ready for i in node.inputs):
+                ready.update(node.outputs)
+                order.append(node)
+            else:
+                rest.append(node)
+        if len(rest) == len(waiting):
+            raise InternalError("a rewrite made a cycle or lost a value", because=rest[0].name)
+        waiting = rest
+    return tuple(order)
+
+
