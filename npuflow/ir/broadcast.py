@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import frexp
 from typing import ClassVar
 
@@ -41,7 +41,7 @@ def operand(name: str, shape: tuple[int, ...], out: tuple[int, ...]) -> Operand:
     return Operand(name, shape, tuple(maps))
 
 
-def strided(buffer: Buffer, name: str, shape: tuple[int, ...], out: Buffer) -> dict[str, object]:
+def strided(buffer: Buffer, name: str, shape: tuple[int, ...]) -> dict[str, object]:
     """A 4-dimensional operand whose strides are 0 where it repeats (`shape`: the whole tensor's)."""
     fields = buffer.as4(name)
     dims = (1,) * (4 - len(shape)) + shape
@@ -59,8 +59,6 @@ def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list
     real = np.asarray(ratios, np.float64)
     if numerics.multiplier_bits > 1:
         # A signed 32-bit field carries the multiplier: one bit goes to the sign.
-        from dataclasses import replace
-
         m, n = multiplier_shift(real, replace(numerics, multiplier_bits=min(numerics.multiplier_bits, 31)), signed=True)
         return m.tolist(), n
     parts = [frexp(abs(r)) for r in real.tolist()]
@@ -108,5 +106,3 @@ class BinaryOp(Op):
         yield Sample(cls(clip=(0.0, 1.0)), (draw(rng, 2, 3, 4, 5), draw(rng, 3, 1, 1)), (1,))
         yield Sample(cls(), (draw(rng, 1, 1, 6), draw(rng, 4, 7, 1)))
         yield Sample(cls(), (np.array(0.75, np.float32), draw(rng, 9)), (0,))
-
-

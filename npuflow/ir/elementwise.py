@@ -1,0 +1,113 @@
+"""Bases of the element-wise operators that come in pairs: sums and differences, minima and maxima."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.numerics import requantize
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import Emitter, No, Sample, TileView, Yes, first_no, need
+from npuflow.ir.requant import centred, clamp_bounds
+from npuflow.ir.space import Axis, Space
+from npuflow.ir.types import Array, IntArray, TensorType
+
+
+@dataclass(frozen=True)
+class SumOp(BinaryOp):
+    """a + sign * b: each operand has a multiplier of its own, the sum is rounded once."""
+
+    sign: ClassVar[int] = 1
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        return (np.asarray(a + b if self.sign > 0 else a - b),)
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        y = site.out_quant
+        a, b = (site.quant(i).scale[0] / y.scale[0] for i in (0, 1))
+        (a_multiplier, b_multiplier), shift = operand_multipliers([a, self.sign * b], numerics)
+        lo, hi = clamp_bounds(self.clip, y)
+        return {"a_multiplier": a_multiplier, "b_multiplier": b_multiplier, "shift": shift, "lo": lo, "hi": hi}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        # 17-bit differences times 31-bit multipliers: the sum fits int64.
+        total = centred(a, site.quant(0)) * site.param("a_multiplier") + centred(b, site.quant(1)) * site.param("b_multiplier")
+        y = site.out_quant
+        result = requantize(
+            np.asarray(total), 1, site.param("shift"), y.zero_point[0], site.param("lo"), site.param("hi"), numerics.rounding
+        )
+        return (result.astype(y.dtype),)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        y = tile.outputs[0]
+        numbers = {k: site.param(k) for k in ("a_multiplier", "b_multiplier", "shift", "lo", "hi")}
+        em.emit(
+            "ADD", **strided(tile.input(0), "a", site.shape(0)), **strided(tile.input(1), "b", site.shape(1)), **y.as4("y"),
+            dims=y.dims4(), a_zero=site.quant(0).zero_point[0], b_zero=site.quant(1).zero_point[0], **numbers,
+            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExtremumOp(BinaryOp):
+    """Minimum or maximum of any number of operands on one common scale."""
+
+    maximum: ClassVar[bool] = True
+    shares_scale: ClassVar[bool] = True
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        known = [t for t in types if t is not None]
+        return (TensorType(broadcast_shape(*(t.shape for t in known)), known[0].dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        known = [a for a in inputs if a is not None]
+        return (np.array(reduce(np.maximum if self.maximum else np.minimum, known)),)
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        rank = len(site.out_shape)
+        return first_no(
+            need(rank <= 4, f"rank {rank} > 4"),
+            need(any(c is None for c in site.consts), "all operands are constants"),
+            need(min(site.out_shape, default=1) > 0, f"an empty tensor {site.out_shape}"),
+            need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
+        )
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        lo, hi = clamp_bounds(self.clip, site.out_quant)
+        return {"lo": lo, "hi": hi}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        (y,) = self.reference(*inputs)
+        return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        out = site.out_shape
+        axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(out))
+        inputs = tuple(operand(f"x{i}", site.shape(i), out) for i in range(len(site.inputs)))
+        return Space(axes, inputs, (operand("y", out, out),), ops=max(len(inputs) - 1, 1))
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        y, count = tile.outputs[0], len(site.inputs)
+        bounds = {"lo": site.param("lo"), "hi": site.param("hi"), "maximum": int(self.maximum)}
+        a = strided(tile.input(0), "a", site.shape(0))
+        for i in range(min(1, count - 1), count):        # one operand alone is compared with itself
+            b = strided(tile.input(i), "b", site.shape(i))
+            em.emit("MINMAX", **a, **b, **y.as4("y"), dims=y.dims4(), **bounds)
+            a = y.as4("a")                               # clamping early is harmless: both are monotone
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield from super().samples(rng)
+        yield Sample(cls(), (draw(rng, 2, 3), draw(rng, 3), draw(rng, 2, 1)))
+        yield Sample(cls(clip=(0.0, 1.0)), (draw(rng, 2, 3),))

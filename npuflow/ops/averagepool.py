@@ -1,0 +1,127 @@
+"""Mean over a sliding window; a border window divides by what the model's rule counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import TargetError
+from npuflow.hw.numerics import multiplier_shift, requantize
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes
+from npuflow.ir.pool import pool_accepts, pool_fields, pool_from_onnx, pool_operands, pool_space, pool_to_onnx, pool_type
+from npuflow.ir.requant import centred, clamp_bounds, prove
+from npuflow.ir.space import Space, whole
+from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.windows import Window, pair, taps, windows
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class AveragePool(Op):
+    kernel_shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    count_include_pad: int = 0
+
+    onnx: ClassVar[str] = "AveragePool"
+    fuses_clip: ClassVar[bool] = True
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        return pool_from_onnx(cls, call, ("count_include_pad",))
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        return pool_to_onnx(self, self.onnx, ("count_include_pad",))
+
+    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
+        return windows(spatial, **pool_fields(self))
+
+    def counted(self, w: Window) -> tuple[int, int]:
+        """Rows that count as elements: [first, behind last), by the operator's rule."""
+        return (-w.before, w.size + w.after) if self.count_include_pad else (0, w.size)
+
+    def counts(self, spec: Sequence[Window]) -> npt.NDArray[np.int64]:
+        """Elements that each window divides by, over the output's spatial dimensions."""
+        total = np.ones((), np.int64)
+        for w in spec:
+            lo, hi = self.counted(w)
+            rows = np.arange(w.out)[:, None] * w.stride - w.before + np.arange(w.kernel) * w.dilation
+            total = np.multiply.outer(total, ((rows >= lo) & (rows < hi)).sum(axis=1))
+        return np.asarray(total, np.int64)
+
+    # --- float
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        return (pool_type(self, types[0]),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        x = inputs[0]
+        assert x is not None
+        spec = self.windows(x.shape[2:])
+        total = sum(view for _, view in taps(x.astype(np.float64), spec))
+        return ((total / np.maximum(self.counts(spec), 1)).astype(x.dtype),)
+
+    # --- integers
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        x, y = site.quant(0), site.out_quant
+        area = prod(self.kernel_shape)
+        occurring = [int(k) for k in np.unique(self.counts(self.windows(site.shape(0)[2:]))) if k > 0]
+        m, shift = multiplier_shift([x.scale[0] / y.scale[0] / k for k in occurring], numerics)
+        low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
+        prove(area * low, area * high, numerics, f"a window of {area} elements")
+        table = np.zeros(area + 1, np.uint32)
+        table[occurring] = m
+        lo, hi = clamp_bounds(self.clip, y)
+        return {"multipliers": table, "shift": shift, "lo": lo, "hi": hi}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        x = inputs[0]
+        assert x is not None
+        spec, y = self.windows(x.shape[2:]), site.out_quant
+        total = np.asarray(sum(view for _, view in taps(centred(x, site.quant(0)), spec)))
+        m = site.array("multipliers").astype(np.int64)[self.counts(spec)]
+        bounds = site.param("lo"), site.param("hi")
+        return (requantize(total, m, site.param("shift"), y.zero_point[0], *bounds, numerics.rounding).astype(y.dtype),)
+
+    # --- target
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        answer = pool_accepts(self, site, target)
+        if isinstance(answer, Yes) and target.numerics.power_of_two:
+            counts = np.unique(self.counts(self.windows(site.shape(0)[2:])))
+            try:
+                multiplier_shift(1.0 / np.maximum(counts, 1), target.numerics)
+            except TargetError as error:
+                return No(f"a mean of {', '.join(map(str, counts))} elements: {error.message}")
+        return answer
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        table = whole("multipliers", tuple(site.array("multipliers").shape))
+        return pool_space(site, self.windows(site.shape(0)[2:]), (table,))
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        spec, x = self.windows(site.shape(0)[2:]), tile.input(0)
+        first = [self.counted(w)[0] - box[0] for w, box in zip(spec, x.box[2:], strict=True)]
+        behind = [self.counted(w)[1] - box[0] for w, box in zip(spec, x.box[2:], strict=True)]
+        em.emit(
+            "AVGPOOL", **pool_operands(site, tile, spec), x_zero=site.quant(0).zero_point[0], count_lo=pair(first, 0),
+            count_hi=pair(behind, 1), multipliers=tile.params["multipliers"].address, zero=site.out_quant.zero_point[0],
+            **{k: site.param(k) for k in ("shift", "lo", "hi")}, rounding=em.numerics.rounding,
+        )  # fmt: skip
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), (draw(rng, 1, 3, 8, 8),))
+        yield Sample(cls((3, 2), (2, 1), (1, 2), (1, 0, 1, 1)), (draw(rng, 2, 3, 9, 7),))
+        yield Sample(cls((3, 3), (2, 2), (1, 1), (1, 1, 1, 1), count_include_pad=1), (draw(rng, 1, 2, 8, 6),))
+        yield Sample(cls((3, 3), (2, 2), (1, 1), (1, 1, 0, 0), ceil_mode=1), (draw(rng, 1, 2, 7, 6),))
+        yield Sample(cls((3,), (2,), (1,), (1, 1), clip=(0.0, 0.5)), (draw(rng, 1, 4, 11),))

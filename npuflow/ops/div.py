@@ -1,0 +1,63 @@
+"""a / b with broadcasting: an exact quotient of integers, rounded once; a zero divisor saturates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.numerics import divide_round, multiplier_shift
+from npuflow.hw.target import Numerics
+from npuflow.ir.broadcast import BinaryOp, strided
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Emitter, Sample, TileView
+from npuflow.ir.requant import centred, clamp_bounds
+from npuflow.ir.types import Array, IntArray
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Div(BinaryOp):
+    onnx: ClassVar[str] = "Div"
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        with np.errstate(all="ignore"):
+            return (np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b)).astype(a.dtype),)
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        y = site.out_quant
+        m, shift = multiplier_shift(site.quant(0).scale[0] / site.quant(1).scale[0] / y.scale[0], numerics)
+        lo, hi = clamp_bounds(self.clip, y)
+        return {"multiplier": int(m[0]), "shift": shift, "lo": lo, "hi": hi}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        shift, y = site.param("shift"), site.out_quant
+        # Up to 17 + 32 + 62 bits: Python's integers.
+        numerator = centred(a, site.quant(0)).astype(object) * site.param("multiplier") * (1 << max(-shift, 0))
+        divisor = centred(b, site.quant(1)).astype(object) * (1 << max(shift, 0))
+        top, bottom = np.broadcast_arrays(np.asarray(numerator), np.asarray(divisor))
+        quotient = divide_round(top, bottom, numerics.rounding)
+        result = np.clip(quotient + y.zero_point[0], site.param("lo"), site.param("hi"))
+        return (result.astype(y.dtype),)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        y = tile.outputs[0]
+        em.emit(
+            "DIV", **strided(tile.input(0), "a", site.shape(0)), **strided(tile.input(1), "b", site.shape(1)), **y.as4("y"),
+            dims=y.dims4(), a_zero=site.quant(0).zero_point[0], b_zero=site.quant(1).zero_point[0],
+            **{k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")},
+            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
+        )  # fmt: skip
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls(), (draw(rng, 2, 3, 4), np.abs(draw(rng, 2, 3, 4)) + np.float32(0.5)))
+        yield Sample(cls(clip=(0.0, 1.0)), (draw(rng, 1, 3, 4, 5), draw(rng, 3, 1, 1, mean=4.0)), (1,))
+        yield Sample(cls(), (np.array(1.0, np.float32), draw(rng, 9, mean=-5.0)), (0,))

@@ -1,0 +1,149 @@
+"""y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; b may be a constant weight or computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.broadcast import broadcast_shape
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Buffer, Emitter, No, Op, Role, Sample, TileView, Yes, first_no, need
+from npuflow.ir.requant import (
+    centred,
+    channel_params,
+    emit_requant,
+    finish,
+    product_bounds,
+    product_ratio,
+    prove,
+    requant_params,
+    sum_bounds,
+    zero_points,
+)
+from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.windows import exact, within
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class MatMul(Op):
+    onnx: ClassVar[str] = "MatMul"
+    fuses_clip: ClassVar[bool] = True
+
+    # --- float
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        a, b = types[0], types[1]
+        assert a is not None and b is not None
+        left = a.shape if len(a.shape) > 1 else (1, *a.shape)
+        right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+        shape = (*broadcast_shape(left[:-2], right[:-2]), *left[-2:-1][: len(a.shape) > 1], *right[-1:][: len(b.shape) > 1])
+        return (TensorType(shape, a.dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        wide = np.float64 if a.dtype.kind == "f" else a.dtype
+        return (np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(a.dtype),)
+
+    # --- integers
+    def role(self, index: int) -> Role:
+        return "weight" if index == 1 else "activation"
+
+    def channel_axis(self, site: Site, index: int) -> int | None:
+        return len(site.shape(1)) - 1
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        depth, weight = site.shape(1)[-2], site.consts[1]
+        if weight is None:
+            bounds: tuple[object, object] = product_bounds(site.quant(0), site.quant(1), depth)
+        else:
+            columns = np.moveaxis(centred(weight, site.quant(1)), -2, -1).reshape(-1, depth)
+            bounds = sum_bounds(columns, site.quant(0), None, 0)
+        prove(*bounds, numerics, f"a product over {depth} terms")  # type: ignore[arg-type]
+        return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None and b is not None
+        left, right = exact(centred(a, site.quant(0)), centred(b, site.quant(1)), terms=a.shape[-1])
+        return (finish(site, np.matmul(left, right), -1, numerics),)
+
+    # --- target
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        a, b = site.shape(0), site.shape(1)
+        return first_no(
+            need(len(a) >= 2 and len(b) >= 2, f"a vector operand: {a} by {b}"),
+            need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4"),
+            need(site.consts[0] is None or site.consts[1] is None, "both operands are constants"),
+            need(min(*site.out_shape, *a) > 0, f"an empty tensor: {a} by {b}"),
+            need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
+            within("K", a[-1:], target.limits.matmul_k),
+        )
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        y, depth = site.out_shape, site.shape(0)[-1]
+        batch = [Axis(f"b{i}", size) for i, size in enumerate(y[:-2])]
+        axes = (*batch, Axis("m", y[-2]), Axis("n", y[-1]), Axis("k", depth, "sum"))
+        result = Operand("y", y, (*(DimMap(a.name) for a in batch), DimMap("m"), DimMap("n")))
+        inputs = tuple(
+            Operand(name, shape, (*self._batch_maps(shape, y), *(DimMap(last) for last in lasts)))
+            for name, shape, lasts in (("a", site.shape(0), "mk"), ("b", site.shape(1), "kn"))
+        )
+        return Space(
+            axes, inputs, (result,), channel_params(site, "n"), macs=1, ops=1, accumulator=Operand("acc", y, result.maps)
+        )
+
+    @staticmethod
+    def _batch_maps(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[DimMap, ...]:
+        offset = len(out) - len(shape)
+        return tuple(
+            DimMap(f"b{offset + i}") if size == out[offset + i] else DimMap() for i, size in enumerate(shape[:-2])
+        )
+
+    @staticmethod
+    def _batch_strides(buffer: Buffer, shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+        """Byte strides of the output's batch dimensions in an operand: 0 where it repeats."""
+        own = tuple(0 if size == 1 else stride for size, stride in zip(shape[:-2], buffer.strides, strict=False))
+        return (0,) * (rank - len(shape)) + own
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        a, b, y, acc = tile.input(0), tile.input(1), tile.outputs[0], tile.acc
+        assert acc is not None
+        rank = len(y.box)
+        batch, (m, n) = y.extent[:-2], y.extent[-2:]
+        steps = [self._batch_strides(t, site.shape(i), rank) for i, t in enumerate((a, b))]
+        zeros = {"b_zeros": tile.params["w_zeros"].address} if "w_zeros" in site.params else {"b_zero": site.param("w_zero")}
+        inner = batch[-1] if batch else 1
+        lasts = [s[-1] if s else 0 for s in steps]
+        size, (k0, k1) = np.dtype(acc.dtype).itemsize, tile.ranges["k"]
+        for position, index in enumerate(product(*(range(d) for d in batch[:-1]))):
+            starts = [sum(i * s for i, s in zip(index, stride, strict=False)) for stride in steps]
+            em.emit(
+                "MATMUL", a=a.address + starts[0], a_type=a.dtype, a_strides=(lasts[0], *a.strides[-2:]),
+                a_zero=site.quant(0).zero_point[0],
+                b=b.address + starts[1], b_type=b.dtype, b_strides=(lasts[1], *b.strides[-2:]),
+                **zeros, acc=acc.address + position * inner * m * n * size, acc_type=acc.dtype,
+                batch=inner, m=m, k=k1 - k0, n=n, accumulate=int(not tile.first("k")),
+            )  # fmt: skip
+        if tile.last("k"):
+            emit_requant(site, tile, em, rank - 1)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        shapes: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
+            ((5, 8), (8, 6), (1,)),
+            ((2, 5, 8), (8, 6), (1,)),
+            ((1, 3, 4, 7), (1, 3, 7, 5), ()),
+            ((2, 1, 4, 7), (3, 7, 5), (1,)),
+            ((4, 6), (3, 6, 2), (0,)),
+        )
+        for a, b, constants in shapes:
+            yield Sample(cls(clip=(0.0, 3.0) if prod(a) == 40 else None), (draw(rng, *a), draw(rng, *b)), constants)

@@ -1,0 +1,15 @@
+"""Largest of any number of operands, with broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from npuflow.ir.elementwise import ExtremumOp
+from npuflow.ir.op import OPS
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Max(ExtremumOp):
+    onnx: ClassVar[str] = "Max"

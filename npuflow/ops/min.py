@@ -1,0 +1,16 @@
+"""Smallest of any number of operands, with broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from npuflow.ir.elementwise import ExtremumOp
+from npuflow.ir.op import OPS
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Min(ExtremumOp):
+    onnx: ClassVar[str] = "Min"
+    maximum: ClassVar[bool] = False

@@ -1,0 +1,81 @@
+"""x where it is not negative, else slope * x; the slope broadcasts to x."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.numerics import requantize
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.broadcast import BinaryOp, operand, operand_multipliers, strided
+from npuflow.ir.draw import draw
+from npuflow.ir.graph import Site
+from npuflow.ir.op import OPS, Emitter, No, Sample, TileView, Yes, first_no, need
+from npuflow.ir.requant import centred, clamp_bounds
+from npuflow.ir.space import Axis, Space
+from npuflow.ir.types import Array, IntArray, TensorType
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class PRelu(BinaryOp):
+    onnx: ClassVar[str] = "PRelu"
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (types[0],)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        x, slope = inputs[0], inputs[1]
+        assert x is not None and slope is not None
+        return (np.where(x >= 0, x, x * slope).astype(x.dtype),)
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        x, slope, y = site.quant(0), site.quant(1), site.out_quant
+        ratio = x.scale[0] / y.scale[0]
+        (multiplier, negative), shift = operand_multipliers([ratio, ratio * slope.scale[0]], numerics)
+        lo, hi = clamp_bounds(self.clip, y)
+        return {"multiplier": multiplier, "negative": negative, "shift": shift, "lo": lo, "hi": hi}
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        x, slope = inputs[0], inputs[1]
+        assert x is not None and slope is not None
+        v, s, y = centred(x, site.quant(0)), centred(slope, site.quant(1)), site.out_quant
+        # v * slope * negative reaches 17 + 17 + 31 bits: Python's integers when codes are wide.
+        wide = object if max(site.quant(0).bits, site.quant(1).bits) > 8 else np.int64
+        below = v.astype(wide) * s.astype(wide) * site.param("negative")
+        scaled = np.where(v >= 0, v.astype(wide) * site.param("multiplier"), below)
+        bounds = site.param("lo"), site.param("hi")
+        result = requantize(np.asarray(scaled), 1, site.param("shift"), y.zero_point[0], *bounds, numerics.rounding)
+        return (result.astype(y.dtype),)
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        rank = len(site.shape(0))
+        return first_no(
+            super().accepts(site, target),
+            need(len(site.shape(1)) <= rank, f"a slope of shape {site.shape(1)} for an input of shape {site.shape(0)}"),
+        )
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        out = site.out_shape
+        axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(out))
+        inputs = (operand("x", site.shape(0), out), operand("slope", site.shape(1), out))
+        return Space(axes, inputs, (operand("y", out, out),), ops=1)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        y = tile.outputs[0]
+        em.emit(
+            "PRELU", **tile.input(0).as4("x"), **strided(tile.input(1), "slope", site.shape(1)), **y.as4("y"), dims=y.dims4(),
+            x_zero=site.quant(0).zero_point[0], slope_zero=site.quant(1).zero_point[0],
+            **{k: site.param(k) for k in ("multiplier", "negative", "shift", "lo", "hi")},
+            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
+        )  # fmt: skip
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls(), (draw(rng, 1, 3, 4, 5), draw(rng, 3, 1, 1)), (1,))
+        yield Sample(cls(clip=(-0.25, 1.0)), (draw(rng, 2, 6), np.array([0.1], np.float32)), (1,))
+        yield Sample(cls(), (draw(rng, 2, 3, 4), draw(rng, 2, 3, 4)))
