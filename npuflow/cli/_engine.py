@@ -11,7 +11,7 @@ import typer
 
 from npuflow.base.errors import UsageError
 from npuflow.base.tables import Config
-from npuflow.flow.recipe_cache import cache_folder
+from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
@@ -81,17 +81,30 @@ def overrides(pairs: Sequence[str] | None) -> dict[str, Path]:
     return found
 
 
-def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | None = None) -> Plan:
-    from npuflow.flow.wire import wire
+def settings(
+    *,
+    cache: Path | None = None,
+    remote: str | None = None,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    until: str | None = None,
+    keep_going: bool = False,
+    force: Sequence[str] | None = None,
+    override: Sequence[str] | None = None,
+    out: Path | None = None,
+) -> Settings:
+    """The build settings that the options of a verb state."""
+    return Settings(
+        cache, remote, jobs, scheduler, until, keep_going, tuple(force or ()), overrides(override),
+        out.absolute() if out is not None else None,
+    )  # fmt: skip
 
-    return wire(stages(), recipe, until=until, override=overrides(override))
+
+def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | None = None) -> Plan:
+    """The wired plan of a recipe."""
+    return plan_recipe(recipe, stages(), settings(until=until, override=override))
 
 
 def store(recipe: Recipe | None, flag: Path | None) -> Store:
     """The cache, where the flag, the environment, the recipe or the default puts it."""
-    from npuflow.flow.store import Store
-
-    build = recipe.build if recipe is not None else None
-    chosen = build.cache.path if build is not None and build.cache is not None else None
-    root = cache_folder(flag, chosen, recipe.folder if recipe is not None else Path.cwd())
-    return Store(root)
+    return open_cache(recipe, Settings(cache=flag))

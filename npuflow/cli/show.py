@@ -22,6 +22,9 @@ def show(
     ],
     path: Annotated[Path | None, typer.Argument(metavar="[RECIPE]", show_default=False)] = None,
     log: Annotated[bool, typer.Option("--log", help="Print the step's kept log.")] = False,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit.")
+    ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
@@ -32,6 +35,10 @@ def show(
         from npuflow.cli._show_recipe import text
 
         typer.echo(text(_needed(path), sets), nl=False)
+    elif export is not None:
+        from npuflow.cli._show_step import export as copy
+
+        typer.echo(copy(what, path, sets, cache, export), nl=False)
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 

@@ -1,0 +1,78 @@
+"""Events as JSON lines: the machine-readable face of `build` and `plan`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npuflow.flow.events import Event
+
+VERSION = 1
+"""Version of the JSON lines. Raised when a field changes its meaning or goes away; new fields may come at any time."""
+
+FIELDS: dict[str, dict[str, str]] = {
+    "step": {
+        "event": '"step"',
+        "stage": "the stage's name",
+        "item": "the item's id in a fan-out, else null",
+        "key": "the step's key, or null if an input was never made",
+        "status": '"hit", "ran", "failed" or "skipped"; in `plan`: "hit", "run" or "maybe"',
+        "seconds": "what the step took; for a hit, what it took when it ran",
+        "output": "the digest of the step's product, or null",
+        "reason": "why it ran, failed or was skipped; may be empty",
+    },
+    "summary": {
+        "event": '"summary"',
+        "version": f"the version of these lines, {VERSION}",
+        "hit": "steps found in the cache",
+        "ran": "steps that ran; in `plan`: `run` and `maybe` count what would",
+        "failed": "steps that failed",
+        "seconds": "wall-clock time",
+        "outputs": "stage -> digest of its product",
+        "products": "product name -> path of the file in the output folder",
+    },
+    "warning": {
+        "event": '"warning"',
+        "message": "something the build survived: a repair, an unreachable remote cache",
+        "stage": "the stage concerned, or null",
+        "hint": "what to do about it; may be empty",
+    },
+    "error": {
+        "event": '"error"',
+        "message": "one fault of the user's input; it is on standard error as well",
+        "where": "file, line, key, stage, item, node, value, as far as known",
+        "because": "the reason, if known",
+        "hint": "what to try, if known",
+        "exit": "the exit code that follows",
+    },
+}
+
+
+def emit(body: Mapping[str, Any]) -> None:
+    """One line, at once: a reader may act on it while the build goes on."""
+    sys.stdout.write(json.dumps(body, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def as_json(event: Event, recipe: str | None = None) -> dict[str, Any] | None:
+    """The JSON line of an event, None for those that only a terminal wants. `recipe` names one of several."""
+    from npuflow.flow.events import StepEvent, Summary, Warned
+
+    more = {"recipe": recipe} if recipe is not None else {}
+    if isinstance(event, StepEvent):
+        return {
+            "event": "step", "stage": event.stage, "item": event.item, "key": event.key, "status": event.status,
+            "seconds": round(event.seconds, 6), "output": event.output, "reason": event.reason, **more,
+        }  # fmt: skip
+    if isinstance(event, Summary):
+        return {
+            "event": "summary", "version": VERSION, "hit": event.hit, "ran": event.ran, "failed": event.failed,
+            "skipped": event.skipped, "seconds": round(event.seconds, 6), "outputs": dict(event.outputs),
+            "products": dict(event.products), **more,
+        }  # fmt: skip
+    if isinstance(event, Warned):
+        return {"event": "warning", "message": event.message, "stage": event.stage, "hint": event.hint, **more}
+    return None

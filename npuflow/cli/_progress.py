@@ -1,0 +1,115 @@
+"""Progress of a build: plain lines, or a live table on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from npuflow.flow.events import Event
+    from npuflow.flow.plan import Plan
+
+
+class View(Protocol):
+    """Shows events of one build."""
+
+    def show(self, event: Event) -> None: ...
+    def close(self) -> None: ...
+
+
+def view(plan: Plan, *, quiet: bool = False, plain: bool = False) -> View:
+    """The view that suits where standard error goes."""
+    if quiet:
+        return Silent()
+    if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return Plain(plan)
+    from npuflow.cli._progress_live import Live
+
+    return Live(plan)
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it: 3.1 s, 2 min 05 s."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 99.5:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def facts(summary: Mapping[str, Any]) -> str:
+    """An artifact's scalars in a line."""
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in summary.items())
+
+
+class Silent:
+    """Only warnings."""
+
+    def show(self, event: Event) -> None:
+        from npuflow.flow.events import Warned
+
+        if isinstance(event, Warned):
+            warn(event)
+
+    def close(self) -> None:
+        pass
+
+
+def warn(event: Any) -> None:
+    sys.stderr.write(f"warning: {event.message}\n" + (f"  try      {event.hint}\n" if event.hint else ""))
+
+
+class Plain:
+    """One line for each step as it settles; a fan-out speaks now and then, and when it is done."""
+
+    EVERY = 10.0
+
+    def __init__(self, plan: Plan) -> None:
+        self.over = {step.name for step in plan if step.over is not None}
+        self.width = max((len(step.name) for step in plan), default=0)
+        self.said: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
+
+    def show(self, event: Event) -> None:
+        from npuflow.flow.events import Progress, Started, StepEvent, Warned
+
+        if isinstance(event, Warned):
+            warn(event)
+        elif isinstance(event, Started) and event.dashboard:
+            self._say(f"dask dashboard: {event.dashboard}")
+        elif isinstance(event, StepEvent):
+            self._step(event)
+        elif isinstance(event, Progress) and event.stage in self.over:
+            self._items(event)
+
+    def _step(self, event: Any) -> None:
+        if event.status == "ran":
+            self.seconds[event.stage] = self.seconds.get(event.stage, 0.0) + event.seconds
+        if event.item is not None and event.status in ("hit", "ran"):
+            return
+        name = event.stage if event.item is None else f"{event.stage}/{event.item}"
+        took = duration(event.seconds) if event.status == "ran" else ""
+        told = event.reason if event.status in ("failed", "skipped") else facts(event.summary)
+        self._say(f"{name:<{self.width}}  {event.status:<7}  {took:>8}  {told}")
+
+    def _items(self, event: Any) -> None:
+        now = time.monotonic()
+        first = self.said.setdefault(event.stage, now)
+        if event.done < event.total and now - first < self.EVERY:
+            return
+        self.said[event.stage] = now
+        took = duration(self.seconds[event.stage]) if event.stage in self.seconds else ""
+        status = ("hit" if event.hits == event.total else "ran") if event.done == event.total else "..."
+        hits = f", {event.hits} hit" if event.hits else ""
+        self._say(f"{event.stage:<{self.width}}  {status:<7}  {took:>8}  {event.done}/{event.total} items{hits}")
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(text.rstrip() + "\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        pass

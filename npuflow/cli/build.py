@@ -1,0 +1,55 @@
+"""Build recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.cli._engine import CacheOption, JsonOption, OverrideOption, RecipeArgs, SetOption, UntilOption
+
+
+def build(
+    recipes: RecipeArgs,
+    sets: SetOption = None,
+    until: UntilOption = None,
+    force: Annotated[
+        list[str] | None, typer.Option("--force", metavar="STAGE", help="Run this stage even if it is cached.")
+    ] = None,
+    override: OverrideOption = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", "-k", help="After a failure, build what does not depend on it.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Steps at once; as many as there are cores by default.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", help="threads, processes[:N], or a dask scheduler's tcp://host:port.")
+    ] = None,
+    cache: CacheOption = None,
+    remote: Annotated[
+        str | None, typer.Option("--remote", metavar="URL", help="A shared cache: a folder or an fsspec URL.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Put products and lock into DIR/NAME.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="The same as `plan`: run nothing.")] = False,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")] = False,
+) -> None:
+    """Build recipes: run what is not in the cache, and write the products."""
+    from npuflow.cli._build import run
+    from npuflow.cli._engine import settings
+
+    chosen = settings(
+        cache=cache, remote=remote, jobs=jobs, scheduler=scheduler, until=until, keep_going=keep_going,
+        force=force, override=override, out=out,
+    )  # fmt: skip
+    if dry_run:
+        from npuflow.cli._plan import show
+
+        show(recipes, sets or [], chosen, as_json=as_json)
+        return
+    code = run(recipes, sets or [], chosen, as_json=as_json, quiet=quiet)
+    raise typer.Exit(code)

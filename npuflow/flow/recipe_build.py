@@ -1,0 +1,115 @@
+"""One build of one recipe, from its file to its products: what the command line and the Python facade share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npuflow.base.errors import InputError, NpuflowError, Where
+from npuflow.base.tables import table_of
+from npuflow.flow.recipe_cache import cache_folder
+
+if TYPE_CHECKING:
+    from npuflow.base.registry import Registry
+    from npuflow.flow.events import Event
+    from npuflow.flow.plan import Plan
+    from npuflow.flow.recipe import Recipe
+    from npuflow.flow.run import Result
+    from npuflow.flow.store import Store
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to build, where it differs from the recipe's [build]; None leaves the recipe's say."""
+
+    cache: Path | None = None
+    remote: str | None = None
+    jobs: int | None = None
+    scheduler: str | None = None
+    until: str | None = None
+    keep_going: bool = False
+    force: tuple[str, ...] = ()
+    override: Mapping[str, Path] = field(default_factory=dict)
+    out: Path | None = None
+
+
+def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
+    """The cache where flag, environment, recipe or default put it, with the shared cache behind it if there is one."""
+    from npuflow.flow.store import Store
+
+    table = recipe.build if recipe is not None else None
+    chosen = table.cache.path if table is not None and table.cache is not None else None
+    root = cache_folder(settings.cache, chosen, recipe.folder if recipe is not None else Path.cwd())
+    remote = settings.remote or (table.remote if table is not None else None)
+    mode = table.remote_mode if table is not None else "read-write"
+    if remote and mode != "off":
+        from npuflow.flow.store_remote import connect
+
+        return Store(root, connect(remote, mode))
+    return Store(root)
+
+
+def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
+    """The wired plan; every fault of the recipe and every unknown stage name is told."""
+    from npuflow.base.errors import UsageError, suggestion
+    from npuflow.flow.wire import wire
+
+    for name in settings.force:
+        if name not in registry:
+            raise UsageError(f'--force: there is no stage "{name}"', hint=suggestion(name, tuple(registry.names())))
+    try:
+        return wire(registry, recipe, until=settings.until, override=settings.override)
+    except NpuflowError as error:
+        raise located(error, recipe) from error
+
+
+def run_plan(
+    plan: Plan, recipe: Recipe, store: Store, settings: Settings, on_event: Callable[[Event], None] | None = None
+) -> Result:
+    """Build a plan; the errors in the result know their place in the recipe."""
+    from npuflow.flow.run import build
+
+    table = recipe.build
+    result = build(
+        plan,
+        store,
+        jobs=settings.jobs or table.jobs,
+        scheduler=settings.scheduler or table.scheduler,
+        keep_going=settings.keep_going,
+        force=settings.force,
+        on_event=on_event,
+        out_dir=output_folder(recipe, settings),
+    )
+    for error in result.errors:
+        located(error, recipe, plan)
+    return result
+
+
+def output_folder(recipe: Recipe, settings: Settings) -> Path:
+    """Where products and lock go; with --out, several recipes get a folder each."""
+    return settings.out / recipe.name if settings.out is not None else recipe.out_dir
+
+
+def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> NpuflowError:
+    """The error with the recipe's file, key and line: of the key it names, else of a table its stage reads."""
+    for fault in error.faults():
+        if fault.where.file is not None:
+            continue
+        keys: Sequence[str] = fault.where.key.split(".") if fault.where.key else ()
+        if not keys and plan is not None and fault.where.stage in plan:
+            keys = _table_of_stage(recipe, plan, str(fault.where.stage))
+        if keys or isinstance(fault, InputError):
+            place = recipe.at.child(*keys).where()
+            fault.at(Where(file=place.file, line=place.line, key=place.key))
+    return error
+
+
+def _table_of_stage(recipe: Recipe, plan: Plan, stage: str) -> Sequence[str]:
+    """The first table the stage reads that the recipe writes down."""
+    step = plan[stage]
+    for config in (*step.listing_configs.values(), *step.configs.values()):
+        if recipe.has(table_of(type(config))):
+            return table_of(type(config)).split(".")
+    return ()
