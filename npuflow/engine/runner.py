@@ -1,0 +1,196 @@
+"""A whole program from named inputs to named outputs: NPU segments on the simulator, the rest on onnxruntime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import DataError, ModelError
+from npuflow.engine.program import Program, load_program
+from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.order import order_of
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Array = npt.NDArray[Any]
+
+
+class Runner:
+    """Runs samples through a program, at most `batch` at a time. Sessions, decoded words and plans are made once."""
+
+    def __init__(self, program: Program | str | os.PathLike[str], batch: int = 8) -> None:
+        self.program = program if isinstance(program, Program) else load_program(program)
+        self.batch = batch
+        self.order = order_of(self.program)
+        self._machines: dict[tuple[int, tuple[str, ...]], Machine] = {}
+        self._sessions: dict[int, onnxruntime.InferenceSession] = {}
+
+    def run(self, inputs: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
+        """One sample: outputs by name, and with `dump` every integer tensor in DATA and every host value (or those named)."""
+        return self.run_many([inputs], dump)[0]
+
+    def run_many(self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False) -> list[dict[str, Array]]:
+        """The same for many samples, in order."""
+        found: list[dict[str, Array]] = []
+        for start in range(0, len(samples), self.batch):
+            found += self._together(samples[start : start + self.batch], dump)
+        return found
+
+    def stream(self, samples: Iterable[Mapping[str, Array]], dump: bool | Iterable[str] = False) -> Iterator[dict[str, Array]]:
+        """Outputs sample by sample, computed `batch` at a time."""
+        waiting: list[Mapping[str, Array]] = []
+        for sample in samples:
+            waiting.append(sample)
+            if len(waiting) == self.batch:
+                yield from self.run_many(waiting, dump)
+                waiting.clear()
+        yield from self.run_many(waiting, dump)
+
+    def _together(self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str]) -> list[dict[str, Array]]:
+        meta = self.program.meta
+        in_data = list(meta["values"])
+        watch = tuple(in_data if dump is True else [n for n in (dump or ()) if n in meta["values"]])
+        machine = self._machine(len(samples), watch)
+        machine.seen.clear()
+        values: list[dict[str, Array]] = [self._fed(sample) for sample in samples]
+        for name in [entry["name"] for entry in meta["inputs"] if entry["name"] in meta["values"]]:
+            machine.write(name, np.stack([v[name] for v in values]))
+        last = self._last_reads()
+        for i, step in enumerate(meta["steps"]):
+            self._step(step, machine, values)
+            if not dump:
+                for stale in [n for n in values[0] if last.get(n, -1) <= i]:
+                    for v in values:
+                        v.pop(stale, None)
+        for name, array in machine.seen.items():
+            for v, sample in zip(values, array, strict=True):
+                v.setdefault(name, sample)
+        outputs = [o["name"] for o in meta["outputs"]]
+        wanted = None if dump is True else {*outputs, *(dump or ())}
+        for name in outputs:
+            self._gather(name, machine, values)
+        return [{k: a for k, a in v.items() if wanted is None or k in wanted} for v in values]
+
+    def _last_reads(self) -> dict[str, int]:
+        """Value -> the last step that reads it on the host; outputs are read after all of them."""
+        last: dict[str, int] = {}
+        for i, step in enumerate(self.program.meta["steps"]):
+            for name in step["inputs"] if step["kind"] == "host" else [step["value"]] if "value" in step else []:
+                last[name] = i
+        for entry in self.program.meta["outputs"]:
+            last[entry["name"]] = len(self.program.meta["steps"])
+        return last
+
+    def _step(self, step: Mapping[str, Any], machine: Machine, values: list[dict[str, Array]]) -> None:
+        kind = step["kind"]
+        if kind == "npu":
+            machine.run(step["segment"])
+        elif kind == "host":
+            for name in step["inputs"]:
+                self._gather(name, machine, values)
+            session = self._session(step["model"])
+            for v in values:
+                results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
+                v.update(zip(step["outputs"], results, strict=True))
+            self._deliver(step["outputs"], machine, values)
+        else:
+            self._gather(step["value"], machine, values)
+            convert = quantize if kind == "quantize" else dequantize
+            for v in values:
+                v[step["out"]] = convert(v[step["value"]], step["quant"])
+            self._deliver([step["out"]], machine, values)
+
+    def _gather(self, name: str, machine: Machine, values: list[dict[str, Array]]) -> None:
+        """Make a value that lies in DATA known to the host."""
+        if name in values[0]:
+            return
+        if name not in self.program.meta["values"]:
+            raise ModelError(f"nothing made the value {name!r}", code="program")
+        for v, sample in zip(values, machine.read(name), strict=True):
+            v[name] = sample
+
+    def _deliver(self, names: Iterable[str], machine: Machine, values: list[dict[str, Array]]) -> None:
+        for name in names:
+            if name in self.program.meta["values"]:
+                machine.write(name, np.stack([v[name] for v in values]))
+
+    def _fed(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        found = {}
+        for entry in self.program.meta["inputs"]:
+            name, shape = entry["name"], tuple(entry["shape"])
+            if name not in sample:
+                raise DataError(f'no data for the input "{name}"', because=f"given: {', '.join(sample) or 'nothing'}")
+            array = np.asarray(sample[name])
+            if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
+                raise DataError(f'the input "{name}" has shape {array.shape}, the program wants {shape}')
+            found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
+        return found
+
+    def _machine(self, batch: int, watch: tuple[str, ...]) -> Machine:
+        key = (batch, watch)
+        if key not in self._machines:
+            if len(self._machines) >= 2:                       # memories are large: a full batch and a rest suffice
+                self._machines.pop(next(iter(self._machines)))
+            self._machines[key] = Machine(self.program, batch, watch=watch, order=self.order)
+        return self._machines[key]
+
+    def _session(self, index: int) -> onnxruntime.InferenceSession:
+        if index not in self._sessions:
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = options.inter_op_num_threads = 1
+            options.log_severity_level = 3
+            try:
+                self._sessions[index] = onnxruntime.InferenceSession(
+                    self.program.hosts[index], options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # onnxruntime's errors share no public base class
+                raise ModelError(f"host model {index} cannot run: {str(error).splitlines()[0]}", code="program") from error
+        return self._sessions[index]
+
+
+def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
+    """The container integers of a float array: nearest, ties to even, in float64; NaN becomes the zero point."""
+    scale, zero = _along(quant, "scale", np.float64, real.ndim), _along(quant, "zero_point", np.int64, real.ndim)
+    with np.errstate(invalid="ignore"):
+        ratio = real.astype(np.float64) / scale
+    ratio = np.where(np.isnan(ratio), 0.0, np.minimum(np.maximum(ratio, -(2.0**40)), 2.0**40))
+    below = np.floor(ratio)
+    rest = ratio - below
+    whole = below.astype(np.int64)
+    whole = whole + ((rest > 0.5) | ((rest == 0.5) & (whole % 2 != 0)))
+    lo, hi, dtype = container(quant)
+    return np.asarray(np.minimum(np.maximum(whole + zero, lo), hi).astype(dtype))
+
+
+def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
+    """float32(scale * (q - zero point)), the product in float64."""
+    scale, zero = _along(quant, "scale", np.float64, stored.ndim), _along(quant, "zero_point", np.int64, stored.ndim)
+    return np.asarray(((stored.astype(np.int64) - zero) * scale).astype(np.float32))
+
+
+def container(quant: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Smallest and largest code, and the dtype that holds them."""
+    bits, signed = quant["bits"], quant["signed"]
+    width = next(w for w in (8, 16, 32) if bits <= w)
+    if signed:
+        return -(1 << (bits - 1)) + int(bool(quant.get("narrow"))), (1 << (bits - 1)) - 1, f"int{width}"
+    return 0, (1 << bits) - 1, f"uint{width}"
+
+
+def _along(quant: Mapping[str, Any], name: str, dtype: type, rank: int) -> Array:
+    """A per-tensor number, or per-channel numbers shaped to broadcast along their axis."""
+    numbers, axis = np.asarray(quant[name], dtype), quant.get("axis")
+    if axis is None or numbers.size == 1:
+        return numbers.reshape(-1)[0]
+    numbers = np.repeat(numbers, quant.get("group") or 1)
+    shape = [1] * rank
+    shape[axis] = prod(numbers.shape)
+    return numbers.reshape(shape)
