@@ -15,8 +15,8 @@ class _Seen:
     """Producers and consumers of the graph asked about last: rules ask many times between two changes."""
 
     graph: Graph | None = None
-    producer: Mapping[str, Node] = {}  # noqa: RUF012  (replaced as a whole)
-    consumers: Mapping[str, list[Node]] = {}  # noqa: RUF012
+    producer: Mapping[str, Node] = {}
+    consumers: Mapping[str, list[Node]] = {}
 
 
 def _look(graph: Graph) -> tuple[Mapping[str, Node], Mapping[str, list[Node]]]:

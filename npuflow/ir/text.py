@@ -115,7 +115,8 @@ class _Parser:
         if not self.lines or self.lines[0] != _HEADER:
             raise InputError("not a graph's text", because=f'its first line is not "{_HEADER}"')
         inputs, outputs, nodes = [], [], []
-        for self.at, line in enumerate(self.lines[1:], 2):
+        for number, line in enumerate(self.lines[1:], 2):
+            self.at = number
             word, _, self.rest = line.partition(" ")
             if not line:
                 continue
@@ -173,7 +174,8 @@ class _Parser:
         kind, quant = self.type(), None
         if self.rest.startswith(" quant="):
             self.take(" quant=")
-            quant = QuantType(**{k: tuple(v) if isinstance(v, list) else v for k, v in self.json().items()})
+            given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.json().items()}
+            quant = QuantType(**given)
         self.values[name] = Value(name, kind, quant)
         return self.values[name]
 

@@ -1,0 +1,94 @@
+"""The source model, self-contained, as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from npuflow.base.errors import ModelError
+from npuflow.base.tables import Config, FilePath
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import stage
+from npuflow.ir.contracts import FRONTENDS, Bindings, Frontend
+from npuflow.ir.op import OPS
+from npuflow.ir.rule import RULES
+
+
+@dataclass(frozen=True)
+class ModelTable(Config, table="model"):
+    """The network to compile."""
+
+    path: FilePath
+    """The model's file, or "pkg:NAME/FILE" inside an installed package."""
+    inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of inputs, where the model leaves dimensions free."""
+    dims: dict[str, int] = field(default_factory=dict)
+    """Sizes of free dimensions by their names in the model."""
+    outputs: tuple[str, ...] = ()
+    """Cut points: tensors to end at, instead of the model's own outputs."""
+
+    @property
+    def bindings(self) -> Bindings:
+        return Bindings(self.inputs, self.dims, self.outputs)
+
+
+@dataclass(frozen=True)
+class Model(Artifact):
+    """The file's bytes with external tensors read in, the format they are in, and the plug-ins that reading may need."""
+
+    format: str
+    data: bytes
+    plugins: Mapping[str, tuple[str, ...]]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("about", {"format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()}})
+        folder.bytes("model.onnx", self.data)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        about = folder.json("about")
+        return cls(about["format"], folder.bytes("model.onnx"), {k: tuple(v) for k, v in about["plugins"].items()})
+
+    def uses(self) -> dict[str, tuple[str, ...]]:
+        return dict(self.plugins)
+
+    def summary(self) -> dict[str, Any]:
+        return {"bytes": len(self.data)}
+
+
+def frontend(path: Path) -> tuple[str, Frontend]:
+    """The source format of a file, by its suffix."""
+    known: list[str] = []
+    for name in FRONTENDS.names():
+        reader: Frontend = FRONTENDS[name]()
+        known += reader.suffixes
+        if path.suffix.lower() in reader.suffixes:
+            return name, reader
+    hint = f"known are {', '.join(sorted(known))}"
+    raise ModelError(f'"{path.name}" is of no known model format', hint=hint).at(file=str(path))
+
+
+def plugins(name: str, reader: Frontend, data: bytes) -> dict[str, tuple[str, ...]]:
+    """What reading and rewriting may use: the format, operators of the model and of what rules make, all rules."""
+    made = {op for rule in RULES.names() for op in RULES[rule].makes}
+    ops = sorted({*reader.operators(data), *(op for op in made if op in OPS)})
+    return {"frontends": (name,), "ops": tuple(ops), "rules": RULES.names()}
+
+
+def listing(model: ModelTable) -> Listing:
+    """The model and its external files. Which operators and rules exist decides what the model's code is, so it counts."""
+    _, reader = frontend(model.path.path)
+    detail = {"ops": list(OPS.names()), "rules": list(RULES.names()), "suffix": model.path.path.suffix.lower()}
+    return {"model": Item(reader.files(model.path.path), detail)}
+
+
+@stage(files=listing)
+def model(files: Files) -> Model:
+    """Read the model's files into one."""
+    path = files["model"].files[0]
+    name, reader = frontend(path)
+    data = reader.gather(path)
+    return Model(name, data, plugins(name, reader, data))
