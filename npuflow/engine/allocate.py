@@ -1,0 +1,154 @@
+"""Addresses: external memory by lifetimes, local memory as a ring of slots, and a checker that trusts neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from npuflow.base.errors import InternalError, TargetError
+
+
+@dataclass(frozen=True)
+class Life:
+    """Bytes that must stay from step `first` to step `last`, both included."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+    def meets(self, other: Life) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Addresses by name, the bytes used, and the lower bound: the most bytes alive in one step."""
+
+    addresses: Mapping[str, int]
+    total: int
+    bound: int
+
+    @property
+    def gap(self) -> float:
+        return self.total / self.bound if self.bound else 1.0
+
+
+def aligned(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def place(lives: Sequence[Life], align: int) -> Layout:
+    """Greedy best fit under several orders; the smallest result wins (the first of equals)."""
+    orders: tuple[Callable[[Life], tuple[object, ...]], ...] = (
+        lambda v: (-v.size, v.first, v.name),
+        lambda v: (-v.size * (v.last - v.first + 1), v.first, v.name),
+        lambda v: (v.first, -v.size, v.name),
+    )
+    bound = peak(lives, align)
+    best: Layout | None = None
+    for order in orders:
+        addresses = _greedy(sorted(lives, key=order), align)  # type: ignore[arg-type]
+        total = max((addresses[v.name] + aligned(v.size, align) for v in lives), default=0)
+        if best is None or total < best.total:
+            best = Layout(addresses, total, bound)
+        if best.total == bound:
+            break
+    assert best is not None
+    return best
+
+
+def _greedy(lives: Sequence[Life], align: int) -> dict[str, int]:
+    """Each in turn into the tightest gap between the placed ones that live with it, else above them."""
+    placed: list[tuple[int, int, Life]] = []
+    addresses: dict[str, int] = {}
+    for life in lives:
+        need = aligned(life.size, align)
+        taken = sorted((a, e) for a, e, other in placed if life.meets(other))
+        at, end, slack = None, 0, None
+        for start, stop in taken:
+            gap = start - end
+            if gap >= need and (slack is None or gap - need < slack):
+                at, slack = end, gap - need
+            end = max(end, stop)
+        address = end if at is None else at
+        addresses[life.name] = address
+        placed.append((address, address + need, life))
+    return addresses
+
+
+def peak(lives: Iterable[Life], align: int) -> int:
+    """Most bytes alive in one step."""
+    change: dict[int, int] = {}
+    for life in lives:
+        change[life.first] = change.get(life.first, 0) + aligned(life.size, align)
+        change[life.last + 1] = change.get(life.last + 1, 0) - aligned(life.size, align)
+    most = now = 0
+    for step in sorted(change):
+        now += change[step]
+        most = max(most, now)
+    return most
+
+
+def check_layout(lives: Sequence[Life], addresses: Mapping[str, int], limit: int, align: int) -> None:
+    """Independent of `place`: a sweep over time; raises if two live ranges share a byte or one leaves the memory."""
+    events = sorted([(v.first, 1, i) for i, v in enumerate(lives)] + [(v.last + 1, 0, i) for i, v in enumerate(lives)])
+    alive: dict[int, tuple[int, int]] = {}
+    for _, begins, i in events:
+        if not begins:
+            alive.pop(i, None)
+            continue
+        life = lives[i]
+        low, high = addresses[life.name], addresses[life.name] + life.size
+        if low < 0 or low % align or high > limit:
+            raise InternalError(f"{life.name} at {low}..{high} is outside {limit} bytes or not aligned to {align}")
+        for j, (a, b) in alive.items():
+            if low < b and a < high:
+                raise InternalError(f"{life.name} and {lives[j].name} overlap: {low}..{high}, {a}..{b}")
+        alive[i] = (low, high)
+
+
+class Ring:
+    """Local memory handed out in a circle, so that the next group's slots seldom wait for the current group's."""
+
+    def __init__(self, size: int, align: int) -> None:
+        self._size, self._align, self._at = size, align, 0
+
+    def take(self, sizes: Sequence[int]) -> list[int]:
+        """Addresses of slots that live together."""
+        needs = [aligned(s, self._align) for s in sizes]
+        if sum(needs) > self._size:
+            raise TargetError(
+                f"{sum(needs)} bytes of local memory are needed at once, there are {self._size}", code="does-not-fit"
+            )
+        found, at = self._walk(needs, self._at)
+        if found is None:
+            found, at = self._walk(needs, 0)
+        assert found is not None
+        self._at = at % self._size
+        check_slots(found, sizes, self._size, self._align)
+        return found
+
+    def _walk(self, needs: Sequence[int], start: int) -> tuple[list[int] | None, int]:
+        addresses, at, wrapped = [], start, False
+        for need in needs:
+            if at + need > self._size:
+                if wrapped or start == 0:
+                    return None, at
+                at, wrapped = 0, True
+            if wrapped and at + need > start:
+                return None, at
+            addresses.append(at)
+            at += need
+        return addresses, at
+
+
+def check_slots(addresses: Sequence[int], sizes: Sequence[int], limit: int, align: int) -> None:
+    """Slots that live together are disjoint, aligned and inside the memory."""
+    spans = sorted((a, a + s) for a, s in zip(addresses, sizes, strict=True) if s)
+    for low, high in spans:
+        if low < 0 or high > limit or low % align:
+            raise InternalError(f"a local slot at {low}..{high} is outside {limit} bytes or not aligned to {align}")
+    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        if start < end:
+            raise InternalError(f"two local slots overlap at {start}..{end}")

@@ -1,0 +1,49 @@
+"""The CONST section: constants packed tile by tile, each distinct block once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xxhash
+
+from npuflow.engine.allocate import aligned
+from npuflow.engine.tiling_model import PACK
+from npuflow.ir.space import Box
+from npuflow.ir.types import Array
+
+
+class ConstPool:
+    """Blocks of bytes at burst-aligned addresses; equal blocks share one address."""
+
+    def __init__(self, align: int) -> None:
+        self._align = align
+        self._parts: list[bytes] = []
+        self._known: dict[bytes, int] = {}
+        self.size = 0
+        self.given = 0                                    # bytes asked for, before deduplication
+
+    def add(self, block: bytes) -> int:
+        key = xxhash.xxh3_128_digest(block) + len(block).to_bytes(8, "little")
+        self.given += len(block)
+        address = self._known.get(key)
+        if address is None:
+            address = self._known[key] = self.size
+            padded = aligned(len(block), self._align)
+            self._parts += [block, bytes(padded - len(block))]
+            self.size += padded
+        return address
+
+    def to_bytes(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def pack(arrays: Sequence[Array], boxes: Sequence[Box]) -> tuple[bytes, list[int]]:
+    """The boxes of several constants one after another, and the offset of each."""
+    out, offsets = bytearray(), []
+    for array, box in zip(arrays, boxes, strict=True):
+        out += bytes(aligned(len(out), PACK) - len(out))
+        offsets.append(len(out))
+        part = array[tuple(slice(a, b) for a, b in box)] if box else array
+        out += np.ascontiguousarray(part, array.dtype.newbyteorder("<")).tobytes()
+    return bytes(out), offsets

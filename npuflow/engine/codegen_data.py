@@ -1,0 +1,69 @@
+"""Where integer tensors live in DATA: lifetimes, addresses, and who has touched which bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.allocate import Layout, Life, check_layout, place
+from npuflow.engine.codegen_commands import Storage, merge
+from npuflow.engine.tiling_views import Views
+from npuflow.hw.target import Memory
+
+
+class Data:
+    """Storage of every integer value, opened in program order so that reused bytes are waited for."""
+
+    def __init__(self, views: Views, layout: Layout, lives: Sequence[Life]) -> None:
+        self._views, self.layout, self.lives = views, layout, tuple(lives)
+        self._storages = {v.name: Storage(layout.addresses[v.name], v.size) for v in lives}
+        by_start = sorted(lives, key=lambda v: v.first)
+        self._older: dict[str, list[str]] = {}
+        for i, life in enumerate(by_start):
+            a = layout.addresses[life.name]
+            self._older[life.name] = [
+                o.name for o in by_start[:i]
+                if o.last < life.first and layout.addresses[o.name] < a + life.size and a < layout.addresses[o.name] + o.size
+            ]  # fmt: skip
+
+    def of(self, value_id: str) -> tuple[Storage, int]:
+        """Storage and byte address of a value."""
+        root, offset = self._views.root(value_id)
+        storage = self._storages[root]
+        return storage, storage.address + offset
+
+    def address(self, value_id: str) -> int:
+        return self.of(value_id)[1]
+
+    def open(self, value_id: str) -> tuple[Storage, int]:
+        """As `of`, for writing: the first write waits for what was done to the bytes before."""
+        storage, address = self.of(value_id)
+        if not storage.opened:
+            storage.opened = True
+            for name in self._older[self._views.root(value_id)[0]]:
+                merge(storage.before, self._storages[name].last)
+        return storage, address
+
+    def __contains__(self, value_id: str) -> bool:
+        return self._views.root(value_id)[0] in self._storages
+
+
+def lay_out(views: Views, born: Mapping[str, int], dies: Mapping[str, int], memory: Memory) -> Data:
+    """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small."""
+    spans: dict[str, list[int]] = {}
+    for value_id, first in born.items():
+        root, _ = views.root(value_id)
+        span = spans.setdefault(root, [first, dies.get(value_id, first)])
+        span[0], span[1] = min(span[0], first), max(span[1], dies.get(value_id, first))
+    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
+    layout = place(lives, memory.burst)
+    if layout.total > memory.external_bytes:
+        raise TargetError(
+            f"activations need {layout.total} bytes of external memory, the target has {memory.external_bytes}:"
+            f" {layout.total - memory.external_bytes} too few",
+            because=f"{layout.bound} bytes are alive at once in the worst step",
+            hint=f"memory.external_bytes >= {layout.total}; a smaller input; fewer activation bits",
+            code="does-not-fit",
+        )
+    check_layout(lives, layout.addresses, memory.external_bytes, memory.burst)
+    return Data(views, layout, lives)

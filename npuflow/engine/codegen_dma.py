@@ -1,0 +1,56 @@
+"""LOAD and STORE fields from boxes and strides: as few dimensions as the bytes allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from npuflow.base.errors import InternalError
+from npuflow.ir.space import Box, extent
+
+DIMS = 6
+
+
+def dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """C-order strides in bytes."""
+    return tuple(prod(shape[i + 1 :]) * itemsize for i in range(len(shape)))
+
+
+def dma(
+    space: str, external: int, local: int, element: int, dims: Sequence[int], outer: Sequence[int], inner: Sequence[int]
+) -> dict[str, object]:
+    """Fields of a copy over `dims` with byte strides on the external and the local side; dimensions merge where dense."""
+    sizes: list[int] = []
+    far: list[int] = []
+    near: list[int] = []
+    for size, e, i in zip(dims, outer, inner, strict=True):
+        if size == 1:
+            continue
+        if sizes and far[-1] == e * size and near[-1] == i * size:
+            sizes[-1], far[-1], near[-1] = sizes[-1] * size, e, i
+        else:
+            sizes.append(size)
+            far.append(e)
+            near.append(i)
+    if len(sizes) > DIMS:
+        raise InternalError(f"a copy over {len(sizes)} dimensions, a command has {DIMS}")
+    pad = DIMS - len(sizes)
+    return {
+        "space": space, "external": external, "local": local, "element": element,
+        "dims": (1,) * pad + tuple(sizes), "external_strides": (0,) * pad + tuple(far), "local_strides": (0,) * pad + tuple(near),
+    }  # fmt: skip
+
+
+def box_copy(space: str, base: int, shape: Sequence[int], box: Box, local: int, itemsize: int) -> dict[str, object]:
+    """A box of a dense tensor at `base`, to or from a dense local buffer."""
+    strides, extents = dense(shape, itemsize), extent(box)
+    offset = sum(a * s for (a, _), s in zip(box, strides, strict=True))
+    return dma(space, base + offset, local, itemsize, extents, strides, dense(extents, itemsize))
+
+
+def box_span(base: int, shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int]:
+    """First and past-the-last byte that the box touches."""
+    strides = dense(shape, itemsize)
+    low = base + sum(a * s for (a, _), s in zip(box, strides, strict=True))
+    high = base + sum((b - 1) * s for (_, b), s in zip(box, strides, strict=True)) + itemsize
+    return low, high

@@ -1,0 +1,275 @@
+"""Closed-form cycles and bytes of a tiled layer, from tile parameters alone, for many candidate tilings at once.
+
+It sees sizes, orders and slot counts, never commands: the simulator's clock sees only commands. The two share the
+target's constants and nothing else, and are compared on every build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.tiling_model import PACK, Layer, Ref, Stream
+from npuflow.hw.target import Compute, Dma, Memory
+from npuflow.ir.space import DimMap
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The slices of a target that time depends on."""
+
+    compute: Compute
+    memory: Memory
+    dma: Dma
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Candidate tile sizes and tile counts per axis; every array has one entry per candidate."""
+
+    sizes: Mapping[str, Ints]
+    counts: Mapping[str, Ints]
+    length: int
+
+    def take(self, index: Ints) -> Grid:
+        return Grid(
+            {a: s[index] for a, s in self.sizes.items()}, {a: c[index] for a, c in self.counts.items()}, len(index)
+        )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One stream: local bytes of a tile, tiles with different content, and per full tile the DMA's work."""
+
+    local: Ints               # bytes of the largest tile, aligned
+    distinct: Ints            # boxes
+    total: Floats             # bytes when every distinct box moves once, in whole bursts
+    rows: Floats              # contiguous rows of one tile
+    commands: Ints            # DMA commands of one tile (0: packed with another stream)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cycles by queue, external bytes, and the makespan of the pipeline; arrays over candidates."""
+
+    load: Floats
+    store: Floats
+    tensor: Floats
+    vector: Floats
+    bus: Floats
+    head: Floats              # before the first compute command can start
+    tail: Floats              # after the last one has ended
+    bytes: Floats
+    cycles: Floats
+
+
+@lru_cache(maxsize=1 << 16)
+def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
+    """(largest, summed) clipped extent of one tensor dimension over all tiles of its axis."""
+    starts = np.arange(0, axis_size, tile)
+    ends = np.minimum(starts + tile, axis_size)
+    lo = np.clip(starts * m.num // m.den + m.lo, 0, size)
+    hi = np.clip((ends - 1) * m.num // m.den + m.hi + 1, lo, size)
+    extents = hi - lo
+    return int(extents.max()), int(extents.sum())
+
+
+def _per_size(sizes: Ints, function: object) -> tuple[Ints, ...]:
+    """Evaluate a function of one tile size on the few different sizes, and spread the results over the candidates."""
+    unique, inverse = np.unique(sizes, return_inverse=True)
+    table = np.array([function(int(s)) for s in unique], np.int64)  # type: ignore[operator]
+    return tuple(np.moveaxis(table[inverse], -1, 0)) if table.ndim > 1 else (table[inverse],)
+
+
+def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]:
+    """Per dimension of an operand: the largest extent of a tile, and the sum of extents over its axis' tiles."""
+    largest, summed = [], []
+    seen: set[str] = set()
+    for m, size in zip(ref.operand.maps, ref.operand.shape, strict=True):
+        if m.axis is None:
+            largest.append(np.full(grid.length, size, np.int64))
+            summed.append(largest[-1])
+            continue
+        full = layer.space.axis(m.axis).size
+        big, total = _per_size(grid.sizes[m.axis], lambda t, m=m, size=size, full=full: spans(m, size, full, t))
+        largest.append(big)
+        summed.append(big if m.axis in seen else total)
+        seen.add(m.axis)
+    return largest, summed
+
+
+def _aligned(values: Ints, unit: int) -> Ints:
+    return -(-values // unit) * unit
+
+
+def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
+    """What each stream of the layer occupies and moves."""
+    align, burst = machine.memory.local_align, machine.memory.burst
+    result: list[Traffic] = []
+    ones = np.ones(grid.length, np.int64)
+    packed: list[tuple[Stream, Ints]] = []
+    for stream in layer.streams:
+        distinct = ones.copy()
+        for axis in stream.axes:
+            distinct = distinct * grid.counts[axis]
+        local, total = np.zeros_like(ones), np.zeros(grid.length)
+        rows, commands = np.ones(grid.length), ones
+        for ref in stream.refs:
+            largest, summed = extents(ref, layer, grid)
+            tile = np.prod(largest, axis=0) * ref.itemsize if largest else ones * ref.itemsize
+            every = np.prod(summed, axis=0).astype(np.float64) * ref.itemsize if summed else tile.astype(np.float64)
+            for axis in stream.axes - ref.axes:
+                every = every * grid.counts[axis]
+            if stream.home == "const":
+                local = local + _aligned(tile, PACK)
+                total = total + every
+            else:
+                local = _aligned(tile, align)
+                rows, run = _runs(ref, largest)
+                total = _bursts(every, run * ref.itemsize, ref, burst)
+        if stream.home == "const":
+            local, total = _aligned(local, align), np.ceil(total / burst) * burst
+            commands = _own_load(stream, packed, grid)
+            packed.append((stream, commands))
+        result.append(Traffic(local, distinct, total, rows, commands))
+    return result
+
+
+def _own_load(stream: Stream, packed: Sequence[tuple[Stream, Ints]], grid: Grid) -> Ints:
+    """1 where the stream needs its own load, 0 where it is packed with an earlier one (same split axes)."""
+    own = np.ones(grid.length, np.int64)
+    for other, _ in packed:
+        same = np.ones(grid.length, bool)
+        for axis in stream.axes ^ other.axes:
+            same &= grid.counts[axis] == 1
+        own = np.where(same, 0, own)
+    return own
+
+
+def _runs(ref: Ref, largest: Sequence[Ints]) -> tuple[Floats, Floats]:
+    """Contiguous rows of one tile and the elements of each."""
+    rows, run = np.ones_like(largest[0], np.float64), np.ones_like(largest[0], np.float64)
+    full = np.ones(largest[0].shape, bool)
+    for extent, size in zip(reversed(largest), reversed(ref.operand.shape), strict=True):
+        run = np.where(full, run * extent, run)
+        rows = np.where(full, rows, rows * extent)
+        full &= extent == size
+    return rows, run
+
+
+def _bursts(total: Floats, run: Floats, ref: Ref, burst: int) -> Floats:
+    """Bytes in whole bursts: a row that starts anywhere touches (length + burst - g) / burst bursts on average."""
+    width = ref.operand.shape[-1] * ref.itemsize if ref.operand.shape else ref.itemsize
+    step = gcd(width, burst)
+    return total + total / np.maximum(run, 1) * (burst - step)
+
+
+def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: Grid, resident: bool) -> Ints:
+    """How often the stream's box changes when axes nest in this order (outermost first)."""
+    if resident or not stream.axes:
+        return moved.distinct
+    loads = np.ones(grid.length, np.int64)
+    pending = np.ones(grid.length, np.int64)
+    for axis in order:
+        pending = pending * grid.counts[axis]
+        if axis in stream.axes:
+            loads = np.where(grid.counts[axis] > 1, pending, loads)
+    return loads
+
+
+def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> tuple[Floats, Floats]:
+    """(all tiles, first tile) cycles of the MAC array, edge waste included."""
+    mac, c = layer.mac, machine.compute
+    if mac is None:
+        return np.zeros(grid.length), np.zeros(grid.length)
+    steps = np.ones(grid.length, np.float64)
+    for a in grid.counts.values():
+        steps = steps * a
+    wide = c.wide_factor if mac.wide else 1
+    every, first = np.full(grid.length, float(mac.kernel * wide)), np.full(grid.length, float(mac.kernel * wide))
+
+    def passes(axis: str, unit: int) -> tuple[Ints, Ints]:
+        full = layer.space.axis(axis).size
+        return _per_size(grid.sizes[axis], lambda t: (  # type: ignore[return-value]
+            full // t * -(-t // unit) + -(-(full % t) // unit), -(-min(t, full) // unit)))
+
+    depthwise = mac.group_axis is not None and mac.group_rows == 1
+    stationary = c.dataflow == "weight_stationary"
+    for axis, unit in ((mac.rows, c.array_rows if stationary else 1), (mac.cols, c.array_cols)):
+        if axis is not None:
+            total, one = passes(axis, unit)
+            every, first = every * total, first * one
+    if mac.group_axis is not None:
+        axis = layer.space.axis(mac.group_axis)
+        per_group = 1.0 / axis.multiple
+        if not depthwise:
+            rows = -(-mac.group_rows // c.array_rows) if stationary else mac.group_rows
+            per_group *= rows * -(-axis.multiple // c.array_cols)
+        every, first = every * axis.size * per_group, first * grid.sizes[mac.group_axis] * per_group
+        if depthwise:
+            every, first = every * axis.multiple, first * axis.multiple
+    elif mac.rows is None and mac.group_rows:
+        every, first = (v * (-(-mac.group_rows // c.array_rows) if stationary else mac.group_rows) for v in (every, first))
+    spread, spread_first = np.ones(grid.length), np.ones(grid.length)
+    for name in mac.positions:
+        spread = spread * layer.space.axis(name).size
+        spread_first = spread_first * np.minimum(grid.sizes[name], layer.space.axis(name).size)
+    if depthwise:
+        every, first = every * spread / c.depthwise_macs + 0.5 * steps, np.ceil(first * spread_first / c.depthwise_macs)
+    elif stationary:
+        every, first = every * spread, first * spread_first
+    else:
+        tiles = steps / np.prod([grid.counts[a] for a in (mac.rows, mac.cols, mac.group_axis) if a], axis=0)
+        every, first = (v * np.ceil(spread_first / c.array_rows) * f for v, f in ((every, tiles), (first, 1.0)))
+    extra = c.command_cycles + c.fill_cycles
+    return every + steps * extra, first + extra
+
+
+def estimate(
+    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], order: Sequence[str], slots: Sequence[str]
+) -> Estimate:
+    """The pipeline's makespan. `slots`: per stream "double", "single" or "resident"."""
+    d, c, width = machine.dma, machine.compute, machine.memory.external_bandwidth
+    zero = np.zeros(grid.length)
+    load, store, load_bus, store_bus, first_load, first_store, amount = (zero.copy() for _ in range(7))
+    steps, out_steps = np.ones(grid.length), np.ones(grid.length)
+    for axis in layer.axes:
+        steps = steps * grid.counts[axis.name]
+        if axis.kind != "sum":
+            out_steps = out_steps * grid.counts[axis.name]
+    for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
+        if stream.home == "acc":
+            continue
+        times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
+        bus = m.total * times / m.distinct
+        front = (d.setup_cycles + (m.rows - 1) * d.row_cycles) * m.commands
+        amount = amount + bus
+        if stream.home == "output":
+            store, store_bus = store + times * front, store_bus + bus / width
+            first_store = first_store + front + bus / width / times
+        else:
+            load, load_bus = load + times * front, load_bus + bus / width
+            first_load = first_load + front + bus / width / times
+    load, store = load + load_bus, store + store_bus
+    tensor, first_tensor = tensor_cycles(layer, machine, grid)
+    vector = layer.vector_ops * layer.out_elements / c.vector_lanes + out_steps * c.command_cycles
+    tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
+    bus = load_bus + store_bus
+    tail = tile_vector + first_store
+    overlapped = np.max([
+        load + tile_tensor + tail,
+        first_load + tensor + tail,
+        first_load + tile_tensor + vector + first_store,
+        first_load + tile_tensor + tile_vector + store,
+        bus + d.setup_cycles,
+    ], axis=0)
+    cycles = overlapped if "single" not in slots else np.maximum(overlapped, load + tensor + vector + store)
+    return Estimate(load, store, tensor, vector, bus, first_load, tail, amount, cycles)

@@ -1,0 +1,220 @@
+"""The best tiling of one layer: every candidate size, nesting order and slot count, costed at once in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+
+import numpy as np
+
+from npuflow.base.errors import TargetError, Where
+from npuflow.engine.cost import Estimate, Grid, Ints, Machine, Traffic, estimate, traffic
+from npuflow.engine.tiling_model import Layer
+from npuflow.ir.space import Axis
+
+SIZES = {"par": 14, "sum": 8}           # candidate tile sizes per axis
+LIMIT = 60_000                          # candidates of one layer
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream."""
+
+    sizes: tuple[tuple[str, int], ...]
+    order: tuple[str, ...]
+    slots: tuple[int, ...]
+    local_bytes: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Closed-form figures of a tiled layer, in cycles and bytes, with the layer's own lower bounds."""
+
+    cycles: float
+    load: float
+    store: float
+    tensor: float
+    vector: float
+    bus: float
+    head: float
+    tail: float
+    bytes: float
+    bound_cycles: float
+    bound_bytes: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    choice: Choice
+    costs: Costs
+
+
+def sizes_of(axis: Axis, units: Sequence[int], most: int) -> list[int]:
+    """Tile sizes worth trying: even splits into 1, 2, 3, ... tiles, and multiples of what the hardware likes."""
+    if axis.kind == "whole" or axis.size <= axis.multiple:
+        return [axis.size]
+    m = axis.multiple
+    found = {axis.size}
+    tiles, limit = 1, -(-axis.size // m)
+    counts: list[int] = []
+    while tiles < limit:
+        counts.append(tiles)
+        tiles = tiles + 1 if tiles < 5 else tiles * 4 // 3 + 1
+    counts.append(limit)
+    for count in counts:
+        even = -(-axis.size // count)
+        found.add(min(axis.size, -(-even // m) * m))
+        for unit in units:
+            step = max(m, unit // m * m)
+            found.add(min(axis.size, -(-even // step) * step))
+    ordered = sorted(found, reverse=True)
+    if len(ordered) <= most:
+        return ordered
+    picks = np.unique(np.rint(np.geomspace(1, len(ordered), most)).astype(int)) - 1
+    return [ordered[i] for i in picks] + ([ordered[-1]] if picks[-1] != len(ordered) - 1 else [])
+
+
+def grid_of(layer: Layer, machine: Machine) -> Grid:
+    """The product of all axes' candidate sizes, coarsened until it is small enough."""
+    c, mac = machine.compute, layer.mac
+    most = dict(SIZES)
+    while True:
+        lists = []
+        for axis in layer.axes:
+            units = []
+            if mac is not None and axis.name == mac.rows:
+                units = [c.array_rows]
+            elif mac is not None and axis.name == mac.cols:
+                units = [c.array_cols]
+            lists.append(sizes_of(axis, units, most.get(axis.kind, 1)))
+        total = int(np.prod([len(x) for x in lists], dtype=np.int64))
+        if total <= LIMIT or most["par"] <= 3:
+            break
+        most = {k: max(3, v - 2) for k, v in most.items()}
+    mesh = np.meshgrid(*[np.array(x, np.int64) for x in lists], indexing="ij") if lists else []
+    sizes = {a.name: m.ravel() for a, m in zip(layer.axes, mesh, strict=True)}
+    counts = {a.name: -(-a.size // sizes[a.name]) for a in layer.axes}
+    return Grid(sizes, counts, int(np.prod([len(x) for x in lists], dtype=np.int64)) if lists else 1)
+
+
+def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], grid: Grid) -> list[Ints]:
+    """Local slots of every stream: one when its content never changes, all when resident, else one or two."""
+    out_counts = np.ones(grid.length, np.int64)
+    for axis in layer.axes:
+        if axis.kind != "sum":
+            out_counts = out_counts * grid.counts[axis.name]
+    slots = []
+    for stream, m, kind in zip(layer.streams, moved, kinds, strict=True):
+        several = out_counts if stream.home == "acc" else m.distinct
+        slots.append(several if kind == "resident" else np.minimum(several, 2 if kind == "double" else 1))
+    return slots
+
+
+def variants(layer: Layer) -> Iterator[tuple[str, ...]]:
+    """Slot policies to try: everything double buffered, constants or inputs resident, or nothing overlapped."""
+    inputs = [s.home == "input" for s in layer.streams]
+    consts = [s.home == "const" for s in layer.streams]
+    for keep_const, keep_input in product((False, True), repeat=2):
+        if (keep_const and not any(consts)) or (keep_input and not any(inputs)):
+            continue
+        yield tuple(
+            "resident" if (keep_const and c) or (keep_input and i) else "double" for c, i in zip(consts, inputs, strict=True)
+        )
+    yield tuple("single" for _ in layer.streams)
+
+
+def orders(layer: Layer, grid: Grid) -> Iterator[tuple[str, ...]]:
+    """Nestings of the axes that some candidate splits; `sum` axes innermost, unsplit axes outermost."""
+    split = [a for a in layer.axes if int(grid.counts[a.name].max()) > 1]
+    idle = tuple(a.name for a in layer.axes if a not in split)
+    sums = tuple(a.name for a in split if a.kind == "sum")
+    par = [a.name for a in split if a.kind != "sum"]
+    for nesting in permutations(par):
+        yield (*idle, *nesting, *sums)
+
+
+def footprint(layer: Layer, machine: Machine, moved: Sequence[Traffic], slots: Sequence[Ints]) -> Ints:
+    total = np.zeros_like(slots[0]) if slots else np.zeros(1, np.int64)
+    for m, n in zip(moved, slots, strict=True):
+        total = total + m.local * n
+    return total
+
+
+def solve(layer: Layer, machine: Machine, name: str = "") -> Solution:
+    """The tiling with the fewest closed-form cycles (then bytes, then local memory) that fits local memory."""
+    every = grid_of(layer, machine)
+    moved = traffic(layer, machine, every)
+    bound = machine.memory.local_bytes
+    bound_cycles = _bound_cycles(layer, machine, every)
+    best: tuple[tuple[float, float, float], Choice, Estimate, int] | None = None
+    tightest = None
+    for kinds in variants(layer):
+        slots = slot_counts(layer, moved, kinds, every)
+        used = footprint(layer, machine, moved, slots)
+        if kinds[0] == "single":
+            tightest = (used, slots)
+        fits = np.flatnonzero(used <= bound)
+        if not len(fits) or (kinds[0] == "single" and best is not None):
+            continue
+        grid, few = every.take(fits), [_take(m, fits) for m in moved]
+        for order in orders(layer, grid):
+            e = estimate(layer, machine, grid, few, order, kinds)
+            index = int(np.lexsort((used[fits], e.bytes, e.cycles))[0])
+            score = (float(e.cycles[index]), float(e.bytes[index]), float(used[fits][index]))
+            if best is None or score < best[0]:
+                sizes = tuple((a.name, int(grid.sizes[a.name][index])) for a in layer.axes)
+                counts = tuple(int(s[fits[index]]) for s in slots)
+                best = score, Choice(sizes, order, counts, int(used[fits[index]])), e, index
+    if best is None:
+        assert tightest is not None
+        raise _refusal(layer, machine, every, moved, *tightest, name)
+    _, choice, e, i = best
+    pick = lambda a: float(a[i])  # noqa: E731
+    costs = Costs(
+        pick(e.cycles), pick(e.load), pick(e.store), pick(e.tensor), pick(e.vector), pick(e.bus), pick(e.head),
+        pick(e.tail), pick(e.bytes), bound_cycles, float(layer.bytes_of("input", "const", "output")),
+    )  # fmt: skip
+    return Solution(choice, costs)
+
+
+def _bound_cycles(layer: Layer, machine: Machine, every: Grid) -> float:
+    """Compute cycles of the best mapping on a free memory system: local memory without limit."""
+    from npuflow.engine.cost import tensor_cycles
+
+    tensor, _ = tensor_cycles(layer, machine, every)
+    vector = layer.vector_ops * layer.out_elements / machine.compute.vector_lanes
+    return max(float(tensor.min()), vector)
+
+
+def _take(m: Traffic, index: Ints) -> Traffic:
+    return Traffic(m.local[index], m.distinct[index], m.total[index], m.rows[index], m.commands[index])
+
+
+def _refusal(
+    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], used: Ints, slots: Sequence[Ints], name: str
+) -> TargetError:
+    """Demand, bound, gap, and the levers that would close it."""
+    i, bound = int(used.argmin()), machine.memory.local_bytes
+    demand = int(used[i])
+    parts = sorted(((int(m.local[i] * n[i]), s.name) for s, m, n in zip(layer.streams, moved, slots, strict=True)), reverse=True)
+    tile = ", ".join(f"{a.name}={int(grid.sizes[a.name][i])}" for a in layer.axes)
+    fixed = [f"{a.name} ({a.size})" for a in layer.axes if a.kind == "whole" and a.size > 1]
+    levers = [f"memory.local_bytes >= {demand}"]
+    halved = demand - sum(
+        int(m.local[i] * n[i]) // 2
+        for s, m, n in zip(layer.streams, moved, slots, strict=True)
+        if s.home in ("input", "output") and all(r.itemsize == 2 for r in s.refs)
+    )
+    if halved <= bound:
+        levers.append(f"8-bit activations for this layer (demand {halved})")
+    levers.append("run this layer on the host ([placement] host = [its name])")
+    return TargetError(
+        f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few",
+        where=Where(node=name or None),
+        because=f"the smallest tile is {tile}; "
+        + ", ".join(f"{n}: {b} bytes" for b, n in parts[:4])
+        + (f"; never split: {', '.join(fixed)}" if fixed else ""),
+        hint="; ".join(levers),
+        code="does-not-fit",
+    )
