@@ -1,0 +1,135 @@
+"""The recipe's [data]: which samples there are, and what the model is fed for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Config, Doc, Location, Range
+from npuflow.engine.data_image import Alpha
+from npuflow.engine.data_steps import Plain, Step, finished
+from npuflow.ir.types import Array, TensorType
+
+
+@dataclass(frozen=True)
+class Data(Config):
+    """Where samples come from and how they become model inputs."""
+
+    source: Annotated[
+        Location,
+        Doc('folder, pattern, list file, .npy/.npz, "pkg:NAME/PATTERN", "python:module:function", or "random"'),
+    ]
+    count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
+    seed: Annotated[int, Range(0, None)] = 0
+    choose: Literal["random", "first"] = "random"            # which ones, if there are more
+    rows: bool = True                                        # the first axis of npy and npz arrays counts samples
+    arrays: dict[str, str] = field(default_factory=dict)     # model input = name of its array in npz files
+    label: str = "label"                                     # the array of npz files that holds labels
+    alpha: Alpha = "drop"                                    # transparency: the colour beneath, or over black or white
+    colour: bool = True                                      # grey pictures become RGB
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample: arrays by model input ("" for the only one), and the point-wise steps still to be done.
+
+    `noise` is the seed of random data; `broken` says why a file could not be read.
+    """
+
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    steps: tuple[Plain, ...] = ()
+    picture: bool = False
+    noise: int | None = None
+    broken: str = ""
+
+    def feed(self, inputs: Mapping[str, TensorType]) -> dict[str, Array]:
+        """What the model gets, checked against its input types."""
+        if self.broken:
+            raise DataError("this sample could not be read", because=self.broken)
+        if self.noise is not None:
+            return noise(inputs, self.noise)
+        fed: dict[str, Array] = {}
+        for name, kind in inputs.items():
+            array = self._array(name, len(inputs))
+            fed[name] = fitted(finished(array, self.steps, name, self.picture), kind, name)
+        return fed
+
+    def _array(self, name: str, inputs: int) -> Array:
+        if name in self.arrays:
+            return self.arrays[name]
+        if inputs == 1 and len(self.arrays) == 1:
+            return next(iter(self.arrays.values()))
+        held = ", ".join(repr(n) for n in self.arrays) or "nothing"
+        raise DataError(
+            f'the data have nothing for the model input "{name}"',
+            because=f"a sample holds {held}",
+            hint=f'[data] arrays = {{ {name} = "..." }} names the array of an npz file',
+        )
+
+
+def fitted(array: Array, kind: TensorType, name: str) -> Array:
+    """The array in the input's type; a missing batch axis, or other axes of one, are put in."""
+    shaped = _shaped(array, kind.shape)
+    if shaped is None:
+        hint = "preprocessing steps change sizes; a `layout` step orders the axes"
+        if sorted(d for d in array.shape if d != 1) == sorted(d for d in kind.shape if d != 1):
+            hint = 'the sizes fit in another order: [[data.steps]] layout = "nchw" or "nhwc"'
+        raise DataError(
+            f'a sample does not fit the model input "{name}"',
+            because=f"the sample is {array.dtype} {list(array.shape)}, the input {kind.dtype} {list(kind.shape)}",
+            hint=hint,
+        )
+    return _typed(shaped, kind.dtype, name)
+
+
+def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:
+    if any(d < 0 for d in want):
+        for candidate in (array, array[None]):
+            if candidate.ndim == len(want) and all(w in (d, -1) for w, d in zip(want, candidate.shape, strict=True)):
+                return candidate
+        return None
+    if array.shape == want:
+        return array
+    if [d for d in array.shape if d != 1] == [d for d in want if d != 1]:
+        return array.reshape(want)
+    return None
+
+
+def _typed(array: Array, dtype: str, name: str) -> Array:
+    if dtype == "string" or array.dtype == dtype:
+        return array
+    cast = array.astype(dtype)
+    if np.dtype(dtype).kind in "iub" and not np.array_equal(cast, array):
+        raise DataError(
+            f'values for the model input "{name}" are not {dtype}',
+            because=f"the sample is {array.dtype} in {array.min()}..{array.max()}",
+        )
+    return cast
+
+
+def noise(inputs: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """Standard normal floats, and zeros and ones for integers."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, Array] = {}
+    for name, kind in inputs.items():
+        if not kind.is_static:
+            raise DataError(f'random data need sizes for the model input "{name}"', because=f"its shape is {list(kind.shape)}",
+                            hint="[model] inputs binds them")  # fmt: skip
+        real = np.dtype(kind.dtype).kind == "f"
+        values = rng.standard_normal(kind.shape) if real else rng.integers(0, 2, kind.shape)
+        made[name] = values.astype(kind.dtype)
+    return made
+
+
+@dataclass(frozen=True)
+class Found:
+    """A sample that a listing found: the files it is read from and, as JSON, how."""
+
+    files: tuple[Any, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    label: Any = None

@@ -1,0 +1,110 @@
+"""Samples in npy and npz files: rows of arrays, without reading what is not asked for."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import DataError, suggestion
+from npuflow.engine.data import Data
+from npuflow.ir.types import Array
+
+
+def row_count(path: Path, data: Data) -> tuple[int, list[Any] | None]:
+    """Number of samples in the file, and their labels if it holds any. Only headers and labels are read."""
+    shapes = headers(path)
+    labels: list[Any] | None = None
+    if path.suffix.lower() == ".npz":
+        wanted = list(data.arrays.values()) or [name for name in shapes if name != data.label]
+        _need(path, wanted, shapes)
+        if data.label in shapes and data.label not in wanted:
+            labels = load(path)[data.label].tolist()
+    else:
+        wanted = list(shapes)
+    counts = {name: shapes[name][0] for name in wanted if shapes[name]}
+    if len(counts) < len(wanted):
+        scalar = next(name for name in wanted if not shapes[name])
+        raise DataError(f'"{path.name}": the array "{scalar}" is a scalar and has no rows', hint="[data] arrays picks others")
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise DataError(
+            f'the arrays of "{path.name}" have different numbers of rows: {listed}',
+            hint="[data] arrays picks those that are inputs; rows = false takes a file as one sample",
+        )
+    count = next(iter(counts.values()), 0)
+    if labels is not None and len(labels) != count:
+        raise DataError(f'"{path.name}" has {count} samples and {len(labels)} labels')
+    return count, labels
+
+
+def headers(path: Path) -> dict[str, tuple[int, ...]]:
+    """Array name -> shape; the name is "" in an npy file."""
+    try:
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as file:
+                return {"": _shape(file)}
+        found = {}
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if member.endswith(".npy"):
+                    with archive.open(member) as inner:
+                        found[member.removesuffix(".npy")] = _shape(inner)
+        return found
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
+        raise DataError(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
+
+
+def _shape(file: Any) -> tuple[int, ...]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return tuple(read(file)[0])
+
+
+def load(path: Path) -> Mapping[str, Array]:
+    """The arrays of a file; of an npz each is read when asked for. Never unpickles."""
+    try:
+        loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
+        raise DataError(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
+    return {"": loaded} if isinstance(loaded, np.ndarray) else loaded
+
+
+class Rows:
+    """Rows of array files, each array read once however many of its rows are wanted."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._arrays: dict[str, Array] = {}
+        self._file: Mapping[str, Array] = {}
+
+    def sample(self, path: Path, detail: Mapping[str, Any]) -> dict[str, Array]:
+        """The arrays of one sample by model input."""
+        if path != self._path:
+            self._path, self._file, self._arrays = path, load(path), {}
+        named: Mapping[str, str] = detail.get("arrays") or {n: n for n in self._file if n != detail.get("label")}
+        _need(path, list(named.values()), self._file)
+        row = detail.get("row")
+        return {name: self._take(path, source, row) for name, source in named.items()}
+
+    def _take(self, path: Path, name: str, row: int | None) -> Array:
+        if name not in self._arrays:
+            try:
+                self._arrays[name] = self._file[name]
+            except (ValueError, zipfile.BadZipFile, EOFError, OSError) as fault:
+                raise DataError(f'the array "{name}" of "{path.name}" is not readable', because=str(fault)) from fault
+        array = self._arrays[name]
+        return np.array(array if row is None else array[row])
+
+
+def _need(path: Path, wanted: list[str], held: Any) -> None:
+    for name in wanted:
+        if name not in held:
+            raise DataError(
+                f'"{path.name}" has no array "{name}"',
+                because=f"it holds {', '.join(held) or 'nothing'}",
+                hint=suggestion(name, list(held)),
+            )

@@ -1,0 +1,53 @@
+"""Pictures as arrays: [H, W] or [H, W, 3], 8 bits a channel, whatever the file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.ir.types import Array
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
+
+Alpha = Literal["drop", "black", "white"]
+
+
+def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:
+    """The picture upright (EXIF), RGB if `colour`, else as stored: grey stays [H, W].
+
+    16-bit pictures are float32 in 0..255, with their fraction. Transparency is dropped (the colour beneath shows), or
+    laid over black or white.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as opened:
+            opened.load()
+            picture: Image.Image = ImageOps.exif_transpose(opened) or opened
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as fault:
+        raise DataError(f'"{path.name}" is not a readable picture', because=str(fault) or type(fault).__name__) from fault
+    if picture.mode.startswith("I") or picture.mode == "F":
+        return _deep(picture, path, colour)
+    transparent = picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info
+    if transparent and alpha != "drop":
+        picture = picture.convert("RGBA")
+        ground = Image.new("RGBA", picture.size, (0, 0, 0, 255) if alpha == "black" else (255, 255, 255, 255))
+        picture = Image.alpha_composite(ground, picture)
+    grey = picture.mode in ("1", "L", "LA")
+    array: Array = np.asarray(picture.convert("L" if grey else "RGB"))
+    return np.repeat(array[:, :, None], 3, 2) if grey and colour else array
+
+
+def _deep(picture: object, path: Path, colour: bool) -> Array:
+    """Modes I;16, I and F: one channel of 16 bits or more."""
+    raw = np.asarray(picture)
+    if raw.dtype.kind in "iu":
+        if raw.size and (raw.min() < 0 or raw.max() > 65535):
+            raise DataError(f'"{path.name}" holds {raw.dtype} values outside 0..65535', hint="store it as npy")
+        values = raw.astype(np.float32) / np.float32(257)
+    else:
+        values = raw.astype(np.float32)
+    return np.repeat(values[:, :, None], 3, 2) if colour else values

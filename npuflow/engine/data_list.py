@@ -1,0 +1,171 @@
+"""Listing a data source: stable sample ids, the files behind each, and how each is read."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.digest import digest
+from npuflow.base.errors import DataError, suggestion
+from npuflow.engine.data import Data, Found
+from npuflow.engine.data_array import row_count
+from npuflow.engine.data_image import SUFFIXES as PICTURES
+from npuflow.engine.data_python import python_source
+
+ARRAYS = (".npy", ".npz")
+LISTS = (".txt", ".lst", ".csv")
+RANDOM_COUNT = 32
+
+
+def found(data: Data) -> dict[str, Found]:
+    """Every chosen sample by id, in order."""
+    text = data.source.text
+    common = _common(data)
+    everything: Iterator[tuple[str, Found]]
+    if text == "random":
+        everything = _random(data)
+    elif text.startswith("python:"):
+        everything = python_source(text, data.source.base, data.count, common)
+    else:
+        everything = (pair for name, path, label in paths(data) for pair in _file(name, path, label, data, common))
+    listed = dict(everything)
+    if not listed:
+        raise DataError(f'"{text}" holds no samples', hint=_supported())
+    return chosen(listed, data)
+
+
+def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
+    """At most `count` of them. The choice looks at ids only, so that a new file displaces few of the old ones."""
+    if data.count is None or data.count >= len(listed):
+        return listed
+    names = list(listed)
+    if data.choose == "random":
+        rank = {name: digest([data.seed, name]) for name in names}
+        kept = set(sorted(names, key=rank.__getitem__)[: data.count])
+        return {name: listed[name] for name in names if name in kept}
+    return {name: listed[name] for name in names[: data.count]}
+
+
+def _common(data: Data) -> dict[str, Any]:
+    """What concerns every sample; only settings that matter to the bytes."""
+    detail: dict[str, Any] = {}
+    if data.steps:
+        detail["steps"] = [step.plain() for step in data.steps]
+    return detail
+
+
+def _random(data: Data) -> Iterator[tuple[str, Found]]:
+    for index in range(data.count or RANDOM_COUNT):
+        yield f"random/{index:05d}", Found((), {"kind": "random", "seed": data.seed * 1_000_003 + index})
+
+
+def _file(name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any]) -> Iterator[tuple[str, Found]]:
+    if path.suffix.lower() in PICTURES:
+        own: dict[str, Any] = {"kind": "picture", **common}
+        if data.alpha != "drop":
+            own["alpha"] = data.alpha
+        if not data.colour:
+            own["colour"] = False
+        yield name, Found((path,), own, label)
+        return
+    arrays: dict[str, Any] = {"kind": "arrays", **common}
+    if data.arrays:
+        arrays["arrays"] = dict(sorted(data.arrays.items()))
+    elif path.suffix.lower() == ".npz":
+        arrays["label"] = data.label
+    if not data.rows:
+        yield name, Found((path,), arrays, label)
+        return
+    count, labels = row_count(path, data)
+    width = len(str(max(count - 1, 0)))
+    for row in range(count):
+        held = labels[row] if labels is not None else label
+        yield f"{name}#{row:0{width}d}", Found((path,), {**arrays, "row": row}, held)
+
+
+# --- paths
+
+
+def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
+    """Name, path and label (None unless a list file states one) of every file of the source."""
+    where = data.source.path
+    if any(c in str(where) for c in "*?[{"):
+        root, files = expand(where)
+        yield from ((f.relative_to(root).as_posix(), f, None) for f in files if is_data(f))
+    elif where.is_dir():
+        files = sorted(f for f in where.rglob("*") if f.is_file() and is_data(f))
+        yield from ((f.relative_to(where).as_posix(), f, None) for f in files)
+    elif where.is_file():
+        if where.suffix.lower() in LISTS:
+            yield from _listed(where)
+        elif is_data(where):
+            yield where.name, where, None
+        else:
+            raise DataError(f'"{data.source.text}" is no data file that npuflow reads', hint=_supported())
+    else:
+        near = [p.name for p in where.parent.iterdir()] if where.parent.is_dir() else []
+        hint = suggestion(where.name, near) or "paths are relative to the recipe"
+        raise DataError(f'no data at "{data.source.text}"', because=f"looked at {where}", hint=hint)
+
+
+def is_data(path: Path) -> bool:
+    return path.suffix.lower() in PICTURES + ARRAYS
+
+
+def expand(pattern: Path) -> tuple[Path, list[Path]]:
+    """Files that match, sorted, and the folder above the first wildcard. `{a,b}` alternatives are understood."""
+    parts = pattern.parts
+    at = next(i for i, part in enumerate(parts) if any(c in part for c in "*?[{"))
+    root = Path(*parts[:at])
+    rest = "/".join(parts[at:])
+    matches = {f for option in _braces(rest) for f in root.glob(option) if f.is_file()} if root.is_dir() else set()
+    return root, sorted(matches)
+
+
+def _braces(text: str) -> list[str]:
+    inner = re.search(r"\{([^{}]*)\}", text)
+    if inner is None:
+        return [text]
+    head, tail = text[: inner.start()], text[inner.end() :]
+    return [full for option in inner[1].split(",") for full in _braces(head + option + tail)]
+
+
+def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
+    """A list file: one path a line, relative to it; as .csv with an optional header and a label in the second column."""
+    lines = _rows(path)
+    if lines and path.suffix.lower() == ".csv" and not is_data(Path(lines[0][0])):
+        lines = lines[1:]
+    missing = [row[0] for row in lines if not (path.parent / row[0]).is_file()]
+    if missing:
+        raise DataError(
+            f'{len(missing)} of {len(lines)} files of the list "{path.name}" do not exist',
+            because=f"the first is {missing[0]}, looked for in {path.parent}",
+        )
+    for row in lines:
+        yield row[0], path.parent / row[0], _label(row[1]) if len(row) > 1 else None
+
+
+def _rows(path: Path) -> list[Sequence[str]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise DataError(f'"{path.name}" is not a text file of UTF-8', because=str(fault)) from fault
+    if path.suffix.lower() == ".csv":
+        return [row for row in csv.reader(text.splitlines()) if row and row[0].strip()]
+    return [[line.strip()] for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _label(text: str) -> Any:
+    """An integer class, several accepted ones joined by |, or any other text."""
+    parts = text.strip().split("|")
+    if all(part.strip().lstrip("-").isdigit() for part in parts):
+        numbers = [int(part) for part in parts]
+        return numbers[0] if len(numbers) == 1 else numbers
+    return text
+
+
+def _supported() -> str:
+    return f"pictures ({', '.join(PICTURES)}), .npy, .npz, lists of them (.txt, .csv), random, python:module:function"

@@ -1,0 +1,50 @@
+"""Reading listed samples: geometry is done, bytes are kept, and a broken file is a sample that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.errors import DataError
+from npuflow.engine.data import Sample
+from npuflow.engine.data_array import Rows
+from npuflow.engine.data_image import decode
+from npuflow.engine.data_python import python_samples
+from npuflow.engine.data_steps import applied, split
+from npuflow.ir.types import Array
+
+Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`
+
+
+def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
+    """Every listed sample, one at a time; rows of one file share its decoding."""
+    rows = Rows()
+    pending: dict[tuple[Path, str, str], set[str]] = {}
+    for name, (files, detail) in listed.items():
+        kind = detail["kind"]
+        if kind == "random":
+            yield name, Sample(noise=int(detail["seed"]))
+        elif kind == "python":
+            pending.setdefault((files[0], detail["module"], detail["function"]), set()).add(name)
+        else:
+            yield name, _read(files[0], detail, rows)
+    for (path, _, _), names in pending.items():
+        detail = listed[next(iter(names))][1]
+        for name, arrays in python_samples(path, detail, names):
+            yield name, _sample(arrays, detail, picture=False)
+
+
+def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
+    try:
+        if detail["kind"] == "picture":
+            array = decode(path, detail.get("alpha", "drop"), detail.get("colour", True))
+            return _sample({"": array}, detail, picture=True)
+        return _sample(rows.sample(path, detail), detail, picture=False)
+    except DataError as fault:
+        return Sample(broken=str(fault))
+
+
+def _sample(arrays: Mapping[str, Array], detail: Mapping[str, Any], picture: bool) -> Sample:
+    first, rest = split(detail.get("steps", ()))
+    return Sample({name: applied(array, first, name) for name, array in arrays.items()}, tuple(rest), picture)

@@ -1,0 +1,52 @@
+"""The calibration samples, each an artifact of its own: bytes after geometry, point-wise steps as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from npuflow.engine.data import Data
+from npuflow.engine.data import Sample as Content
+from npuflow.engine.data_list import found
+from npuflow.engine.data_read import samples as read
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import log, stage
+
+
+@dataclass(frozen=True)
+class Sample(Artifact):
+    """One sample; `content.feed` gives what the model is fed."""
+
+    content: Content
+
+    def save(self, folder: Writer) -> None:
+        held = self.content
+        about = {"steps": list(held.steps), "picture": held.picture, "noise": held.noise, "broken": held.broken}
+        folder.json("about", about)
+        folder.arrays("arrays", dict(held.arrays))
+
+    @classmethod
+    def load(cls, folder: Reader) -> Sample:
+        about = folder.json("about")
+        steps = tuple(about["steps"])
+        return cls(Content(folder.arrays("arrays"), steps, about["picture"], about["noise"], about["broken"]))
+
+    def summary(self) -> dict[str, Any]:
+        if self.content.broken:
+            return {"broken": self.content.broken}
+        return {"data": "RANDOM"} if self.content.noise is not None else {}
+
+
+def listing(data: Data) -> Listing:
+    return {name: Item(tuple(one.files), dict(one.detail)) for name, one in found(data).items()}
+
+
+@stage(over="files", files=listing, batch=32)
+def samples(files: Files) -> Iterator[tuple[str, Sample]]:
+    """Read the samples; a file that cannot be read is kept as a sample that says why, and is left out later."""
+    for name, content in read({name: (item.files, item.detail) for name, item in files.items()}):
+        if content.broken:
+            log(f"{name} is left out: {content.broken}")
+        yield name, Sample(content)
