@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize
 from npuflow.ir.graph import Graph, Node, constant
@@ -47,7 +48,7 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
     builder, shown = _Builder(graph), {}
     fed: dict[str, None] = {}
     for node in graph.nodes:
-        if node.is_integer and any(i and graph.values[i].quant is not None and graph.const(i) is None for i in node.inputs):
+        if is_npu(node):
             fed.update((i, None) for i in node.inputs if i and graph.const(i) is None)
             shown.update({o: f"{o}:own" for o in node.outputs if o and graph.values[o].quant is not None})
             builder.node(node, rename=shown)
@@ -82,7 +83,7 @@ class _Builder:
         names = rename or {}
         inputs = tuple(self.real(i) if i else "" for i in node.inputs)
         quantised = [bool(o) and self.source.values[o].quant is not None for o in node.outputs]
-        if self._boundary(node):
+        if boundary(self.source, node) is not None:
             if quantised[0]:
                 self.quantise(inputs[0], names.get(node.outputs[0], node.outputs[0]), self.source.values[node.outputs[0]])
             else:
@@ -97,14 +98,6 @@ class _Builder:
         for out, o, q in zip(outputs, node.outputs, quantised, strict=True):
             if q:
                 self.quantise(out, names.get(o, o), self.source.values[o])
-
-    def _boundary(self, node: Node) -> bool:
-        """A node that only changes between float and integers: one side is quantised, the other is not."""
-        (first, *rest), out = node.inputs, node.outputs[0]
-        if rest or len(node.outputs) != 1:
-            return False
-        sides = [self.source.values[v].quant is None for v in (first, out)]
-        return sides[0] != sides[1] and self.source.const(first) is None
 
     def real(self, value_id: str) -> str:
         """The float tensor of a value: itself, or behind DequantizeLinear."""
