@@ -46,15 +46,20 @@ def _add(app: typer.Typer, name: str) -> None:
     app.command(name)(function)
 
 
-def _global(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from npuflow import __version__
 
         typer.echo(f"npuflow {__version__}")
         raise typer.Exit
+
+
+def _global(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options that come before the verb."""
 
 
 def _styled() -> bool:
