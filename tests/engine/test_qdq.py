@@ -1,0 +1,64 @@
+"""QDQ export: every operator's integers against onnxruntime on the exported model, one node at a time."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from npuflow.engine.interpret import interpret
+from npuflow.engine.qdq import isolated, to_qdq
+from npuflow.engine.quantize_config import Activations, Quantize, Weights
+from npuflow.hw.target import Numerics
+from npuflow.ir.op import OPS
+from npuflow.testing.op import quantised, samples
+
+NUMERICS = Numerics(acc_bits=32)
+SCHEMES = {
+    "w8a8": Quantize(),
+    "symmetric": Quantize(activations=Activations(symmetric=True)),
+    "w5a6": Quantize(weights=Weights(bits=5), activations=Activations(bits=6)),
+}
+BOUNDARIES = ("quantizelinear", "dequantizelinear")    # made by the quantiser, tested with every other operator
+CASES = [(name, i) for name in OPS.names() if name not in BOUNDARIES for i in range(len(samples(name)))]
+
+
+def _session(model: bytes) -> ort.InferenceSession:
+    onnx.checker.check_model(onnx.load(io.BytesIO(model)))
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.log_severity_level = 4
+    return ort.InferenceSession(model, options)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("name", "index"), CASES)
+def test_every_integer_of_every_operator_is_within_one_step(name: str, index: int, scheme: str) -> None:
+    sample = samples(name)[index]
+    graph, case = quantised(sample, NUMERICS, SCHEMES[scheme])
+    kept = interpret(graph, case.inputs, NUMERICS, keep=lambda _: True)
+    model, shown = isolated(graph)
+    assert shown, "the operator left no integer value to compare"
+    session = _session(model)
+    found = session.run(list(shown.values()), {i.name: kept[i.name] for i in session.get_inputs()})
+    for value_id, array in zip(shown, found, strict=True):
+        distance = np.abs(array.astype(np.int64) - kept[value_id].astype(np.int64)).max(initial=0)
+        assert distance <= max(sample.lsb, 1), f"{value_id}: {distance} steps"
+
+
+def test_a_whole_graph_keeps_ids_and_outputs() -> None:
+    graph, case = quantised(samples("conv")[0], NUMERICS, Quantize())
+    exported = to_qdq(graph)
+    names = {o for n in onnx.load(io.BytesIO(exported.model)).graph.node for o in n.output}
+    assert {v.id for v in graph.values.values() if v.quant is not None and v.const is None} <= names
+    found = dict(zip(graph.outputs, _session(exported.model).run(list(graph.outputs), case.inputs), strict=True))
+    expected = interpret(graph, case.inputs, NUMERICS)
+    for value_id in graph.outputs:
+        np.testing.assert_allclose(found[value_id], expected[value_id], atol=2 * _step(graph))
+
+
+def _step(graph: object) -> float:
+    return max(v.quant.scale[0] for v in graph.values.values() if v.quant is not None)  # type: ignore[attr-defined]
