@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import frexp
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.target import Numerics, Rounding
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[Any]               # int64, or Python integers where products may not fit
 Floats = npt.NDArray[np.float64]
 
 
@@ -31,7 +32,7 @@ def dequantize(q: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike
     return (np.asarray(scale, np.float64) * centred).astype(np.float32)
 
 
-def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) -> npt.NDArray[np.generic]:
+def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) -> npt.NDArray[Any]:
     """Shape a per-channel vector so that it broadcasts along `axis` of a tensor of that rank (scalar if axis is None)."""
     array = np.asarray(values)
     if axis is None:
@@ -74,6 +75,20 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
 
 def shift_round(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> npt.NDArray[np.generic]:
     """R(value / 2^n) for int64 or object (Python integer) arrays; n <= 0 is an exact left shift."""
+    shape = np.shape(value)
+    return _shifted(_roomy(np.atleast_1d(value), n), n, rounding).reshape(shape)
+
+
+def _roomy(value: npt.NDArray[np.generic], n: int) -> npt.NDArray[np.generic]:
+    """Python integers where int64 could not hold a left shift, or 2^n itself."""
+    if value.dtype == object or 0 <= n <= 62 or not value.size:
+        return value
+    peak = max(abs(int(value.max())), abs(int(value.min())))
+    return value.astype(object) if n > 62 or peak << -n >= 2**62 else value.astype(np.int64)
+
+
+def _shifted(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> npt.NDArray[np.generic]:
+    """`shift_round` on at least one dimension, where numpy keeps arrays of Python integers as arrays."""
     if n <= 0:
         return value * (1 << -n)
     low = value & ((1 << n) - 1)
@@ -90,33 +105,37 @@ def shift_round(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> n
 
 def divide_round(num: npt.NDArray[np.generic], den: npt.NDArray[np.generic], rounding: Rounding) -> npt.NDArray[np.generic]:
     """R(num / den) for exact integers; a zero denominator saturates to the sign of num (0 / 0 is 0)."""
+    shape = np.broadcast_shapes(np.shape(num), np.shape(den))
+    num, den = (a if a.dtype == object else a.astype(np.int64) for a in np.atleast_1d(num, den))
     safe = np.where(den == 0, 1, den)
     num, safe = np.where(safe < 0, -num, num), np.abs(safe)
     floor = num // safe
     rest = num - floor * safe
+    over, tie = rest > safe - rest, rest == safe - rest    # without doubling: no overflow near 2^63
     if rounding == "truncate":
         result = floor + ((num < 0) & (rest != 0)).astype(np.int64)
     elif rounding == "half_up":
-        result = floor + (2 * rest >= safe).astype(np.int64)
+        result = floor + (over | tie).astype(np.int64)
     elif rounding == "half_away":
-        result = floor + ((2 * rest > safe) | ((2 * rest == safe) & (num >= 0))).astype(np.int64)
+        result = floor + (over | (tie & (num >= 0))).astype(np.int64)
     else:
-        result = floor + ((2 * rest > safe) | ((2 * rest == safe) & (floor % 2 == 1))).astype(np.int64)
-    return np.where(den == 0, np.sign(num) * (1 << 40), result)
+        result = floor + (over | (tie & (floor % 2 == 1))).astype(np.int64)
+    return np.where(den == 0, np.sign(num) * (1 << 40), result).reshape(shape)
 
 
-def scaled(acc: npt.NDArray[np.generic], m: npt.ArrayLike) -> npt.NDArray[np.generic]:
+def scaled(acc: npt.NDArray[Any], m: npt.ArrayLike) -> npt.NDArray[Any]:
     """acc * m exactly: int64 if it provably fits, else Python integers (object dtype)."""
     multiplier = np.asarray(m, np.int64)
+    acc = np.asarray(acc)
     if acc.dtype != object:
         peak = max((abs(int(acc.max())), abs(int(acc.min())))) if acc.size else 0
         if peak * int(np.abs(multiplier).max(initial=0)) < 2**62:
             return acc.astype(np.int64) * multiplier
-    return acc.astype(object) * multiplier.astype(object)
+    return np.asarray(acc.astype(object) * multiplier.astype(object), object)
 
 
 def requantize(
-    acc: npt.NDArray[np.generic],
+    acc: npt.NDArray[Any],
     m: npt.ArrayLike,
     n: int,
     zero_point: int,
@@ -125,6 +144,6 @@ def requantize(
     rounding: Rounding,
 ) -> Ints:
     """clamp(R(acc * m / 2^n) + zero_point, lo, hi): one rounding, arrays broadcast against acc."""
-    shifted = shift_round(scaled(acc, m), n, rounding) + zero_point
+    shifted = np.asarray(shift_round(scaled(acc, m), n, rounding) + zero_point)
     low, high = np.asarray(lo, np.int64), np.asarray(hi, np.int64)
-    return np.minimum(np.maximum(shifted, low), high).astype(np.int64)
+    return np.asarray(np.minimum(np.maximum(shifted, low), high)).astype(np.int64)
