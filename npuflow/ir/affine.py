@@ -1,0 +1,136 @@
+"""Per-channel affine maps of a weighted operator: y = scale * f(x) + shift moved into weights and bias, where exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.ir.graph import Graph, Node, constant
+from npuflow.ir.match import attribute, fresh, kind, origins, per_channel
+from npuflow.ir.rule import Change
+from npuflow.ir.types import Array
+
+Reals = npt.NDArray[np.float64]
+WEIGHTED = ("conv", "convtranspose", "gemm")
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y[c] = scale[c] * x[c] + shift[c] of the activation `source`."""
+
+    source: str
+    scale: Reals
+    shift: Reals
+
+
+def affine(graph: Graph, node: Node, axis: int) -> Affine | None:
+    """The per-channel map along `axis` that an Add, Sub, Mul or Div with a constant, or a batch normalisation, computes."""
+    name, out = kind(node), graph.type(node.outputs[0])
+    if name == "host:batchnormalization":
+        return batchnorm(graph, node)
+    if name not in ("add", "sub", "mul", "div") or len(out.shape) <= axis or not out.is_static:
+        return None
+    for position in (0, 1):
+        array = graph.const(node.inputs[1 - position])
+        source = node.inputs[position]
+        if array is None or graph.const(source) is not None or graph.type(source).shape != out.shape:
+            continue
+        c = per_channel(array.astype(np.float64), out.shape, axis)
+        if c is None or (name == "div" and (position == 1 or not np.all(c))):
+            return None
+        one, zero = np.ones_like(c), np.zeros_like(c)
+        scale = {"mul": c, "div": one / c if name == "div" else one, "add": one, "sub": one if position == 0 else -one}[name]
+        shift = {"mul": zero, "div": zero, "add": c, "sub": -c if position == 0 else c}[name]
+        return Affine(source, scale, shift)
+    return None
+
+
+def batchnorm(graph: Graph, node: Node) -> Affine | None:
+    """Inference-mode batch normalisation with constant statistics; None otherwise."""
+    arrays = [graph.const(i) for i in node.inputs[1:5]]
+    if attribute(node, "training_mode", 0) or any(a is None for a in arrays) or len(arrays) < 4:
+        return None
+    gamma, beta, mean, variance = (np.asarray(a, np.float64) for a in arrays)
+    scale = gamma / np.sqrt(variance + float(attribute(node, "epsilon", 1e-5)))
+    return Affine(node.inputs[0], scale, beta - mean * scale)
+
+
+def after(graph: Graph, source: Node, node: Node, change: Affine) -> Change | str:
+    """`node` computes the affine map of `source`'s result: one node with other weights, or why not."""
+    weight = graph.const(source.inputs[1])
+    bias = graph.const(source.inputs[2]) if len(source.inputs) > 2 and source.inputs[2] else None
+    if weight is None:
+        return "the weight is not a constant"
+    if len(source.inputs) > 2 and source.inputs[2] and bias is None:
+        return "the bias is not a constant"
+    if source.op.clip is not None:
+        return "a clip lies between"
+    name, op = kind(source), source.op
+    w, b = weight.astype(np.float64), None if bias is None else bias.astype(np.float64)
+    if name == "conv":
+        w = w * change.scale.reshape(-1, *(1,) * (w.ndim - 1))
+    elif name == "convtranspose":
+        group: int = op.group  # type: ignore[attr-defined]
+        per_group = w.shape[1]
+        scales = change.scale.reshape(group, 1, per_group, *(1,) * (w.ndim - 2))
+        w = (w.reshape(group, -1, *w.shape[1:]) * scales).reshape(w.shape)
+    else:
+        axis = 0 if op.transB else 1  # type: ignore[attr-defined]
+        w = w * (change.scale.reshape(-1, 1) if axis == 0 else change.scale)
+        if b is not None:
+            beta: float = op.beta  # type: ignore[attr-defined]
+            spread = b.reshape((1,) * (2 - b.ndim) + b.shape)
+            if spread.shape[0] != 1:
+                return "the bias differs from row to row"
+            b = np.broadcast_to(spread[0], change.scale.shape) * beta
+            op = op.with_(beta=1.0)
+    b = change.shift if b is None else b * change.scale + change.shift
+    keep = bias is None and not np.any(change.shift)
+    return _reweighted(graph, (source, node), op, source.inputs[0], w, None if keep else b)
+
+
+def before(graph: Graph, source: Node, node: Node, change: Affine) -> Change | str:
+    """`source` computes an affine map of what the weighted `node` reads: one node with other weights, or why not."""
+    weight = graph.const(node.inputs[1])
+    bias = graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    if weight is None or (len(node.inputs) > 2 and node.inputs[2] and bias is None):
+        return "weight or bias is not a constant"
+    op, w = node.op, weight.astype(np.float64)
+    pads: Sequence[int] = getattr(op, "pads", ())
+    padded = any(pads) or getattr(op, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if np.any(change.shift) and padded:
+        return f"its offset would also move the zero padding {tuple(pads)}"
+    if kind(node) == "conv":
+        group: int = op.group  # type: ignore[attr-defined]
+        shape = (group, 1, w.shape[1], *(1,) * (w.ndim - 2))
+        grouped = w.reshape(group, -1, *w.shape[1:])
+        b = (grouped * change.shift.reshape(shape)).sum(axis=tuple(range(2, grouped.ndim))).reshape(-1)
+        w = (grouped * change.scale.reshape(shape)).reshape(w.shape)
+    else:
+        if op.transA or op.alpha != 1.0 or op.beta != 1.0:  # type: ignore[attr-defined]
+            return "the Gemm is transposed or scaled"
+        rows = w if op.transB else w.T  # type: ignore[attr-defined]
+        b, rows = rows @ change.shift, rows * change.scale
+        w = rows if op.transB else rows.T  # type: ignore[attr-defined]
+    total = b if bias is None else bias.astype(np.float64) + b
+    keep = bias is None and not np.any(change.shift)
+    return _reweighted(graph, (node, source), op, change.source, w, None if keep else total)
+
+
+def _reweighted(graph: Graph, pair: tuple[Node, Node], op: object, source: str, w: Array, b: Array | None) -> Change | str:
+    if not np.all(np.isfinite(w)) or (b is not None and not np.all(np.isfinite(b))):
+        return "the new weights are not finite"
+    output = pair[1].outputs[0] if pair[0].outputs[0] in pair[1].inputs else pair[0].outputs[0]
+    value, consts = constant(fresh(graph, f"{output}:weight"), w.astype(np.float32))
+    values, inputs = [value], [source, value.id]
+    if b is not None:
+        bias, more = constant(fresh(graph, f"{output}:bias"), np.ascontiguousarray(b).astype(np.float32))
+        values.append(bias)
+        inputs.append(bias.id)
+        consts.update(more)
+    node = Node(op, tuple(inputs), (output,), origins(*pair))  # type: ignore[arg-type]
+    return Change(pair, (node,), tuple(values), tuple(consts.items()))
+

@@ -1,0 +1,30 @@
+"""Normalisation in front of a convolution or Gemm (Sub, Mul, Div, Add by one number per channel) moves into its weights."""
+
+from __future__ import annotations
+
+from npuflow.ir.affine import affine, before
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.match import made_by, sole_user
+from npuflow.ir.rule import RULES, Change, Refusal, Rule
+
+
+@RULES.entry
+class FoldInputScale(Rule):
+    """A scale is always exact; an offset only without padding, which would have to be the offset's image of zero."""
+
+    order = 35
+    triggers = ("conv", "gemm")
+
+    def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
+        source = made_by(graph, node.inputs[0], "add", "sub", "mul", "div", "host:batchnormalization")
+        if source is None or any(source.outputs[1:]):
+            return None
+        change = affine(graph, source, 1)
+        if change is None:
+            return None
+        if source.op.clip is not None:
+            return Refusal("fold_input_scale", node.name, f"{source.name} clips")
+        if sole_user(graph, source.outputs[0]) is not node:
+            return Refusal("fold_input_scale", node.name, f"the result of {source.name} is read elsewhere too")
+        result = before(graph, source, node, change)
+        return Refusal("fold_input_scale", node.name, result) if isinstance(result, str) else result
