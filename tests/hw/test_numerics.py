@@ -85,7 +85,8 @@ def test_scalars_stay_scalars(dtype: type) -> None:
     one = np.array(7, dtype)
     assert requantize(one, 3, 1, 0, -100, 100, "half_even").shape == ()
     assert int(requantize(one, 3, 1, 0, -100, 100, "half_even")) == 10
-    assert int(requantize(np.array(2**47, dtype if dtype is object else np.int64), 2**32 - 1, 62, 1, -1000, 1000, "half_up")) == 1000
+    large = np.array(2**47, dtype if dtype is object else np.int64)
+    assert int(requantize(large, 2**32 - 1, 62, 1, -1000, 1000, "half_up")) == 1000
     assert int(divide_round(one, np.array(2, dtype), "half_up")) == 4
 
 
