@@ -13,7 +13,7 @@ from npuflow.base.code_sources import Sources
 from npuflow.base.code_walk import Walk
 from npuflow.base.digest import digest
 
-__all__ = ["Closure", "CodeError", "closure", "definition_closure", "entry_closure", "forget", "package_file"]
+__all__ = ["Closure", "CodeError", "closure", "definition_closure", "entry_closure", "files_read", "forget", "package_file"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ def forget() -> None:
     """Read all sources again on next use (after files changed under a running process)."""
     _State.sources = Sources()
     _State.closures.clear()
+
+
+def files_read() -> dict[str, str]:
+    """Every source and data file that closures of this process read: path -> digest of its bytes."""
+    return _State.sources.read()
 
 
 def package_file(name: str) -> Path:

@@ -9,6 +9,7 @@ from functools import cached_property
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_normal import inert, syntax_digest
 from npuflow.base.code_scope import Imported, Reference, References, imports_of
+from npuflow.base.digest import bytes_digest
 from npuflow.base.errors import Where
 
 _COMPOUND = (ast.If, ast.Try, ast.TryStar, ast.With, ast.For, ast.While, ast.Match)
@@ -54,8 +55,10 @@ class Module:
         self.effects: list[Unit] = []
         self.executed: list[Imported] = []
         """Imports that run when the module is imported (those for type checkers only do not)."""
+        content = self.path.read_bytes()
+        self.content = bytes_digest(content)
         try:
-            tree = ast.parse(self.path.read_bytes(), filename=str(self.path))
+            tree = ast.parse(content, filename=str(self.path))
         except (SyntaxError, ValueError) as error:
             where = Where(file=str(self.path), line=getattr(error, "lineno", None))
             raise CodeError(f"{self.name} is not valid Python: {error}", where=where) from error

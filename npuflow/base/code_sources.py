@@ -16,12 +16,18 @@ class Sources:
     def __init__(self) -> None:
         self.finder = Finder()
         self._modules: dict[str, Module] = {}
+        self.data: dict[str, str] = {}
+        """Package data read: path -> digest."""
 
     def module(self, place: Place) -> Module:
         found = self._modules.get(place.name)
         if found is None:
             found = self._modules[place.name] = Module(place)
         return found
+
+    def read(self) -> dict[str, str]:
+        """Every file read so far: path -> digest of its bytes."""
+        return {str(m.path): m.content for m in self._modules.values()} | self.data
 
     def final(self, module: Module, chain: tuple[str, ...], depth: int = 0) -> str | None:
         """Where a chain of names in a module is defined, as "module:name"; facades and aliases followed."""

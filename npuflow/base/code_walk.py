@@ -131,7 +131,7 @@ class Walk:
             self.libraries.update(place.detail or ((place.name.partition(".")[0], "absent"),))
         elif place.kind == "binary":
             assert place.path is not None
-            self.files[place.name] = digest_file(place.path)
+            self.files[place.name] = self.sources.data[str(place.path)] = digest_file(place.path)
         elif chain:
             below = self.find(f"{place.name}.{chain[0]}") if place.package else None
             if below is not None and below.kind != "absent":
@@ -331,7 +331,7 @@ class Walk:
             )  # fmt: skip
         path = Path(module.path).parent / ref.const
         try:
-            self.files[f"{module.name}:{ref.const}"] = digest_file(path)
+            self.files[f"{module.name}:{ref.const}"] = self.sources.data[str(path)] = digest_file(path)
         except OSError as error:
             where = Where(file=str(module.path), line=ref.line)
             raise CodeError(f'the package file "{ref.const}" cannot be read: {error.strerror}', where=where) from error

@@ -61,6 +61,13 @@ def digest_file(path: str | os.PathLike[str]) -> str:
     return hasher.hexdigest()
 
 
+def bytes_digest(data: bytes) -> str:
+    """The digest that a file of these bytes has."""
+    hasher = Hasher("file")
+    hasher.update(data)
+    return hasher.hexdigest()
+
+
 def digest_array(array: Any) -> str:
     """The digest of an array's logical content: dtype, shape, little-endian C-order bytes (numpy is not imported)."""
     dtype = array.dtype

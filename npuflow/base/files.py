@@ -1,13 +1,98 @@
-"""File digests behind a memo of stat fingerprints: an unchanged file is read once."""
+"""File digests behind a memo of stat fingerprints: a file that did not change is read once."""
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import time
 from pathlib import Path
 
-from npuflow.base.digest import digest_file
+from npuflow.base.digest import Hasher, digest_file
+
+DOUBTFUL_NS = 2_000_000_000
+"""A file hashed this soon after its last change may have changed again within one tick of its file system's clock."""
+
+Stat = tuple[int, int, int, int, int]
+
+
+def fingerprint(path: str | os.PathLike[str]) -> Stat:
+    """What changes when a file's bytes do: size, mtime, ctime, inode, device."""
+    found = os.stat(path)  # noqa: PTH116  (hot: thousands of files in a build with nothing to do)
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+
+
+def doubtful(stat: Stat, now: int) -> bool:
+    """Whether a file looked at `now` could change without its fingerprint changing."""
+    return now - max(stat[1], stat[2]) < DOUBTFUL_NS
+
+
+class FileDigests:
+    """Digests by path; optionally kept in a file between processes. A wrong or lost memo costs time only."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Stat, str, bool]] = {}
+        self._path: Path | None = None
+        self._fresh = False
+
+    def digest(self, path: str | os.PathLike[str]) -> str:
+        name = os.path.abspath(path)  # noqa: PTH100
+        stat, now = fingerprint(name), time.time_ns()
+        known = self._known.get(name)
+        if known is not None and known[0] == stat and not known[2]:
+            return known[1]
+        found = digest_file(name)
+        # A file that changes while it is read is as doubtful as one that has just changed.
+        self._known[name] = stat, found, doubtful(stat, now) or fingerprint(name) != stat
+        self._fresh = True
+        return found
+
+    def seen(self) -> dict[str, tuple[Stat, str, bool]]:
+        """Every path asked for or remembered: fingerprint, digest, whether the fingerprint is doubtful."""
+        return self._known
+
+    def open(self, path: Path) -> None:
+        """Remember through this file: what it holds is taken over, and `save` writes it."""
+        self._path = path
+        try:
+            head, _, body = path.read_bytes().partition(b"\n")
+            if head != _check(body):
+                return
+            for name, (stat, found) in json.loads(body).items():
+                self._known.setdefault(name, (tuple(stat), found, False))
+        except (OSError, ValueError, TypeError):
+            return  # no memo, or a damaged one: everything is read again
+
+    def save(self) -> None:
+        """Write what is certain; failing to is no fault of the build."""
+        if self._path is None or not self._fresh:
+            return
+        kept = {name: (stat, found) for name, (stat, found, doubt) in self._known.items() if not doubt}
+        body = json.dumps(kept, separators=(",", ":")).encode()
+        made = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            made.write_bytes(_check(body) + b"\n" + body)
+            made.replace(self._path)
+            self._fresh = False
+        except OSError:
+            made.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._path = None
+
+
+DIGESTS = FileDigests()
+"""The memo of this process."""
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """The digest of a file's bytes."""
-    return digest_file(Path(path))
+    """The digest of a file's bytes, from the memo if the file has not changed."""
+    return DIGESTS.digest(path)
+
+
+def _check(body: bytes) -> bytes:
+    hasher = Hasher("file memo")
+    hasher.update(body)
+    return hasher.hexdigest().encode()

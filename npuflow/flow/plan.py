@@ -12,6 +12,7 @@ from npuflow.base.code import Closure, closure
 from npuflow.base.errors import NpuflowError
 from npuflow.base.tables import Config, canonical, selections
 from npuflow.flow.keys import Bound, plugin_code
+from npuflow.flow.processor import processor
 from npuflow.flow.refs import Listing, Ref
 from npuflow.flow.signature import Signature, Upstream
 from npuflow.flow.stage import Stage
@@ -59,20 +60,24 @@ class Step:
             raise error.at(stage=self.name) from error
 
     @cached_property
+    def selected(self) -> dict[str, Closure]:
+        """The plug-ins that the step's tables name, with their code."""
+        pairs = [pair for config in self.configs.values() for pair in selections(config)]
+        return dict(plugin_code(registry.name, name, None) for registry, name in pairs)  # type: ignore[attr-defined]
+
+    @cached_property
     def fixed(self) -> dict[str, Any]:
         """The part of the pre-image that depends on no input."""
-        plugins: dict[str, str] = {}
         libraries = dict(self.code.libraries)
-        for config in self.configs.values():
-            for registry, name in selections(config):
-                label, entry = plugin_code(registry.name, name, None)  # type: ignore[attr-defined]
-                plugins[label] = entry.digest
-                libraries.update(entry.libraries)
+        for entry in self.selected.values():
+            libraries.update(entry.libraries)
+        if self.stage.floats or "onnxruntime" in libraries:
+            libraries["cpu"] = processor()
         return {
             "stage": self.name,
             "code": self.code.digest,
             "config": {name: canonical(config) for name, config in sorted(self.configs.items())},
-            "plugins": plugins,
+            "plugins": {label: entry.digest for label, entry in self.selected.items()},
             "libraries": libraries,
         }
 
@@ -89,9 +94,7 @@ class Step:
         """Everything that the step (or one item of it) depends on, as JSON-able data."""
         return self.bind(refs, load).preimage(item)
 
-    def key(
-        self, refs: Mapping[str, Ref | None], item: str | None = None, load: Callable[..., Any] | None = None
-    ) -> str:
+    def key(self, refs: Mapping[str, Ref | None], item: str | None = None, load: Callable[..., Any] | None = None) -> str:
         return self.bind(refs, load).key(item)
 
 

@@ -1,0 +1,174 @@
+"""A plan without a build: what is in the cache, what would run, and what early cutoff may still spare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from npuflow.base.errors import StoreError
+from npuflow.flow.artifact import Artifact, ArtifactRef, Manifest, Reader
+from npuflow.flow.explain import Reason, why
+from npuflow.flow.keys import Bound
+from npuflow.flow.lock import Lock, LockedStep, flat
+from npuflow.flow.plan import Plan, Step
+from npuflow.flow.refs import ItemsRef, Ref
+from npuflow.flow.store import Store
+from npuflow.flow.store_manifest import MANIFEST
+
+Status = Literal["hit", "run", "maybe"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """What a build would do with a step, or with one item of it."""
+
+    stage: str
+    item: str | None
+    key: str | None
+    status: Status
+    reason: str
+
+
+@dataclass
+class Dry:
+    """A planned build; `current` is the lock as far as it can be known before building."""
+
+    steps: list[PlannedStep]
+    current: Lock
+    old: Lock
+    sources: dict[str, dict[str, str]]
+
+    def why(self, stage: str) -> Reason:
+        """Why a stage would run: what changed since the last build."""
+        return why(stage, self.old, self.current, self.sources)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a step's product: all of it, some items of it, or nothing."""
+
+    ref: Ref | None
+    missing: tuple[str, ...] | None = ()
+    """Items whose product is not known yet; None when not even the ids are."""
+
+    @property
+    def whole(self) -> bool:
+        return self.missing == ()
+
+
+_NOTHING = _Known(None, None)
+
+
+def dry(plan: Plan, store: Store, old: Lock | None = None) -> Dry:
+    """Look every key up that can be known without running anything."""
+    return _Planner(plan, store, old or Lock()).run()
+
+
+class _Planner:
+    def __init__(self, plan: Plan, store: Store, old: Lock) -> None:
+        sources = {s.name: {p: i.step for p, i in s.inputs.items() if i.step is not None} for s in plan}
+        self.plan, self.store, self.old = plan, store, old
+        self.known: dict[str, _Known] = {}
+        self.dry = Dry([], Lock(), old, sources)
+
+    def run(self) -> Dry:
+        for step in self.plan:
+            self.known[step.name] = self._step(step)
+        return self.dry
+
+    def _step(self, step: Step) -> _Known:
+        if step.override is not None:
+            ref = adopted(step.override, step.signature.output)
+            self.dry.current.steps[step.name] = LockedStep(ref.digest, ref.digest, {"override": ref.digest})
+            self._tell(step, None, None, "hit", f"taken from {step.override}")
+            return _Known(ref)
+        self.dry.current.reaches(step)
+        feeds = {name: _Known(None) if i.step is None else self.known[i.step] for name, i in step.inputs.items()}
+        waiting = [str(step.inputs[name].step) for name, feed in feeds.items() if not feed.whole and not step.inputs[name].each]
+        ids = self._ids(step, feeds)
+        if waiting or (step.over is not None and ids is None):
+            return self._waits(step, waiting or [str(step.inputs[str(step.over)].step)], ids)
+        bound = step.bind({name: feed.ref for name, feed in feeds.items()}, self.store.load)
+        locked = LockedStep(bound.key(), "", flat(bound.shared))
+        self.dry.current.steps[step.name] = locked
+        if ids is None:
+            return self._single(step, bound, locked)
+        missing = feeds[str(step.over)].missing or () if step.over in feeds else ()
+        return self._fan(step, bound, ids, set(missing), locked)
+
+    def _ids(self, step: Step, feeds: Mapping[str, _Known]) -> tuple[str, ...] | None:
+        """Item ids in order, as far as they can be known."""
+        if step.over is None:
+            return None
+        if step.over == "files":
+            return tuple(step.listing or ())
+        feed = feeds[step.over]
+        if feed.missing is None:
+            return None
+        known = tuple(feed.ref.items) if isinstance(feed.ref, ItemsRef) else ()
+        return (*known, *feed.missing)
+
+    def _waits(self, step: Step, waiting: list[str], ids: tuple[str, ...] | None) -> _Known:
+        for item in ids if ids is not None else (None,):
+            self._tell(step, item, None, "maybe", "waits for " + " and ".join(sorted(set(waiting))))
+        return _Known(ItemsRef({}), ids) if ids is not None else _NOTHING
+
+    def _single(self, step: Step, bound: Bound, locked: LockedStep) -> _Known:
+        key = bound.key()
+        ref = self._look_up(key)
+        if ref is not None:
+            locked.output = ref.digest
+            self._tell(step, None, key, "hit", "unchanged")
+            return _Known(ref)
+        self._tell(step, None, key, "run", self._why(step.name))
+        return _NOTHING
+
+    def _fan(self, step: Step, bound: Bound, ids: tuple[str, ...], waiting: set[str], locked: LockedStep) -> _Known:
+        locked.items = {}
+        found: dict[str, ArtifactRef] = {}
+        misses: list[tuple[str, str]] = []
+        for item in ids:
+            if item in waiting:
+                self._tell(step, item, None, "maybe", f"waits for {step.inputs[str(step.over)].step}")
+                continue
+            key = bound.key(item)
+            ref = self._look_up(key)
+            locked.items[item] = key, "" if ref is None else ref.digest
+            if isinstance(ref, ArtifactRef):
+                found[item] = ref
+                self._tell(step, item, key, "hit", "unchanged")
+            else:
+                misses.append((item, key))
+        shared = self._why(step.name, shared=True) if misses else ""
+        before = self.old.steps[step.name].items or {} if step.name in self.old.steps else {}
+        for item, key in misses:
+            own = "new item" if before and item not in before else "its source changed" if before else "never built"
+            self._tell(step, item, key, "run", shared or own)
+        return _Known(ItemsRef(found), tuple(item for item in ids if item not in found))
+
+    def _look_up(self, key: str) -> Ref | None:
+        record = self.store.record(key, touch=False)
+        return record.ref if record is not None and self.store.usable(record) else None
+
+    def _why(self, stage: str, shared: bool = False) -> str:
+        reason = why(stage, self.old, self.dry.current)
+        if shared:
+            return reason.line() if reason.changes or reason.status == "new" else ""
+        return "not in the cache" if reason.status == "same" else reason.line()
+
+    def _tell(self, step: Step, item: str | None, key: str | None, status: Status, reason: str) -> None:
+        self.dry.steps.append(PlannedStep(step.name, item, key, status, reason))
+
+
+def adopted(folder: Path, kind: type[Artifact]) -> ArtifactRef:
+    """The reference of a hand-edited artifact folder, without taking it into a store."""
+    try:
+        body: dict[str, Any] = json.loads((Path(folder) / MANIFEST).read_bytes())["body"]
+        manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
+    except (OSError, ValueError, KeyError) as fault:
+        raise StoreError(f"{folder} is not an artifact folder: {fault}") from fault
+    value = kind.load(Reader(Path(folder), manifest, trusted=True))
+    return ArtifactRef(value.digest(), value.uses())

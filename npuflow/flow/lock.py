@@ -1,0 +1,182 @@
+"""NAME.lock: every step's key, what went into it and what came of it, as sorted text that a person can diff."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.errors import InputError
+from npuflow.flow.plan import Plan, Step
+from npuflow.flow.refs import ItemsRef, Ref
+
+VERSION = 1
+_HEAD = "# Written by npuflow after a build; `npuflow diff OLD.lock NEW.lock` compares two.\n"
+
+
+@dataclass
+class LockedStep:
+    """One step as it was built. `fields` is the pre-image, flattened; `items` is id -> (key, output)."""
+
+    key: str
+    output: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    items: dict[str, tuple[str, str]] | None = None
+
+
+@dataclass
+class Lock:
+    """A whole build. `code` holds every definition that some step's key reaches, by digest."""
+
+    steps: dict[str, LockedStep] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    reach: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Stage -> its definitions among `code`; known while the code is at hand, not written."""
+
+    def reaches(self, step: Step) -> None:
+        """Note the code of a step."""
+        found = definitions(step)
+        self.code.update(found)
+        self.reach[step.name] = frozenset(found)
+
+
+def lock_of(plan: Plan, refs: Mapping[str, Ref], load: Any = None) -> Lock:
+    """The lock of a finished build."""
+    lock = Lock()
+    for step in plan:
+        ref = refs.get(step.name)
+        if ref is None:
+            continue
+        lock.reaches(step)
+        if step.override is not None:
+            lock.steps[step.name] = LockedStep(ref.digest, ref.digest, {"override": ref.digest})
+            continue
+        bound = step.bind(inputs(step, refs), load)
+        whole = LockedStep(bound.key(), ref.digest, flat(bound.shared))
+        if step.over is not None and isinstance(ref, ItemsRef):
+            whole.items = {item: (bound.key(item), one.digest) for item, one in ref.items.items()}
+        lock.steps[step.name] = whole
+    return lock
+
+
+def inputs(step: Step, refs: Mapping[str, Ref]) -> dict[str, Ref | None]:
+    """What each parameter of a step receives, given the products of the steps before it."""
+    return {name: None if place.step is None else refs[place.step] for name, place in step.inputs.items()}
+
+
+def definitions(step: Step) -> dict[str, str]:
+    """Every definition and data file in a step's own code and in that of the plug-ins its tables select."""
+    found: dict[str, str] = {}
+    if step.override is None:
+        for closure in (step.code, *step.selected.values()):
+            found.update(closure.definitions)
+            found.update(closure.files)
+    return found
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one table with dotted keys; lists stay values."""
+    out: dict[str, Any] = {}
+    for name, inner in value.items():
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(inner, Mapping):
+            out.update(flat(inner, path))
+        elif inner is not None:
+            out[path] = inner
+    return out
+
+
+def text(lock: Lock) -> str:
+    """The lock as TOML: equal builds give equal text."""
+    lines = [_HEAD, f"version = {VERSION}\n"]
+    for name, step in sorted(lock.steps.items()):
+        table = f"step.{_key(name)}"
+        lines.append(f"\n[{table}]\nkey = {_value(step.key)}\noutput = {_value(step.output)}\n")
+        lines += _table(f"{table}.from", step.fields)
+        if step.items is not None:
+            # Order matters to the merge, so the items are not sorted; and the table is there even if empty.
+            lines.append(f"\n[{table}.items]\n")
+            lines += [f"{_key(item)} = {_value(f'{key} -> {out}')}\n" for item, (key, out) in step.items.items()]
+    return "".join([*lines, *_table("code", lock.code)])
+
+
+def parse(content: str, name: str) -> Lock:
+    """A lock from its text."""
+    try:
+        body = tomllib.loads(content)
+        if body["version"] != VERSION:
+            raise InputError(f"{name} is a lock of version {body['version']}, not {VERSION}")
+        lock = Lock(code=body.get("code", {}))
+        for step, table in body.get("step", {}).items():
+            items = table.get("items")
+            pairs = None if items is None else {item: _pair(both) for item, both in items.items()}
+            lock.steps[step] = LockedStep(table["key"], table["output"], table.get("from", {}), pairs)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"{name} is not a lock: {error}", hint="build again to write a new one") from error
+    return lock
+
+
+def read(path: Path) -> Lock | None:
+    """The lock in a file, or None if there is none."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), path.name)
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name} is not a lock: it is not text", hint="build again to write a new one") from error
+
+
+def write(path: Path, lock: Lock) -> None:
+    """Put a lock in place at once; an equal one is left alone."""
+    content = text(lock).encode()
+    try:
+        if path.read_bytes() == content:
+            return
+    except OSError:
+        pass
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        made.write_bytes(content)
+        made.replace(path)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _pair(both: str) -> tuple[str, str]:
+    key, _, output = both.partition(" -> ")
+    return key, output
+
+
+def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
+    if values:
+        yield f"\n[{name}]\n"
+    for key, value in sorted(values.items()):
+        yield f"{_key(key)} = {_value(value)}\n"
+
+
+def _key(key: str) -> str:
+    plain = key != "" and all(c.isascii() and (c.isalnum() or c in "_-") for c in key)
+    return key if plain else _quoted(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else ("-inf" if value < 0 else "inf") if math.isinf(value) else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    return _quoted(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's, but for the lone DEL and surrogates, which TOML refuses as they are.
+    return json.dumps(text, ensure_ascii=not text.isprintable() or "\x7f" in text)

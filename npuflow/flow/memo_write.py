@@ -1,0 +1,146 @@
+"""What a finished build has read and given, gathered for its no-op memo."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuflow.base import code
+from npuflow.base.code_find import CodeError
+from npuflow.base.files import DIGESTS
+from npuflow.base.registry import Registry, folders
+from npuflow.base.tables import Config, FilePath, Location, hints
+from npuflow.flow.memo import Memo, metadata
+
+if TYPE_CHECKING:
+    from npuflow.flow.plan import Plan
+    from npuflow.flow.recipe import Recipe
+    from npuflow.flow.run import Result
+    from npuflow.flow.store import Store
+
+_MOST_FOLDERS = 2000
+_WILD = frozenset("*?[")
+
+
+class Unprovable(Exception):
+    """Something took part in the build whose being unchanged cannot be seen from files."""
+
+
+def remember(
+    memo: Memo, begun: int, built: Iterable[tuple[Recipe, Plan, Store, Result]], extra: Iterable[Path], payload: Any
+) -> bool:
+    """Write the memo of a build that succeeded; False if it cannot be proved later that nothing changed."""
+    files: dict[str, str | None] = {}
+    outputs: dict[str, None] = {}
+    places: dict[str, None] = {}
+    try:
+        for recipe, plan, store, result in built:
+            files.update(dict.fromkeys(_absolute(source.path for source in recipe.sources)))
+            for step in plan:
+                _sources(step, files, places)
+            for stage, keys in result.keys.items():
+                _stored(plan, store, result, stage, keys, outputs)
+            outputs.update(dict.fromkeys(_absolute(result.products.values())))
+        _code(files, places)
+    except (Unprovable, CodeError, OSError):
+        return False
+    outputs.update(dict.fromkeys(_absolute(extra)))
+    points, installed = metadata()
+    files.update(dict.fromkeys(points))
+    places.update(dict.fromkeys(installed))
+    for path, (_, found, _) in DIGESTS.seen().items():
+        if path in files:
+            files[path] = found
+    return memo.write(begun, files, list(outputs), list(places), payload)
+
+
+def _absolute(paths: Iterable[Path]) -> Iterator[str]:
+    return (os.path.abspath(path) for path in paths)  # noqa: PTH100
+
+
+def _sources(step: Any, files: dict[str, str | None], places: dict[str, None]) -> None:
+    """The source files of a step, the files its tables name, and the folders in which new ones would appear."""
+    if step.override is not None:
+        found = [path for path in Path(step.override).rglob("*") if path.is_file()]
+        files.update(dict.fromkeys(_absolute(found)))
+        return
+    for item in (step.listing or {}).values():
+        files.update(dict.fromkeys(_absolute(item.files)))
+        places.update(dict.fromkeys(os.path.dirname(p) for p in _absolute(item.files)))  # noqa: PTH120
+    for config in (*step.configs.values(), *step.listing_configs.values()):
+        for value in _paths(config):
+            if isinstance(value, FilePath):
+                files[os.path.abspath(value.path)] = None  # noqa: PTH100
+            else:
+                _location(value, files, places)
+
+
+def _paths(value: Any) -> Iterator[FilePath | Location]:
+    if isinstance(value, FilePath | Location):
+        yield value
+    elif isinstance(value, Config):
+        for name in hints(type(value)):
+            yield from _paths(getattr(value, name))
+        yield from _paths(value.options)
+    elif isinstance(value, dict):
+        yield from _paths(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from _paths(inner)
+
+
+def _location(place: Location, files: dict[str, str | None], places: dict[str, None]) -> None:
+    """What a listing may have looked at below a path or pattern."""
+    if place.text.startswith("python:"):
+        module, _, name = place.text.removeprefix("python:").partition(":")
+        code.definition_closure(module, name)  # its modules are then among those read
+        return
+    if "://" in place.text:
+        raise Unprovable(place.text)
+    parts = place.path.parts
+    plain = next((i for i, part in enumerate(parts) if _WILD & set(part)), len(parts))
+    root = Path(*parts[:plain])
+    if root.is_file():
+        files[os.path.abspath(root)] = None  # noqa: PTH100
+        return
+    for folder, _, _ in os.walk(root):
+        places[os.path.abspath(folder)] = None  # noqa: PTH100
+        if len(places) > _MOST_FOLDERS:
+            raise Unprovable(f"{root} has too many folders")
+
+
+def _stored(plan: Plan, store: Store, result: Result, stage: str, keys: dict[str | None, str], outputs: dict[str, None]) -> None:
+    """Records and object files of a stage."""
+    for key in keys.values():
+        outputs[str(store.record_path(key))] = None
+    ref = result.refs[stage]
+    for one in getattr(ref, "items", {None: ref}).values():
+        folder = str(store.object_path(one.digest))
+        for root, _, names in os.walk(folder):
+            outputs.update(dict.fromkeys(f"{root}/{name}" for name in names))
+
+
+def _code(files: dict[str, str | None], places: dict[str, None]) -> None:
+    """Every Python file that took part: those read for keys, and those imported from outside the installed packages."""
+    for path, found in code.files_read().items():
+        files[path] = found
+        places[os.path.dirname(path)] = None  # noqa: PTH120
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if path and path.endswith(".py") and not _vendor(path) and os.path.exists(path):  # noqa: PTH110
+            files.setdefault(os.path.abspath(path), None)  # noqa: PTH100
+    for registry in Registry.known.values():
+        try:
+            places.update(dict.fromkeys(str(folder) for folder in folders(registry.package)))
+        except Exception as error:  # a registry of a test or plug-in that is gone
+            raise Unprovable(registry.name) from error
+
+
+def _vendor(path: str) -> bool:
+    standard = os.path.dirname(os.__file__)  # noqa: PTH120
+    if path.startswith(standard) or "site-packages" in path or "dist-packages" in path:
+        return not path.startswith(str(Path(__file__).parents[1]))
+    return False
