@@ -129,8 +129,8 @@ class CommandList:
         return self.counts[queue]
 
     def load(self, values: Mapping[str, object], slot: Slot, node: int, source: tuple[Storage, Touch] | None, step: int) -> None:
-        """LOAD into a slot from a value in DATA, or from CONST."""
-        queue, needs = 0, dict(slot.reads)
+        """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it need not wait behind values."""
+        queue, needs = (0 if source is not None else self.channels - 1), dict(slot.reads)
         if source is not None:
             storage, touch = source
             for other, q, count in storage.writes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +133,7 @@ def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
             else:
                 local = _aligned(tile, align)
                 rows, run = _runs(ref, largest)
-                total = _bursts(every, run * ref.itemsize, ref, burst)
+                total = _bursts(every, run * ref.itemsize, burst)
         if stream.home == "const":
             local, total = _aligned(local, align), np.ceil(total / burst) * burst
             commands = _own_load(stream, packed, grid)
@@ -165,11 +164,9 @@ def _runs(ref: Ref, largest: Sequence[Ints]) -> tuple[Floats, Floats]:
     return rows, run
 
 
-def _bursts(total: Floats, run: Floats, ref: Ref, burst: int) -> Floats:
-    """Bytes in whole bursts: a row that starts anywhere touches (length + burst - g) / burst bursts on average."""
-    width = ref.operand.shape[-1] * ref.itemsize if ref.operand.shape else ref.itemsize
-    step = gcd(width, burst)
-    return total + total / np.maximum(run, 1) * (burst - step)
+def _bursts(total: Floats, run: Floats, burst: int) -> Floats:
+    """Bytes when every row moves in whole bursts; `run` bytes a row, partial tiles counted as full ones."""
+    return total / np.maximum(run, 1) * np.ceil(run / burst) * burst
 
 
 def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: Grid, resident: bool) -> Ints:
@@ -250,7 +247,7 @@ def estimate(
             continue
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
         bus = m.total * times / m.distinct
-        front = (d.setup_cycles + (m.rows - 1) * d.row_cycles) * m.commands
+        front = (c.command_cycles + d.setup_cycles + (m.rows - 1) * d.row_cycles) * m.commands
         amount = amount + bus
         if stream.home == "output":
             store, store_bus = store + times * front, store_bus + bus / width

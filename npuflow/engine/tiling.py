@@ -13,7 +13,7 @@ from npuflow.engine.cost import Machine
 from npuflow.engine.partition import is_npu
 from npuflow.engine.tiling_model import Layer, describe
 from npuflow.engine.tiling_moves import move_costs
-from npuflow.engine.tiling_search import Choice, Costs, Solution, solve
+from npuflow.engine.tiling_search import DEFAULT_LEVEL, Choice, Costs, Solution, solve
 from npuflow.engine.tiling_views import views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -78,7 +78,7 @@ def _group(data: Mapping[str, Any]) -> Group:
     return Group(tuple(data["nodes"]), choice, Costs(**data["costs"]))
 
 
-def plan_network(graph: Graph, machine: Machine, numerics: Numerics) -> Plan:
+def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL) -> Plan:
     """Tile every integer node of a quantised graph; equal layers are solved once."""
     solved: dict[Layer, Solution] = {}
     groups: list[Group] = []
@@ -99,7 +99,7 @@ def plan_network(graph: Graph, machine: Machine, numerics: Numerics) -> Plan:
         layer = describe(site, numerics)
         if layer not in solved:
             try:
-                solved[layer] = solve(layer, machine, node.name)
+                solved[layer] = solve(layer, machine, node.name, level)
             except TargetError as fault:
                 faults.append(fault)
                 continue

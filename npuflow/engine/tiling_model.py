@@ -130,10 +130,12 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     """Operand 0 streams through the array, operand 1 is held in it: their axes say what rows and columns are."""
     if not space.macs:
         return None
-    pair = [r for r in refs if r.key in (0, 1)]
-    if len(pair) < 2:
-        raise InternalError("a space with multiply-accumulates needs inputs 0 and 1")
-    moving, held = sorted(pair, key=lambda r: int(r.key))
+    moving = next((r for r in refs if r.key == 0), None)
+    held = next((r for r in refs if r.key == 1), None)
+    if held is None:                     # the weight in a layout of its own, as a parameter
+        held = next((r for r in refs if isinstance(r.key, str) and len(r.operand.shape) > 1), None)
+    if moving is None or held is None:
+        raise InternalError("a space with multiply-accumulates needs input 0 and a weight")
     wide = max(moving.itemsize, held.itemsize) > 1
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None

@@ -48,13 +48,11 @@ def move_costs(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine)
 
 def _side(dims: Sequence[int], strides: Sequence[int], item: int, pieces: int, machine: Machine) -> tuple[float, float, float]:
     """(front-end cycles, bus cycles, bytes in bursts) of one side of a move."""
-    run = dims[-1] if strides and strides[-1] == 1 else 1
-    rows = prod(dims) / run
-    if run == prod(dims):
-        rows = float(pieces)
+    run = prod(dims)
+    if len(dims) > 1 or (strides and strides[-1] != 1):
+        run = dims[-1] if strides and strides[-1] == 1 else 1
     d, burst = machine.dma, machine.memory.burst
-    amount = rows * (ceil(run * item / burst) if len(dims) == 1 else run * item / burst + 1 - item / burst) * burst
-    if rows == pieces:
-        amount = prod(dims) * item
-    front = pieces * d.setup_cycles + max(0.0, rows - pieces) * d.row_cycles
+    rows = max(float(pieces), prod(dims) / run)
+    amount = rows * ceil(prod(dims) / rows * item / burst) * burst
+    front = pieces * (machine.compute.command_cycles + d.setup_cycles) + (rows - pieces) * d.row_cycles
     return front, amount / machine.memory.external_bandwidth, amount

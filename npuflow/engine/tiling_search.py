@@ -9,12 +9,13 @@ from itertools import permutations, product
 import numpy as np
 
 from npuflow.base.errors import TargetError, Where
-from npuflow.engine.cost import Estimate, Grid, Ints, Machine, Traffic, estimate, traffic
+from npuflow.engine.cost import Estimate, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
 from npuflow.engine.tiling_model import Layer
 from npuflow.ir.space import Axis
 
-SIZES = {"par": 14, "sum": 8}           # candidate tile sizes per axis
-LIMIT = 60_000                          # candidates of one layer
+LEVELS = ((4, 3), (6, 4), (10, 6), (14, 8), (20, 12), (40, 24))   # candidate sizes of a `par` and a `sum` axis, by level
+DEFAULT_LEVEL = 3
+LIMIT = 20_000                          # candidates of one layer, per level + 1
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def sizes_of(axis: Axis, units: Sequence[int], most: int) -> list[int]:
     return [ordered[i] for i in picks] + ([ordered[-1]] if picks[-1] != len(ordered) - 1 else [])
 
 
-def grid_of(layer: Layer, machine: Machine) -> Grid:
+def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL) -> Grid:
     """The product of all axes' candidate sizes, coarsened until it is small enough."""
     c, mac = machine.compute, layer.mac
-    most = dict(SIZES)
+    most = dict(zip(("par", "sum"), LEVELS[level], strict=True))
     while True:
         lists = []
         for axis in layer.axes:
@@ -89,7 +90,7 @@ def grid_of(layer: Layer, machine: Machine) -> Grid:
                 units = [c.array_cols]
             lists.append(sizes_of(axis, units, most.get(axis.kind, 1)))
         total = int(np.prod([len(x) for x in lists], dtype=np.int64))
-        if total <= LIMIT or most["par"] <= 3:
+        if total <= LIMIT * (level + 1) or most["par"] <= 3:
             break
         most = {k: max(3, v - 2) for k, v in most.items()}
     mesh = np.meshgrid(*[np.array(x, np.int64) for x in lists], indexing="ij") if lists else []
@@ -141,9 +142,9 @@ def footprint(layer: Layer, machine: Machine, moved: Sequence[Traffic], slots: S
     return total
 
 
-def solve(layer: Layer, machine: Machine, name: str = "") -> Solution:
+def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL) -> Solution:
     """The tiling with the fewest closed-form cycles (then bytes, then local memory) that fits local memory."""
-    every = grid_of(layer, machine)
+    every = grid_of(layer, machine, level)
     moved = traffic(layer, machine, every)
     bound = machine.memory.local_bytes
     bound_cycles = _bound_cycles(layer, machine, every)
@@ -180,8 +181,6 @@ def solve(layer: Layer, machine: Machine, name: str = "") -> Solution:
 
 def _bound_cycles(layer: Layer, machine: Machine, every: Grid) -> float:
     """Compute cycles of the best mapping on a free memory system: local memory without limit."""
-    from npuflow.engine.cost import tensor_cycles
-
     tensor, _ = tensor_cycles(layer, machine, every)
     vector = layer.vector_ops * layer.out_elements / machine.compute.vector_lanes
     return max(float(tensor.min()), vector)
