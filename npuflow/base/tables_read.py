@@ -129,7 +129,8 @@ def _scalar(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> A
         return int(value)
     if type(value) is kind:
         return value
-    return _fault(faults, at, f"expected {_wanted(kind)}, got {_name(value)}")
+    quoted = f'"{value}", in quotes' if kind is str and isinstance(value, int | float) else ""
+    return _fault(faults, at, f"expected {_wanted(kind)}, got {_name(value)}", hint=quoted)
 
 
 def _path(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:

@@ -28,7 +28,7 @@ def run(paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_js
     worst = 0
     for path in paths:
         try:
-            planned.append(_plan(path, sets, settings))
+            planned.append(prepare(path, sets, settings))
         except NpuflowError as error:
             worst = max(worst, show(error, as_json=as_json))
     if worst:
@@ -40,7 +40,8 @@ def run(paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_js
     return worst
 
 
-def _plan(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe, Plan]:
+def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe, Plan]:
+    """A recipe and its plan, or every fault."""
     from npuflow.flow.recipe import load
 
     recipe = load(path, sets)

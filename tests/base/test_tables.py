@@ -151,7 +151,7 @@ bit = 4
 """
     )
     text = "\n".join(found)
-    assert '2:name: expected a string, got 3' in text
+    assert '2:name: expected a string, got 3 |  | "3", in quotes' in text
     assert '3:flag: expected true or false, got "yes"' in text
     assert "4:number: expected a number, got true" in text
     assert '5:side: "up" is not allowed | allowed: left, right' in text

@@ -1,0 +1,113 @@
+"""The plan verb at work: a dry run as a table or as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from npuflow.base.errors import NpuflowError, RecipeError
+from npuflow.cli._build import prepare
+from npuflow.cli._errors import show as show_error
+from npuflow.cli._events import VERSION, emit
+from npuflow.cli._progress import duration
+from npuflow.flow.recipe_build import Settings, located, open_cache
+
+if TYPE_CHECKING:
+    from npuflow.flow.plan import Plan
+    from npuflow.flow.recipe import Recipe
+    from npuflow.flow.run_dry import PlannedStep
+
+SHOWN = 5
+
+
+def show(
+    paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, items: bool = False
+) -> None:
+    """Plan every recipe; all faults of all of them at once."""
+    planned: list[tuple[Recipe, Plan]] = []
+    faults: list[NpuflowError] = []
+    for path in paths:
+        try:
+            planned.append(prepare(path, sets, settings))
+        except NpuflowError as error:
+            faults += error.faults()
+    if faults:
+        code = show_error(RecipeError(faults), as_json=as_json)
+        raise typer.Exit(code)
+    for recipe, plan in planned:
+        try:
+            _one(recipe, plan, settings, as_json=as_json, items=items, alone=len(planned) == 1)
+        except NpuflowError as error:
+            raise located(error, recipe, plan) from error
+
+
+def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items: bool, alone: bool) -> None:
+    from npuflow.flow.run_dry import dry
+
+    begun = time.perf_counter()
+    steps: list[PlannedStep] = []
+    name = {} if alone else {"recipe": recipe.name}
+    for step in dry(plan, open_cache(recipe, settings), frozenset(settings.force)):
+        steps.append(step)
+        if as_json:
+            emit({**_line(step), **name})
+    seconds = time.perf_counter() - begun
+    counts = Counter(str(step.status) for step in steps)
+    if as_json:
+        emit({**_summary(plan, steps, counts, seconds), **name})
+        return
+    text = "\n".join(_table(plan, steps, items)) + "\n" if steps else ""
+    head = ", ".join(f"{counts[status]} {word}" for status, word in _WORDS if counts[status]) or "nothing"
+    sys.stdout.write(f"{text}{recipe.name}: {head} ({duration(seconds)})\n")
+
+
+_WORDS = (("run", "to run"), ("maybe", "maybe"), ("hit", "hit"))
+
+
+def _line(step: PlannedStep) -> dict[str, Any]:
+    return {
+        "event": "step", "stage": step.stage, "item": step.item, "key": step.key, "status": step.status,
+        "seconds": round(step.seconds, 6), "output": step.output, "reason": step.reason,
+    }  # fmt: skip
+
+
+def _summary(plan: Plan, steps: Sequence[PlannedStep], counts: Counter[str], seconds: float) -> dict[str, Any]:
+    single = {step.name for step in plan if step.over is None}
+    outputs = {step.stage: step.output for step in steps if step.stage in single and step.output is not None}
+    return {
+        "event": "summary", "version": VERSION, "hit": counts["hit"], "run": counts["run"], "maybe": counts["maybe"],
+        "ran": 0, "failed": 0, "seconds": round(seconds, 6), "outputs": outputs, "products": {},
+    }  # fmt: skip
+
+
+def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
+    """One line for each stage; below it the items that are not in the cache, the first few unless all are asked for."""
+    width = max(len(step.name) for step in plan)
+    rows = []
+    for stage in plan:
+        mine = [step for step in steps if step.stage == stage.name]
+        counts = Counter(str(step.status) for step in mine)
+        single = len(mine) == 1 and mine[0].item is None
+        if single:
+            rows.append(f"{stage.name:<{width}}  {mine[0].status:<6} {mine[0].reason}".rstrip())
+            continue
+        status = "run" if counts["run"] else "maybe" if counts["maybe"] else "hit"
+        told = ", ".join(f"{counts[s]} {word}" for s, word in _WORDS if counts[s]) or "no items"
+        rows.append(f"{stage.name:<{width}}  {status:<6} {told}")
+        waiting = [step for step in mine if step.status != "hit"]
+        reasons = {(step.status, step.reason) for step in waiting}
+        if len(reasons) == 1 and len(waiting) == len(mine) and not items:
+            rows[-1] += f": {waiting[0].reason}"
+            continue
+        shown = waiting if items else waiting[:SHOWN]
+        rows += [f"{'':<{width}}    {step.item}: {step.status}, {step.reason}" for step in shown]
+        if len(waiting) > len(shown):
+            rows.append(f"{'':<{width}}    ... and {len(waiting) - len(shown)} more (--items)")
+    rows += [f"{name:<{width}}  off    {why}" for name, why in sorted(plan.off.items())]
+    return rows

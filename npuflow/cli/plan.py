@@ -1,0 +1,33 @@
+"""What a build would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.cli._engine import CacheOption, JsonOption, OverrideOption, RecipeArgs, SetOption, UntilOption
+
+
+def plan(
+    recipes: RecipeArgs,
+    sets: SetOption = None,
+    until: UntilOption = None,
+    force: Annotated[
+        list[str] | None, typer.Option("--force", metavar="STAGE", help="Plan as if this stage were not cached.")
+    ] = None,
+    override: OverrideOption = None,
+    cache: CacheOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Compare with the lock in DIR/NAME.")
+    ] = None,
+    items: Annotated[bool, typer.Option("--items", help="List every item that is not in the cache.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List what a build would run and why, without running it; `maybe` is what early cutoff may still spare."""
+    from npuflow.cli._engine import settings
+    from npuflow.cli._plan import show
+
+    chosen = settings(cache=cache, until=until, force=force, override=override, out=out)
+    show(recipes, sets or [], chosen, as_json=as_json, items=items)
