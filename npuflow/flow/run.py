@@ -124,6 +124,7 @@ class _Driver:
             self._feed()
             while self.flying:
                 sent, outcome = self.workers.arrivals.get()
+                self.workers.learn(sent, outcome)
                 self._arrived(sent, outcome)
                 self._advance()
                 self._feed()

@@ -28,6 +28,9 @@ class Executor(Protocol):
 
     def submit(self, tasks: Sequence[Task]) -> None: ...
 
+    def learn(self, task: Task, outcome: Outcome) -> None:
+        """Told of every arrival, by the driver."""
+
     def drop(self) -> list[Task]:
         """Take back what has not begun."""
 
@@ -47,18 +50,21 @@ class Threads:
 
     dashboard: str | None = None
 
-    def __init__(self, jobs: int) -> None:
-        self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+    def __init__(self, jobs: int, arrivals: queue.SimpleQueue[Arrival] | None = None) -> None:
+        self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window = 256
         self.label = f"{jobs} thread{'s' if jobs > 1 else ''}"
         self._jobs = jobs
-        self._stopped = threading.Event()
+        self._held: dict[str, Task] = {}
+        self._lock = threading.Lock()
         self._pool: ThreadPool | None = None
         self._waves: list[threading.Thread] = []
 
     def submit(self, tasks: Sequence[Task]) -> None:
         if self._pool is None:
             self._pool = ThreadPool(self._jobs)  # its threads are daemons: a second Ctrl-C need not wait for them
+        with self._lock:
+            self._held.update((task.name, task) for task in tasks)
         wave = threading.Thread(target=self._wave, args=(list(tasks),), name="npuflow-wave", daemon=True)
         self._waves = [one for one in self._waves if one.is_alive()] + [wave]
         wave.start()
@@ -70,16 +76,22 @@ class Threads:
         get(graph, list(graph), pool=self._pool, num_workers=self._jobs)
 
     def settle(self, task: Task) -> None:
-        if self._stopped.is_set():
-            return
-        self.arrivals.put((task, execute(task)))
+        """Execute a task, unless it has been taken back."""
+        with self._lock:
+            held = self._held.pop(task.name, None)
+        if held is not None:
+            self.arrivals.put((task, execute(task)))
+
+    def learn(self, task: Task, outcome: Outcome) -> None:
+        """Times change nothing here."""
 
     def drop(self) -> list[Task]:
-        self._stopped.set()
-        return []
+        with self._lock:
+            held, self._held = self._held, {}
+        return list(held.values())
 
     def close(self, *, wait: bool) -> None:
-        self._stopped.set()
+        self.drop()
         for wave in self._waves:
             wave.join(None if wait else 2.0)
         if self._pool is not None and wait:
@@ -140,6 +152,9 @@ class Processes:
             broken = type(fault).__name__ == "BrokenProcessPool"
             error = fault if isinstance(fault, Exception) else RuntimeError(str(fault))
             self.arrivals.put((task, Outcome(error=error, lost=broken)))
+
+    def learn(self, task: Task, outcome: Outcome) -> None:
+        """Times change nothing here."""
 
     def drop(self) -> list[Task]:
         return [task for future, task in list(self._held.items()) if future.cancel()]

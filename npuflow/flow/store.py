@@ -73,7 +73,7 @@ class Store:
                 self._create(path)
                 continue
             except (OSError, ValueError, KeyError, TypeError) as fault:
-                self._set_aside(path, f"it is not a store description: {fault}")
+                self.set_aside(path, f"it is not a store description: {fault}")
                 continue
             if algorithm != ALGORITHM:
                 hint = "choose another folder with --cache, or the npuflow that made it"
@@ -129,9 +129,9 @@ class Store:
         except FileNotFoundError:
             return None
         except Damaged as damage:
-            self._set_aside(path, damage.reason)
+            self.set_aside(path, damage.reason)
         except (OSError, ValueError, KeyError, TypeError) as fault:
-            self._set_aside(path, f"it cannot be read: {fault}")
+            self.set_aside(path, f"it cannot be read: {fault}")
         return None
 
     def _take_record(self, key: str, data: bytes) -> Record | None:
@@ -186,7 +186,7 @@ class Store:
                 if self.intact(manifest.digest, remote=False):
                     os.utime(path)
                     break
-                self._set_aside(path, "an object of this content is written anew, and this one is not whole")
+                self.set_aside(path, "an object of this content is written anew, and this one is not whole")
 
     def scratch(self) -> Path:
         """An unused path on the store's file system."""
@@ -255,9 +255,10 @@ class Store:
         """Set an object (or, for a key, a record) aside."""
         for path in (self.object_path(name), self.record_path(name)):
             if path.exists():
-                self._set_aside(path, reason)
+                self.set_aside(path, reason)
 
-    def _set_aside(self, path: Path, reason: str) -> None:
+    def set_aside(self, path: Path, reason: str) -> None:
+        """Move a damaged file or folder out of use, with the reason beside it."""
         shown = path.relative_to(self.root)
         target = files.fresh(self.root / "quarantine", f"{time.strftime('%Y%m%dT%H%M%S')}-")
         try:
@@ -276,7 +277,7 @@ class Store:
         """Every object."""
         yield from (f"{ALGORITHM}:{a.name}{b.name}" for a in _listed(self.root / "objects") for b in _listed(a))
 
-    def keys(self) -> Iterator[str]:
+    def record_keys(self) -> Iterator[str]:
         """Every record."""
         yield from (f"{ALGORITHM}:{a.name}{b.stem}" for a in _listed(self.root / "records") for b in _listed(a))
 

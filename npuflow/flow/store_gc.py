@@ -1,0 +1,150 @@
+"""Collects what no root, live lease or grace period reaches, beside running builds."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from npuflow.flow import store_files as files
+from npuflow.flow.store import Store
+from npuflow.flow.store_lease import live, needed, now, read_root
+from npuflow.flow.store_manifest import Damaged
+
+GRACE = 24 * 3600.0
+_SWEEP = 200  # things moved out of the way between two looks at what builds need
+
+
+@dataclass
+class Collected:
+    """What a collection removed and what it left."""
+
+    records: int = 0
+    objects: int = 0
+    debris: int = 0
+    bytes: int = 0
+    kept_records: int = 0
+    kept_objects: int = 0
+    stopped: str = ""
+    """Why nothing was removed, when that is so."""
+
+
+def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
+    """Remove every record and object that nothing reaches, and the debris of builds that died."""
+    clock = now(store.root)
+    keys, damaged = _rooted(store)
+    if damaged:
+        # What a damaged root protected is unknown: it is set aside, and this collection removes nothing.
+        return Collected(stopped=f"{len(damaged)} damaged roots were set aside; the next build of each makes it anew")
+    leases = live(store.root, clock)
+    wanted = needed(leases) | keys
+    result = Collected()
+    doomed_records: list[Path] = []
+    for key in store.record_keys():
+        path = store.record_path(key)
+        record = store.record(key, touch=False) if key in wanted or _young(path, clock, grace) else None
+        if record is None:
+            if path.exists():
+                doomed_records.append(path)
+        else:
+            result.kept_records += 1
+            wanted.update(record.objects)
+    doomed_objects = []
+    for digest in store.digests():
+        path = store.object_path(digest)
+        if digest in wanted or _young(path, clock, grace):
+            result.kept_objects += 1
+        else:
+            doomed_objects.append(path)
+    debris = list(_debris(store.root, {folder.name for folder in leases}, clock, grace))
+    result.records, result.objects, result.debris = len(doomed_records), len(doomed_objects), len(debris)
+    if not dry:
+        # Records go before their objects, so that no record is ever left whose object was collected.
+        result.records, size = _sweep(store, doomed_records, clock)
+        result.objects, more = _sweep(store, doomed_objects, clock)
+        result.bytes = size + more + sum(files.remove(path) for path in debris)
+        _prune(store.root)
+    return result
+
+
+def _rooted(store: Store) -> tuple[set[str], list[Path]]:
+    """The keys of every build whose place still exists; and the roots that cannot be read."""
+    keys: set[str] = set()
+    damaged = []
+    for path in sorted((store.root / "roots").glob("*.json")):
+        try:
+            body = read_root(path)
+        except Damaged as fault:
+            damaged.append(path)
+            store.set_aside(path, fault.reason)
+            continue
+        if body["host"] == os.uname().nodename and not Path(body["place"]).exists():
+            files.remove(path)
+        else:
+            keys.update(body["keys"])
+    return keys, damaged
+
+
+def _young(path: Path, clock: float, grace: float) -> bool:
+    try:
+        return clock - path.stat().st_mtime < grace
+    except OSError:
+        return False
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """No build looks anything up while the block runs."""
+    gate = os.open(root / "gc.lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(gate)
+
+
+def _sweep(store: Store, doomed: list[Path], clock: float) -> tuple[int, int]:
+    """Move doomed things away in small groups, each after one more look at what builds need; then delete them."""
+    removed = size = 0
+    for start in range(0, len(doomed), _SWEEP):
+        trash = files.fresh(store.root / "tmp", "trash-")
+        trash.mkdir()
+        with _alone(store.root):
+            wanted = needed(live(store.root, now(store.root)))
+            for number, path in enumerate(doomed[start : start + _SWEEP]):
+                if _name(path) not in wanted and not _young(path, clock, 0.0):
+                    with suppress(FileNotFoundError):
+                        path.rename(trash / str(number))
+                        removed += 1
+        size += files.remove(trash)
+    return removed, size
+
+
+def _name(path: Path) -> str:
+    return f"x3:{path.parent.name}{path.stem}"
+
+
+def _debris(root: Path, leases: Iterable[str], clock: float, grace: float) -> Iterator[Path]:
+    """Temporary files, leases and quarantined things that nobody will come back for."""
+    alive = set(leases)
+    for path in (root / "leases").iterdir():
+        if path.name not in alive:
+            yield path
+    for path in (root / "tmp").iterdir():
+        lease = path.name.partition(".")[0] if "." in path.name else ""
+        # A file without a lease is the work of a moment: it is debris once no build runs, or once it is old.
+        if lease not in alive if lease else (not alive or not _young(path, clock, max(grace, 3600.0))):
+            yield path
+    for path in (root / "quarantine").iterdir():
+        if not _young(path, clock, grace):
+            yield path
+
+
+def _prune(root: Path) -> None:
+    for kind in ("objects", "records"):
+        for folder in (root / kind).iterdir():
+            with suppress(OSError):
+                folder.rmdir()

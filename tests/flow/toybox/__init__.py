@@ -1,0 +1,1 @@
+"""A toy compiler for tests of the build system: numbers instead of tensors, sleeps instead of work."""

@@ -1,0 +1,77 @@
+"""The toy compiler's artifacts and tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from npuflow.base.tables import Config
+from npuflow.flow.artifact import Artifact, Reader, Writer
+
+
+@dataclass(frozen=True)
+class Source(Config):
+    folder: str = ""
+    count: int = 4
+    size: int = 8
+    sleep: float = 0.0
+    fail: str = ""
+
+
+@dataclass(frozen=True)
+class Scale(Config):
+    by: int = 2
+
+
+@dataclass(frozen=True)
+class Number(Artifact):
+    value: int
+
+    def save(self, folder: Writer) -> None:
+        folder.json("number", self.value)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(folder.json("number"))
+
+
+@dataclass(frozen=True)
+class Scaled(Number):
+    pass
+
+
+@dataclass(frozen=True)
+class Table(Artifact):
+    """Every kind of entry that an object can hold."""
+
+    rows: tuple[int, ...]
+
+    def save(self, folder: Writer) -> None:
+        import numpy as np
+
+        folder.json("rows", list(self.rows))
+        folder.text("notes", f"{len(self.rows)} rows")
+        folder.bytes("table.bin", b"".join(row.to_bytes(8, "little", signed=True) for row in self.rows))
+        folder.arrays("small", {"rows": np.array(self.rows, "<i8"), "odd/name": np.zeros(3, "<f4")})
+        folder.blocks("large", "<f4", (1200, 1024), (np.full((400, 1024), len(self.rows), "<f4") for _ in range(3)))
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        rows = folder.json("rows")
+        if folder.arrays("small")["rows"].tolist() != rows or folder.array("large").shape != (1200, 1024):
+            raise ValueError("the entries do not agree")
+        if len(folder.bytes("table.bin")) != 8 * len(rows) or not folder.text("notes"):
+            raise ValueError("the entries do not agree")
+        return cls(tuple(rows))
+
+    def products(self) -> dict[str, str]:
+        return {"table": "table.bin"}
+
+    def summary(self) -> dict[str, Any]:
+        return {"rows": len(self.rows)}
+
+
+@dataclass(frozen=True)
+class Total(Number):
+    def summary(self) -> dict[str, Any]:
+        return {"total": self.value}

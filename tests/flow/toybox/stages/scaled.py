@@ -1,0 +1,15 @@
+"""Every number, scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npuflow.flow.stage import Items, log, stage
+from toybox.kinds import Number, Scale, Scaled
+
+
+@stage(over="numbers", batch=2)
+def scaled(numbers: Items[Number], scale: Scale) -> Iterator[tuple[str, Scaled]]:
+    for name, number in numbers.items():
+        log(f"scale {name}")
+        yield name, Scaled(number.value * scale.by)
