@@ -40,6 +40,7 @@ class _Exporter:
         self.proto = onnx.GraphProto(name="npuflow")
         self.opsets: dict[str, int] = {"": EXPORT_OPSET}
         self.stored: set[str] = set()
+        self.names: set[str] = set()
 
     def node(self, node: Node) -> None:
         import onnx
@@ -52,7 +53,7 @@ class _Exporter:
         if clip is not None:
             outputs[0] = f"{outputs[0]}:unclipped"
         proto = onnx.NodeProto(
-            op_type=call.op_type, domain=call.domain, name=node.name, input=self.inputs(call, node), output=outputs
+            op_type=call.op_type, domain=call.domain, name=self.name(node), input=self.inputs(call, node), output=outputs
         )
         proto.attribute.extend(attributes(call))
         self.proto.node.append(proto)
@@ -61,16 +62,22 @@ class _Exporter:
         if clip is not None:
             self.clip(node, clip, outputs[0])
 
+    def name(self, node: Node) -> str:
+        """The source's name for the first node that has it; nodes a rule made of the same source are told apart."""
+        name = node.name if node.name not in self.names else f"{node.name}:{len(self.names)}"
+        self.names.add(name)
+        return name
+
     def clip(self, node: Node, clip: tuple[float, float], source: str) -> None:
         out = node.outputs[0]
         if clip == (0.0, inf):
-            self.proto.node.add(op_type="Relu", name=f"{node.name}:clip", input=[source], output=[out])
+            self.proto.node.add(op_type="Relu", name=f"{out}:clip", input=[source], output=[out])
             return
         dtype = self.graph.type(out).dtype
         names = [source]
         for name, bound in zip(("lo", "hi"), clip, strict=True):
             names.append("" if abs(bound) == inf else self.array(f"{out}:{name}", np.array(bound, dtype)))
-        self.proto.node.add(op_type="Clip", name=f"{node.name}:clip", input=names, output=[out])
+        self.proto.node.add(op_type="Clip", name=f"{out}:clip", input=names, output=[out])
 
     def inputs(self, call: OnnxCall, node: Node) -> list[str]:
         """Names of the ONNX node's inputs, trailing absent ones left out."""

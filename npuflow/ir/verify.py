@@ -36,7 +36,7 @@ def faults(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         yield from _node(graph, node, known)
         for output in node.outputs:
-            if output in known:
+            if output and output in known:
                 yield f'value "{output}" of {node.name} is defined twice'
             known.add(output)
     for value_id in graph.outputs:

@@ -18,14 +18,14 @@ class RecogniseLeaky(Rule):
     makes = ("leakyrelu", "prelu")
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
-        if not plain_float(graph, node) or node.op.clip is not None or len(node.inputs) < 2:
+        if not plain_float(graph, node) or node.op.clip is not None or len(node.inputs) not in (2, 3):
             return None
         name = kind(node)
         if name == "prelu":
             slope = scalar(graph, node.inputs[1])
             return None if slope is None else self.leaky(node, node.inputs[0], slope)
         if name == "max":
-            return self.maximum(graph, node)
+            return self.maximum(graph, node) if len(node.inputs) == 2 else None
         if name == "host:where":
             return self.where(graph, node)
         return self.halves(graph, node, 1.0 if name == "add" else -1.0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from npuflow.base.errors import ModelError
 from npuflow.ir.onnx_nodes import subgraphs
 from npuflow.ir.onnx_run import newest_opset
 from npuflow.ir.onnx_types import value_info
@@ -52,7 +53,7 @@ def _default(attribute: Any) -> bytes:
 def upgraded(
     node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str
 ) -> tuple[list[onnx.NodeProto], int]:
-    """The node as one or more nodes of the newest opset that runs, and their opset; the node itself if it cannot be."""
+    """The node as one or more nodes of the newest opset that runs, and their opset."""
     if node.domain not in ("", "ai.onnx"):
         return [node], version
     target = max(newest_opset(), 21)
@@ -62,8 +63,7 @@ def upgraded(
         return [node], min(version, max(target, found.since_version if found is not None else version))
     if compatible(node.op_type, version, target):
         return [node], target
-    converted = _convert(node, version, target, types, prefix)
-    return (converted, target) if converted is not None else ([node], version)
+    return _convert(node, version, target, types, prefix), target
 
 
 def _upgrade_subgraphs(node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str) -> None:
@@ -80,8 +80,8 @@ def _upgrade_subgraphs(node: onnx.NodeProto, version: int, types: Mapping[str, T
 
 def _convert(
     node: onnx.NodeProto, version: int, target: int, types: Mapping[str, TensorType], prefix: str
-) -> list[onnx.NodeProto] | None:
-    """By onnx's version converter, on a model of this one node; None where it has no way."""
+) -> list[onnx.NodeProto]:
+    """By onnx's version converter, on a model of this one node."""
     graph = onnx.GraphProto(name="one", node=[node])
     for name in dict.fromkeys(i for i in node.input if i):
         graph.input.append(value_info(name, types.get(name, TensorType((), "float32"))))
@@ -92,8 +92,11 @@ def _convert(
     model.opset_import.add(version=version)
     try:
         result = onnx.version_converter.convert_version(model, target).graph
-    except Exception:  # RuntimeError, ConvertError: no adapter, or one that does not like the node
-        return None
+    except Exception as fault:  # RuntimeError, ConvertError: no adapter, or one that does not like the node
+        name = next((o for o in node.output if o), node.op_type)
+        raise ModelError(
+            f"{node.op_type} of opset {version} has no form in opset {target}", because=str(fault).strip().split("\n")[0][:300]
+        ).at(node=node.name or name) from fault
     ours = {i.name for i in graph.input} | {o.name for o in graph.output} | {""}
     nodes = [onnx.helper.make_node("Constant", [], [t.name], value=t) for t in result.initializer if t.name not in ours]
     nodes += list(result.node)
@@ -102,7 +105,5 @@ def _convert(
             for index, name in enumerate(names):
                 if name not in ours:
                     names[index] = f"{prefix}/{name}"
-    if [o for n in nodes for o in n.output if o in ours and o] != [o for o in node.output if o] and len(nodes) == 1:
-        return None
     nodes[-1].name = node.name
     return nodes

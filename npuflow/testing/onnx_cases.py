@@ -1,0 +1,114 @@
+"""ONNX's own node cases through npuflow: read, rewritten, exported, run, compared with their reference outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import NpuflowError
+from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.ir.graph import Graph
+from npuflow.ir.onnx_run import CannotRunError, run
+from npuflow.ir.verify import verify
+
+__all__ = ["Outcome", "cases", "judge", "through"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case went; `reason` is empty when its outputs are the reference's."""
+
+    name: str
+    reason: str = ""
+    kind: str = ""            # "", "runtime" (onnxruntime cannot run the original either), "differs", "refused"
+
+    @property
+    def passed(self) -> bool:
+        return not self.reason
+
+
+@cache
+def cases() -> tuple[Any, ...]:
+    """Every node case of the installed onnx."""
+    import warnings
+
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tuple(collect_testcases(None))
+
+
+def through(model: bytes, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """The model as npuflow's float graph, rewritten and checked."""
+    reading = FRONTENDS["onnx"]().read(model, Bindings(shapes or {}))
+    return rewrite(verify(reading.graph, "reading")).graph
+
+
+def judge(case: Any) -> Outcome:
+    """Run one case."""
+    data = case.model.SerializeToString()
+    try:
+        feeds = _feeds(case.model, case.data_sets[0][0])
+        exported = export_model(through(data, {n: a.shape for n, a in feeds.items() if isinstance(a, np.ndarray)}))
+    except NpuflowError as fault:
+        original = _original(data, case)
+        return Outcome(case.name, f"{original or fault}", "runtime" if original else "refused")
+    for inputs, expected in case.data_sets:
+        feeds = _feeds(case.model, inputs)
+        try:
+            found = run(exported, feeds, [o.name for o in case.model.graph.output])
+        except CannotRunError as fault:
+            return Outcome(case.name, str(fault), "runtime" if _original(data, case) else "refused")
+        wrong = next(_differences(found, expected, case.rtol, case.atol), "")
+        if wrong:
+            same = not _original(data, case) and not any(
+                True for _ in _differences(run(data, feeds), found, 1e-4, 1e-5)
+            )
+            return Outcome(case.name, wrong, "runtime" if same else "differs")
+    return Outcome(case.name)
+
+
+def _feeds(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
+    stored = {t.name for t in model.graph.initializer}
+    names = [i.name for i in model.graph.input if i.name not in stored]
+    return dict(zip(names, inputs, strict=False))
+
+
+def _original(data: bytes, case: Any) -> str:
+    """Why onnxruntime does not run the case as it is ("" if it does)."""
+    try:
+        for inputs, _ in case.data_sets:
+            run(data, _feeds(case.model, inputs))
+    except CannotRunError as fault:
+        return f"onnxruntime: {fault}"
+    return ""
+
+
+def _differences(found: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float) -> Iterator[str]:
+    for index, (a, b) in enumerate(zip(found, expected, strict=True)):
+        if isinstance(b, (list, tuple)):
+            yield from _differences(a, b, rtol, atol) if isinstance(a, (list, tuple)) and len(a) == len(b) else [f"output {index}"]
+        elif a is None or b is None:
+            if a is not b:
+                yield f"output {index} is {'absent' if a is None else 'there'}"
+        else:
+            yield from _array(index, np.asarray(a), np.asarray(b), rtol, atol)
+
+
+def _array(index: int, a: Any, b: Any, rtol: float, atol: float) -> Iterator[str]:
+    if a.shape != b.shape:
+        yield f"output {index} has the shape {a.shape} instead of {b.shape}"
+    elif b.dtype.kind in "OUS":
+        if a.tolist() != b.tolist():
+            yield f"output {index} differs"
+    elif a.dtype.kind in "fc" and not np.allclose(a, b, rtol, atol, equal_nan=True):
+        yield f"output {index} differs by {np.nanmax(np.abs(a - b)):.3g}"
+    elif a.dtype.kind not in "fc" and not np.array_equal(a.astype(np.float64), b.astype(np.float64)):
+        yield f"output {index} differs"
