@@ -1,0 +1,82 @@
+"""Where accuracy goes: every integer tensor, made real again, against the float network on the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuflow.engine.interpret import Interpreter, host_session
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.numerics import along, dequantize
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array, QuantType
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Of one tensor over all samples: SQNR in dB (None: no error at all), cosine, and the share of codes at an end of their range."""
+
+    sqnr: float | None
+    cosine: float
+    ends: float
+
+
+@dataclass
+class _Sums:
+    signal: float = 0.0
+    noise: float = 0.0
+    other: float = 0.0
+    cross: float = 0.0
+    ends: int = 0
+    count: int = 0
+
+    def add(self, real: Array, found: Array, ends: int) -> None:
+        a, b = real.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+        self.signal += float(a @ a)
+        self.noise += float(((a - b) ** 2).sum())
+        self.other += float(b @ b)
+        self.cross += float(a @ b)
+        self.ends += ends
+        self.count += a.size
+
+    def result(self) -> Fidelity:
+        sqnr = 10 * np.log10(self.signal / self.noise) if self.noise and self.signal else None
+        norm = np.sqrt(self.signal * self.other)
+        cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
+        return Fidelity(None if sqnr is None else float(sqnr), float(cosine), self.ends / max(self.count, 1))
+
+
+def measure(
+    float_graph: Graph, graph: Graph, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
+) -> dict[str, Fidelity]:
+    """Value id -> fidelity, for the quantised values that the float graph has too and for the graph's float outputs."""
+    shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
+    outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
+    wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
+    session = host_session(export_model(float_graph, wanted))
+    interpreter, sums = Interpreter(graph, numerics), {v: _Sums() for v in wanted}
+    for feed in feeds:
+        real = dict(zip(wanted, session.run(wanted, dict(feed)), strict=True))
+        found = interpreter.run(feed, keep={*shared, *outputs.values()})
+        for value_id in wanted:
+            held = value_id if value_id in found else outputs.get(value_id, value_id)
+            quant = graph.values[held].quant
+            array = found[held]
+            if not np.issubdtype(real[value_id].dtype, np.floating):
+                continue
+            ends = 0 if quant is None else int(((array <= quant.lo) | (array >= quant.hi)).sum())
+            sums[value_id].add(real[value_id], array if quant is None else real_of(array, quant), ends)
+    return {v: s.result() for v, s in sums.items() if s.count}
+
+
+def _compared(graph: Graph, value_id: str) -> bool:
+    value = graph.values[value_id]
+    return value.quant is not None and value.const is None and value_id not in graph.inputs
+
+
+def real_of(codes: Array, quant: QuantType) -> Array:
+    """The float32 numbers that codes stand for."""
+    return dequantize(codes, along(quant.scale, quant.axis, codes.ndim), along(quant.zero_point, quant.axis, codes.ndim))

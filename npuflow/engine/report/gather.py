@@ -1,0 +1,139 @@
+"""Everything the page shows, as plain JSON data gathered from the build's products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
+
+from npuflow.engine.fidelity import Fidelity
+from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
+from npuflow.engine.place import Placement
+from npuflow.engine.program import Program
+from npuflow.engine.sim.clock import Timeline
+from npuflow.engine.sim.order import Order
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.rule import Refusal
+from npuflow.ir.types import Value
+
+MOST_EVENTS = 8000                        # rectangles of the timeline; beyond that neighbours of one layer merge
+BINS = 120
+
+Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Products of a build. `layers`: per node of the quantised graph, measured figures (cycles, utilisation, bytes, stall,
+    tiles, macs); `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method.
+    """
+
+    title: str
+    graph: Graph                          # quantised
+    placement: Placement
+    refusals: Sequence[Refusal]
+    program: Program
+    order: Order
+    timeline: Timeline
+    layers: Sequence[Mapping[str, Any]]
+    fidelity: Mapping[str, Fidelity]
+    ranges: Mapping[str, tuple[float, float]]
+    methods: Mapping[str, str]
+    histogram: Histogram
+    facts: Sequence[tuple[str, Any]]      # headline figures, in order
+    notes: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = ()
+
+
+def report_data(s: Sources) -> dict[str, Any]:
+    """JSON for `page.render` and for machines; numbers that are not finite become null."""
+    meta = s.program.meta
+    found = {
+        "title": s.title,
+        "tiles": [list(f) for f in s.facts],
+        "nodes": [_node(s, i, n) for i, n in enumerate(s.graph.nodes)],
+        "tensors": [_tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None],
+        "timeline": _timeline(s),
+        "memory": {
+            "const_bytes": meta["const_bytes"], "data_bytes": meta["data_bytes"], "local_bytes": meta["local_bytes"],
+            "bound_bytes": meta["memory"]["bound"], "local_used": meta["memory"].get("local_used"),
+            "live": [dict(zip(("id", "address", "size", "first", "last"), row, strict=True)) for row in meta["memory"]["lives"]],
+        },
+        "notes": [[title, list(columns), [list(r) for r in rows]] for title, columns, rows in (*_placement(s), *s.notes)],
+    }  # fmt: skip
+    return dict(_finite(found))
+
+
+def _node(s: Sources, index: int, node: Node) -> dict[str, Any]:
+    on_npu = is_npu(node)
+    outputs = [o for o in node.outputs if o]
+    quality = next((s.fidelity[o] for o in outputs if o in s.fidelity), None)
+    reasons = {p.node: p.reason for p in s.placement.places}
+    attributes = ", ".join(f"{f.name}={getattr(node.op, f.name)}" for f in fields(node.op) if getattr(node.op, f.name) not in (None, (), ""))
+    found: dict[str, Any] = {
+        "name": node.name, "op": getattr(node.op, "op_type", "") or node.op.onnx or type(node.op).__name__, "npu": on_npu,
+        "inputs": [i for i in node.inputs if i], "outputs": outputs, "origin": list(node.origin),
+        "attributes": attributes if len(attributes) < 400 else attributes[:400] + " ...",
+        "reason": "" if on_npu else "boundary between float and integers" if boundary(s.graph, node) else reasons.get(node.name, ""),
+        "sqnr": None if quality is None else quality.sqnr,
+    }  # fmt: skip
+    return found | dict(s.layers[index])
+
+
+def _tensor(s: Sources, value: Value) -> dict[str, Any]:
+    assert value.quant is not None
+    quality, spread = s.fidelity.get(value.id), s.histogram(value.id)
+    return {
+        "id": value.id, "shape": list(value.type.shape), "dtype": value.dtype, "bits": value.quant.bits,
+        "scale": value.quant.scale[0], "zero_point": value.quant.zero_point[0],
+        "threshold": list(s.ranges[value.id]) if value.id in s.ranges else None, "method": s.methods.get(value.id),
+        "observed": None if spread is None else list(spread[:2]),
+        "histogram": None if spread is None else {"lo": spread[0], "hi": spread[1], "counts": [float(c) for c in spread[2]]},
+        "sqnr": None if quality is None else quality.sqnr, "cosine": None if quality is None else quality.cosine,
+    }  # fmt: skip
+
+
+def _timeline(s: Sources) -> dict[str, Any]:
+    cores = len(s.program.commands)
+    queues = [q if cores == 1 else f"{core}.{q}" for core in range(cores) for q in s.order.queues]
+    events: list[list[Any]] = []
+    for i, (core, index) in enumerate(s.order.sequence):
+        command = s.program.decoded[core][index]
+        events.append([int(s.order.queue[i]), float(s.timeline.start[i]), float(s.timeline.end[i]), command.node, command.opcode.name])
+    shown = events if len(events) <= MOST_EVENTS else _joined(events)
+    note = "" if shown is events else f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
+    return {"queues": queues, "cycles": float(s.timeline.cycles), "events": shown, "shortened": note}
+
+
+def _joined(events: Iterable[list[Any]]) -> list[list[Any]]:
+    """Runs of commands of one layer in one queue, as one event each."""
+    last: dict[int, list[Any]] = {}
+    shown: list[list[Any]] = []
+    for queue, start, end, node, name in sorted(events, key=lambda e: (e[0], e[1])):
+        run = last.get(queue)
+        if run is not None and run[3] == node:
+            run[2] = max(run[2], end)
+            continue
+        last[queue] = [queue, start, end, node, name]
+        shown.append(last[queue])
+    return shown
+
+
+def _placement(s: Sources) -> list[tuple[str, Sequence[str], Sequence[Sequence[Any]]]]:
+    host = [(p.node, p.op, p.reason) for p in s.placement.places if not p.on_npu]
+    crossings = boundary_bytes(s.graph, segments(s.graph))
+    return [
+        ("Nodes on the host", ("node", "operator", "reason"), host),
+        ("Bytes over the boundary, per inference", ("value", "way", "bytes"), crossings),
+        ("Rewrites that were refused", ("rule", "node", "reason"), [(r.rule, r.node, r.reason) for r in s.refusals]),
+    ]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
