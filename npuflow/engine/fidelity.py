@@ -17,7 +17,7 @@ from npuflow.ir.types import Array, QuantType
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Of one tensor over all samples: SQNR in dB (None: no error at all), cosine, and the share of codes at an end of their range."""
+    """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end of their range."""
 
     sqnr: float | None
     cosine: float

@@ -69,12 +69,15 @@ def _node(s: Sources, index: int, node: Node) -> dict[str, Any]:
     outputs = [o for o in node.outputs if o]
     quality = next((s.fidelity[o] for o in outputs if o in s.fidelity), None)
     reasons = {p.node: p.reason for p in s.placement.places}
-    attributes = ", ".join(f"{f.name}={getattr(node.op, f.name)}" for f in fields(node.op) if getattr(node.op, f.name) not in (None, (), ""))
+    stated = {f.name: getattr(node.op, f.name) for f in fields(node.op)}
+    attributes = ", ".join(f"{name}={value}" for name, value in stated.items() if value not in (None, (), ""))
+    kind = getattr(node.op, "op_type", "") or node.op.onnx or type(node.op).__name__
+    reason = "boundary between float and integers" if boundary(s.graph, node) else reasons.get(node.name, "")
     found: dict[str, Any] = {
-        "name": node.name, "op": getattr(node.op, "op_type", "") or node.op.onnx or type(node.op).__name__, "npu": on_npu,
+        "name": node.name, "op": kind, "npu": on_npu,
         "inputs": [i for i in node.inputs if i], "outputs": outputs, "origin": list(node.origin),
         "attributes": attributes if len(attributes) < 400 else attributes[:400] + " ...",
-        "reason": "" if on_npu else "boundary between float and integers" if boundary(s.graph, node) else reasons.get(node.name, ""),
+        "reason": "" if on_npu else reason,
         "sqnr": None if quality is None else quality.sqnr,
     }  # fmt: skip
     return found | dict(s.layers[index])
@@ -99,7 +102,8 @@ def _timeline(s: Sources) -> dict[str, Any]:
     events: list[list[Any]] = []
     for i, (core, index) in enumerate(s.order.sequence):
         command = s.program.decoded[core][index]
-        events.append([int(s.order.queue[i]), float(s.timeline.start[i]), float(s.timeline.end[i]), command.node, command.opcode.name])
+        span = float(s.timeline.start[i]), float(s.timeline.end[i])
+        events.append([int(s.order.queue[i]), *span, command.node, command.opcode])
     shown = events if len(events) <= MOST_EVENTS else _joined(events)
     note = "" if shown is events else f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
     return {"queues": queues, "cycles": float(s.timeline.cycles), "events": shown, "shortened": note}

@@ -17,7 +17,7 @@ def render(data: Mapping[str, Any]) -> str:
     parts = {name: files(PACKAGE).joinpath(name).read_text("utf-8") for name in PACKAGE_DATA}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     page = parts["page.html"]
-    values = {"title": html.escape(str(data["title"])), "style": parts["page.css"], "script": parts["page.js"], "data": text}  # data last
+    values = {"title": html.escape(str(data["title"])), "style": parts["page.css"], "script": parts["page.js"], "data": text}
     for name, value in values.items():
         before, after = page.split("{{" + name + "}}", 1)
         page = before + value + after

@@ -1,0 +1,64 @@
+"""How far every quantised tensor is from the float network, on a few calibration samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine import fidelity as engine
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.parse import Parsed
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class FidelityTable(Config, table="fidelity"):
+    """Layer-by-layer comparison of the quantised with the float network."""
+
+    samples: Annotated[int, Range(1, None)] = 4
+    """How many calibration samples are compared."""
+
+
+@dataclass(frozen=True)
+class Fidelity(Artifact):
+    """By value id: SQNR, cosine, share of codes at an end of the range."""
+
+    tensors: Mapping[str, engine.Fidelity]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("tensors", {name: asdict(f) for name, f in self.tensors.items()})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls({name: engine.Fidelity(**f) for name, f in folder.json("tensors").items()})
+
+    def summary(self) -> dict[str, Any]:
+        known = {name: f.sqnr for name, f in self.tensors.items() if f.sqnr is not None}
+        if not known:
+            return {}
+        worst = min(known, key=lambda name: known[name])
+        return {"worst_sqnr_db": round(known[worst], 2), "worst_tensor": worst}
+
+
+@stage
+def fidelity(
+    parse: Annotated[Parsed, Uses("infer", "to_onnx")],
+    quantize: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
+    samples: Items[Sample],
+    fidelity: FidelityTable,
+    numerics: Numerics,
+) -> Fidelity:
+    """Compare tensor by tensor."""
+    types = {i: parse.graph.type(i) for i in parse.graph.inputs}
+    whole = (s.content for s in samples.values() if not s.content.broken)
+    feeds = [c.feed(types) for c in islice(whole, fidelity.samples)]
+    found = engine.measure(parse.graph, quantize.graph, numerics, feeds)
+    for name, f in found.items():
+        log(f"{name}: {'exact' if f.sqnr is None else f'{f.sqnr:.1f} dB'}, cosine {f.cosine:.5f}")
+    return Fidelity(found)
