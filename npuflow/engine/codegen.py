@@ -60,7 +60,7 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
             number = index[id(node)]
             site = graph.site(node)
             if number in moves:
-                live = [(n, m) for n, m in enumerate(moves[number]) if (number, n) not in views.saved]
+                live = [m for n, m in enumerate(moves[number]) if (number, n) not in views.saved]
                 emit_moves(bench, site, live, staging_bytes(machine), number)
             else:
                 choice = choices.get(number)

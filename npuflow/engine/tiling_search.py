@@ -15,6 +15,7 @@ from npuflow.ir.space import Axis
 
 LEVELS = ((4, 3), (6, 4), (10, 6), (14, 8), (20, 12), (40, 24))   # candidate sizes of a `par` and a `sum` axis, by level
 DEFAULT_LEVEL = 3
+STEP_COST = 16                          # cycles of gain that one more tile must bring: programs stay short
 LIMIT = 20_000                          # candidates of one layer, per level + 1
 
 
@@ -161,8 +162,10 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
         grid, few = every.take(fits), [_take(m, fits) for m in moved]
         for order in orders(layer, grid):
             e = estimate(layer, machine, grid, few, order, kinds)
-            index = int(np.lexsort((used[fits], e.bytes, e.cycles))[0])
-            score = (float(e.cycles[index]), float(e.bytes[index]), float(used[fits][index]))
+            steps = np.prod(list(grid.counts.values()), axis=0)
+            worth = e.cycles + STEP_COST * steps
+            index = int(np.lexsort((used[fits], e.bytes, worth))[0])
+            score = (float(worth[index]), float(e.bytes[index]), float(used[fits][index]))
             if best is None or score < best[0]:
                 sizes = tuple((a.name, int(grid.sizes[a.name][index])) for a in layer.axes)
                 counts = tuple(int(s[fits[index]]) for s in slots)

@@ -133,7 +133,7 @@ class Resize(Op):
             Operand("rows", (out[2], 4), (DimMap("oh"), DimMap())),
             Operand("columns", (out[3], 4), (DimMap("ow"), DimMap())),
         )
-        return Space(axes, (x,), (y,), params, ops=1 if self.mode == "nearest" else 4)
+        return Space(axes, (x,), (y,), params, ops=4)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y, q = tile.input(0), tile.outputs[0], site.out_quant

@@ -1,0 +1,57 @@
+"""The program: commands, packed constants and metadata in one .npu file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from npuflow.engine.codegen import generate
+from npuflow.engine.program import Program, load_program
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.tiling import Tiled
+
+FILE = "model.npu"
+
+
+@dataclass(frozen=True)
+class Compiled(Artifact):
+    """A program, in memory or as the file it was stored in."""
+
+    source: Program | Path
+
+    @cached_property
+    def program(self) -> Program:
+        return self.source if isinstance(self.source, Program) else load_program(self.source)
+
+    def save(self, folder: Writer) -> None:
+        folder.bytes(FILE, self.program.to_bytes())
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(folder.path(FILE))
+
+    def products(self) -> dict[str, str]:
+        return {"program": FILE}
+
+    def summary(self) -> dict[str, Any]:
+        meta = self.program.meta
+        return {"commands": sum(len(w) for w in self.program.commands), "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
+
+
+@stage
+def codegen(
+    quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")], tiled: Tiled,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits,
+) -> Compiled:  # fmt: skip
+    """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
+    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
+    program = generate(quantized.graph, tiled.plan, target)
+    found = program.meta["memory"]
+    log(f"{sum(len(w) for w in program.commands)} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
+    log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are alive at once")
+    return Compiled(program)

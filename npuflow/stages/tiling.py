@@ -1,0 +1,58 @@
+"""How every layer is cut to fit local memory, with its closed-form cost, lower bounds and the gap to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine.cost import Machine
+from npuflow.engine.tiling import Plan, plan_network
+from npuflow.engine.tiling_search import DEFAULT_LEVEL
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.target import Compute, Dma, Memory, Numerics
+from npuflow.stages.quantize import Quantized
+
+
+@dataclass(frozen=True)
+class Tiling(Config):
+    """How hard the tiling search tries."""
+
+    level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
+    """0: a few sizes per axis; 3: the default; 5: nearly all sizes."""
+
+
+@dataclass(frozen=True)
+class Tiled(Artifact):
+    """The plan: tile sizes, nesting, slots and costs of every integer node."""
+
+    plan: Plan
+
+    def save(self, folder: Writer) -> None:
+        folder.json("plan", self.plan.to_json())
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(Plan.from_json(folder.json("plan")))
+
+    def summary(self) -> dict[str, Any]:
+        plan = self.plan
+        return {"cycles": round(plan.cycles), "bound": round(plan.bounds.cycles), "gap": round(plan.gap, 2)}
+
+
+@stage
+def tiling(
+    quantized: Annotated[Quantized, Uses("infer", "space", "moves")],
+    tiling: Tiling, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
+) -> Tiled:  # fmt: skip
+    """Tile every integer node; equal layers are searched once."""
+    plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level)
+    bounds = plan.bounds
+    log(f"{len(plan.groups)} layers, {plan.solved} different ones searched")
+    log(
+        f"{plan.cycles:.0f} cycles; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "
+        f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
+    )
+    log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
+    return Tiled(plan)
