@@ -9,14 +9,22 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.engine.codegen import generate
+from npuflow.engine.cost import Machine
 from npuflow.engine.interpret import host_session, interpret
+from npuflow.engine.program import Program
 from npuflow.engine.quantize import quantize_graph
 from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.runner import Runner
+from npuflow.engine.sim.hazards import hazards_of
+from npuflow.engine.sim.order import order_of
+from npuflow.engine.tiling import plan_network
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize, quantize
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.op import OPS, Sample
+from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
 
 
@@ -118,6 +126,26 @@ def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
     return worst
 
 
+def check_tiles(sample: Sample, target: Target, config: Quantize) -> None:
+    """Tiled for the target, generated, encoded and simulated, every integer tensor equals the specification bit for bit."""
+    graph, one = quantised(sample, target.numerics, config)
+    plan = plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics)
+    program = Program.from_bytes(generate(graph, plan, target).to_bytes())
+    hazards = hazards_of(program, order_of(program))
+    assert not hazards, f"{sample.op}: {hazards[0]}"
+    expected = interpret(graph, one.inputs, target.numerics, keep=lambda _: True)
+    found = Runner(program).run(one.inputs, dump=True)
+    made = [o for n in graph.nodes if n.is_integer for o in n.outputs if o]
+    for value_id in made:
+        np.testing.assert_array_equal(found[value_id], expected[value_id], err_msg=f"{sample.op} {value_id}")
+
+
+def check_text(sample: Sample, numerics: Numerics, config: Quantize) -> None:
+    """The quantised graph survives its text form."""
+    graph, _ = quantised(sample, numerics, config)
+    assert from_text(to_text(graph), graph.consts) == graph, f"{sample.op}: text round trip"
+
+
 def _distance(expected: npt.NDArray[np.int64], found: Array) -> int:
     return int(np.abs(expected - found.astype(np.int64)).max(initial=0))
 
@@ -126,7 +154,7 @@ class OpSuite:
     """Derive a test class and set `name` to the operator's file name; pytest then runs every check on every sample."""
 
     name: str
-    numerics: Numerics = Numerics()
+    target: Target = Target(memory=Memory(local_bytes=16384, local_align=16, burst=16))
     schemes: Iterable[Quantize] = (Quantize(),)
 
     def test_infer(self) -> None:
@@ -140,4 +168,14 @@ class OpSuite:
     def test_integer(self) -> None:
         for scheme in self.schemes:
             for sample in samples(self.name):
-                check_integer(sample, self.numerics, scheme)
+                check_integer(sample, self.target.numerics, scheme)
+
+    def test_text(self) -> None:
+        for scheme in self.schemes:
+            for sample in samples(self.name):
+                check_text(sample, self.target.numerics, scheme)
+
+    def test_tiles(self) -> None:
+        for scheme in self.schemes:
+            for sample in samples(self.name):
+                check_tiles(sample, self.target, scheme)

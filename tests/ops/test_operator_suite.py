@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from npuflow.base.errors import TargetError
 from npuflow.engine.quantize_config import Activations, Quantize, Weights
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.op import OPS
-from npuflow.testing.op import check_infer, check_integer, check_onnx, samples
+from npuflow.testing.op import OpSuite, check_infer, check_integer, check_onnx, check_text, check_tiles, samples
 
 NAMES = [name for name in OPS.names() if name != "host"]
 ARITHMETIC = [
@@ -85,3 +86,50 @@ def test_integers_on_other_arithmetic(name: str, target: str) -> None:
         pytest.skip("two operands under one shift need more multiplier bits")
     for sample in samples(name):
         check_integer(sample, TARGETS[target], Quantize())
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in BOUNDARIES])
+def test_text_round_trip(name: str) -> None:
+    for sample in samples(name):
+        check_text(sample, WIDE, Quantize())
+
+
+def small(local_bytes: int, numerics: Numerics = WIDE) -> Target:
+    """A target so small that most samples take several tiles."""
+    return Target(
+        compute=Compute(array_rows=4, array_cols=4, depthwise_macs=4, vector_lanes=4),
+        numerics=numerics,
+        memory=Memory(local_bytes=local_bytes, local_align=16, burst=16, external_bytes=1 << 24),
+        dma=Dma(setup_cycles=8),
+    )
+
+
+@pytest.mark.parametrize("local_bytes", [1 << 16, 2048, 512])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in BOUNDARIES])
+def test_any_tiling_equals_the_specification(name: str, local_bytes: int) -> None:
+    """Generated, encoded and simulated: bit for bit; a layer too large for the memory is refused with numbers."""
+    for sample in samples(name):
+        try:
+            check_tiles(sample, small(local_bytes), Quantize())
+        except TargetError as error:
+            assert local_bytes < 4096 and "needs" in error.message, f"{sample.op}: {error}"
+
+
+@pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "8 bits"])
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_other_schemes_simulate_exactly(name: str, scheme: str) -> None:
+    for sample in samples(name):
+        check_tiles(sample, small(4096), SCHEMES[scheme])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", POWERS)
+def test_other_arithmetic_simulates_exactly(name: str, target: str) -> None:
+    for sample in samples(name):
+        check_tiles(sample, small(4096, TARGETS[target]), Quantize())
+
+
+class TestConvByTheSuite(OpSuite):
+    """The suite as a plug-in's author would use it."""
+
+    name = "conv"
