@@ -16,12 +16,12 @@ from npuflow.cli._build import prepare
 from npuflow.cli._errors import show as show_error
 from npuflow.cli._events import VERSION, emit
 from npuflow.cli._progress import duration
-from npuflow.flow.recipe_build import Settings, located, open_cache
+from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache
 
 if TYPE_CHECKING:
+    from npuflow.flow.dry import PlannedStep
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
-    from npuflow.flow.run_dry import PlannedStep
 
 SHOWN = 5
 
@@ -48,14 +48,14 @@ def show(
 
 
 def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items: bool, alone: bool) -> None:
-    from npuflow.flow.run_dry import dry
+    from npuflow.flow.dry import dry
+    from npuflow.flow.lock import read
 
     begun = time.perf_counter()
-    steps: list[PlannedStep] = []
     name = {} if alone else {"recipe": recipe.name}
-    for step in dry(plan, open_cache(recipe, settings), frozenset(settings.force)):
-        steps.append(step)
-        if as_json:
+    steps = dry(plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force).steps
+    if as_json:
+        for step in steps:
             emit({**_line(step), **name})
     seconds = time.perf_counter() - begun
     counts = Counter(str(step.status) for step in steps)
@@ -95,7 +95,8 @@ def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
         counts = Counter(str(step.status) for step in mine)
         single = len(mine) == 1 and mine[0].item is None
         if single:
-            rows.append(f"{stage.name:<{width}}  {mine[0].status:<6} {mine[0].reason}".rstrip())
+            reason = mine[0].reason if mine[0].status != "hit" or stage.override is not None else ""
+            rows.append(f"{stage.name:<{width}}  {mine[0].status:<6} {reason}".rstrip())
             continue
         status = "run" if counts["run"] else "maybe" if counts["maybe"] else "hit"
         told = ", ".join(f"{counts[s]} {word}" for s, word in _WORDS if counts[s]) or "no items"

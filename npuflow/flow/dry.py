@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,13 +62,14 @@ class _Known:
 _NOTHING = _Known(None, None)
 
 
-def dry(plan: Plan, store: Store, old: Lock | None = None) -> Dry:
+def dry(plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = ()) -> Dry:
     """Look every key up that can be known without running anything."""
-    return _Planner(plan, store, old or Lock()).run()
+    return _Planner(plan, store, old or Lock(), frozenset(force)).run()
 
 
 class _Planner:
-    def __init__(self, plan: Plan, store: Store, old: Lock) -> None:
+    def __init__(self, plan: Plan, store: Store, old: Lock, force: frozenset[str]) -> None:
+        self.force = force
         sources = {s.name: {p: i.step for p, i in s.inputs.items() if i.step is not None} for s in plan}
         self.plan, self.store, self.old = plan, store, old
         self.known: dict[str, _Known] = {}
@@ -118,7 +119,7 @@ class _Planner:
 
     def _single(self, step: Step, bound: Bound, locked: LockedStep) -> _Known:
         key = bound.key()
-        ref = self._look_up(key)
+        ref = self._look_up(step, key)
         if ref is not None:
             locked.output = ref.digest
             self._tell(step, None, key, "hit", "unchanged")
@@ -135,7 +136,7 @@ class _Planner:
                 self._tell(step, item, None, "maybe", f"waits for {step.inputs[str(step.over)].step}")
                 continue
             key = bound.key(item)
-            ref = self._look_up(key)
+            ref = self._look_up(step, key)
             locked.items[item] = key, "" if ref is None else ref.digest
             if isinstance(ref, ArtifactRef):
                 found[item] = ref
@@ -149,11 +150,15 @@ class _Planner:
             self._tell(step, item, key, "run", shared or own)
         return _Known(ItemsRef(found), tuple(item for item in ids if item not in found))
 
-    def _look_up(self, key: str) -> Ref | None:
+    def _look_up(self, step: Step, key: str) -> Ref | None:
+        if step.name in self.force:
+            return None
         record = self.store.record(key, touch=False)
-        return record.ref if record is not None and self.store.usable(record) else None
+        return record.ref if record is not None and all(map(self.store.intact, record.objects)) else None
 
     def _why(self, stage: str, shared: bool = False) -> str:
+        if stage in self.force:
+            return "forced"
         reason = why(stage, self.old, self.dry.current)
         if shared:
             return reason.line() if reason.changes or reason.status == "new" else ""

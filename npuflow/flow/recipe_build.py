@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npuflow.base.errors import InputError, NpuflowError, Where
+from npuflow.base.files import DIGESTS
 from npuflow.base.tables import table_of
 from npuflow.flow.recipe_cache import cache_folder
 
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
     from npuflow.flow.events import Event
+    from npuflow.flow.lock import Lock
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result
@@ -43,6 +45,7 @@ def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
     chosen = table.cache.path if table is not None and table.cache is not None else None
     root = cache_folder(settings.cache, chosen, recipe.folder if recipe is not None else Path.cwd())
     remote = settings.remote or (table.remote if table is not None else None)
+    DIGESTS.open(root / "memo" / "files.json")
     mode = table.remote_mode if table is not None else "read-write"
     if remote and mode != "off":
         from npuflow.flow.store_remote import connect
@@ -84,7 +87,26 @@ def run_plan(
     )
     for error in result.errors:
         located(error, recipe, plan)
+    if result.ok and settings.until is None:
+        write_lock(plan, recipe, store, settings, result)
     return result
+
+
+def lock_path(recipe: Recipe, settings: Settings) -> Path:
+    """NAME.lock beside the products."""
+    return output_folder(recipe, settings) / f"{recipe.name}.lock"
+
+
+def write_lock(plan: Plan, recipe: Recipe, store: Store, settings: Settings, result: Result) -> None:
+    """Say in a file that people can read and compare what was built from what."""
+    from npuflow.base.errors import StoreError
+    from npuflow.flow.lock import lock_of, write
+
+    path = lock_path(recipe, settings)
+    try:
+        write(path, lock_of(plan, result.refs, store.load))
+    except OSError as error:
+        raise StoreError(f"the lock {path} cannot be written", because=error.strerror or str(error)) from error
 
 
 def output_folder(recipe: Recipe, settings: Settings) -> Path:
