@@ -32,6 +32,7 @@ class FileDigests:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Stat, str, bool]] = {}
+        self._used: dict[str, str] = {}
         self._path: Path | None = None
         self._fresh = False
 
@@ -40,16 +41,17 @@ class FileDigests:
         stat, now = fingerprint(name), time.time_ns()
         known = self._known.get(name)
         if known is not None and known[0] == stat and not known[2]:
+            self._used[name] = known[1]
             return known[1]
-        found = digest_file(name)
+        found = self._used[name] = digest_file(name)
         # A file that changes while it is read is as doubtful as one that has just changed.
         self._known[name] = stat, found, doubtful(stat, now) or fingerprint(name) != stat
         self._fresh = True
         return found
 
-    def seen(self) -> dict[str, tuple[Stat, str, bool]]:
-        """Every path asked for or remembered: fingerprint, digest, whether the fingerprint is doubtful."""
-        return self._known
+    def used(self) -> dict[str, str]:
+        """Path -> digest of every file asked for in this process."""
+        return self._used
 
     def open(self, path: Path) -> None:
         """Remember through this file: what it holds is taken over, and `save` writes it."""
@@ -80,6 +82,7 @@ class FileDigests:
 
     def forget(self) -> None:
         self._known.clear()
+        self._used.clear()
         self._path = None
 
 

@@ -23,9 +23,9 @@ class FilePath:
         return self.text
 
     def digest(self) -> str:
-        from npuflow.base.digest import digest_file
+        from npuflow.base.files import file_digest
 
-        return digest_file(self.path)
+        return file_digest(self.path)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ItemsRef, Ref
 from npuflow.flow.store import Store
 from npuflow.flow.store_manifest import MANIFEST
+from npuflow.flow.store_record import Record
 
 Status = Literal["hit", "run", "maybe"]
 
@@ -30,6 +31,9 @@ class PlannedStep:
     key: str | None
     status: Status
     reason: str
+    seconds: float = 0.0
+    """What the step took when it ran, for a hit."""
+    output: str | None = None
 
 
 @dataclass
@@ -84,7 +88,7 @@ class _Planner:
         if step.override is not None:
             ref = adopted(step.override, step.signature.output)
             self.dry.current.steps[step.name] = LockedStep(ref.digest, ref.digest, {"override": ref.digest})
-            self._tell(step, None, None, "hit", f"taken from {step.override}")
+            self._tell(step, None, None, "hit", f"taken from {step.override}", ref=ref)
             return _Known(ref)
         self.dry.current.reaches(step)
         feeds = {name: _Known(None) if i.step is None else self.known[i.step] for name, i in step.inputs.items()}
@@ -119,11 +123,11 @@ class _Planner:
 
     def _single(self, step: Step, bound: Bound, locked: LockedStep) -> _Known:
         key = bound.key()
-        ref = self._look_up(step, key)
-        if ref is not None:
-            locked.output = ref.digest
-            self._tell(step, None, key, "hit", "unchanged")
-            return _Known(ref)
+        record = self._look_up(step, key)
+        if record is not None:
+            locked.output = record.ref.digest
+            self._tell(step, None, key, "hit", "unchanged", record, record.ref)
+            return _Known(record.ref)
         self._tell(step, None, key, "run", self._why(step.name))
         return _NOTHING
 
@@ -136,11 +140,12 @@ class _Planner:
                 self._tell(step, item, None, "maybe", f"waits for {step.inputs[str(step.over)].step}")
                 continue
             key = bound.key(item)
-            ref = self._look_up(step, key)
+            record = self._look_up(step, key)
+            ref = record.ref if record is not None else None
             locked.items[item] = key, "" if ref is None else ref.digest
             if isinstance(ref, ArtifactRef):
                 found[item] = ref
-                self._tell(step, item, key, "hit", "unchanged")
+                self._tell(step, item, key, "hit", "unchanged", record, ref)
             else:
                 misses.append((item, key))
         shared = self._why(step.name, shared=True) if misses else ""
@@ -150,11 +155,11 @@ class _Planner:
             self._tell(step, item, key, "run", shared or own)
         return _Known(ItemsRef(found), tuple(item for item in ids if item not in found))
 
-    def _look_up(self, step: Step, key: str) -> Ref | None:
+    def _look_up(self, step: Step, key: str) -> Record | None:
         if step.name in self.force:
             return None
         record = self.store.record(key, touch=False)
-        return record.ref if record is not None and all(map(self.store.intact, record.objects)) else None
+        return record if record is not None and all(map(self.store.intact, record.objects)) else None
 
     def _why(self, stage: str, shared: bool = False) -> str:
         if stage in self.force:
@@ -164,8 +169,12 @@ class _Planner:
             return reason.line() if reason.changes or reason.status == "new" else ""
         return "not in the cache" if reason.status == "same" else reason.line()
 
-    def _tell(self, step: Step, item: str | None, key: str | None, status: Status, reason: str) -> None:
-        self.dry.steps.append(PlannedStep(step.name, item, key, status, reason))
+    def _tell(
+        self, step: Step, item: str | None, key: str | None, status: Status, reason: str,
+        record: Record | None = None, ref: Ref | None = None,
+    ) -> None:  # fmt: skip
+        seconds, output = record.seconds if record is not None else 0.0, ref.digest if ref is not None else None
+        self.dry.steps.append(PlannedStep(step.name, item, key, status, reason, seconds, output))
 
 
 def adopted(folder: Path, kind: type[Artifact]) -> ArtifactRef:

@@ -101,7 +101,7 @@ def _compare(stage: str, old: Lock, new: Lock) -> Reason:
     if before is None or after is None:
         return Reason(stage, "new" if before is None else "gone")
     reason = Reason(stage, "same", changes(before.fields, after.fields), items=_items(before, after))
-    if before.output != after.output:
+    if after.output and before.output != after.output:
         reason.output = Change("output", before.output, after.output)
     if reason.changes or reason.items:
         reason.status = "changed"

@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,9 @@ class Memo:
             self._body = json.loads(body)
             if self._body["version"] != VERSION or self._body["world"] != _world():
                 return False
-            if not (_same_files(self._body["files"]) and _same_names(self._body["folders"])):
+            if not (_same_files(self._body["files"]) and _same_names(self._body["folders"], names)):
+                return False
+            if not _same_names(self._body["installed"], _installed):
                 return False
             if not self._same_bytes():
                 return False
@@ -50,11 +52,12 @@ class Memo:
         return True
 
     def write(
-        self, begun: int, inputs: dict[str, str | None], outputs: Sequence[str], folders: Sequence[str], payload: Any
+        self, begun: int, inputs: dict[str, str | None], outputs: Sequence[str], folders: dict[str, str], payload: Any
     ) -> bool:
         """Write the proof for a build that began at `begun` (ns). False if something it read changed meanwhile.
 
         inputs: path -> the digest of what was read, if known. outputs: files written by npuflow itself.
+        folders: path -> names in it (see `names`), taken before it was made sure that nothing had come in.
         """
         files: list[Any] = []
         hashed: dict[str, str] = {}
@@ -68,11 +71,13 @@ class Memo:
                 else:
                     files.append([path, *stat])
             files += [[path, *fingerprint(path)] for path in outputs]
-            listed = {path: _names(path) for path in folders}
+            points, places = metadata()
+            files += [[path, *fingerprint(path)] for path in points]
+            installed = {path: _installed(path) for path in places}
         except OSError:
             return False
         body = {
-            "version": VERSION, "world": _world(), "files": files, "hashed": hashed, "folders": listed,
+            "version": VERSION, "world": _world(), "files": files, "hashed": hashed, "folders": folders, "installed": installed,
             "payload": payload,
         }  # fmt: skip
         return self._put(body)
@@ -125,7 +130,7 @@ def metadata() -> tuple[list[str], list[str]]:
 def _same_files(files: list[list[Any]]) -> bool:
     stat = os.stat
     for path, size, mtime, ctime, inode, device in files:
-        found = stat(path)  # noqa: PTH116
+        found = stat(path)
         if (
             found.st_mtime_ns != mtime
             or found.st_size != size
@@ -137,22 +142,23 @@ def _same_files(files: list[list[Any]]) -> bool:
     return True
 
 
-def _same_names(folders: dict[str, str]) -> bool:
-    return all(_names(path) == names for path, names in folders.items())
+def _same_names(folders: dict[str, str], names_of: Callable[[str], str]) -> bool:
+    return all(names_of(path) == seen for path, seen in folders.items())
 
 
-def _names(path: str) -> str:
-    """The names in a folder; of a folder of packages only their metadata, as anything may be put on sys.path."""
-    # Byte-compiled files come and go without meaning.
-    names = [name for name in os.listdir(path) if name != "__pycache__"]  # noqa: PTH208
-    if path in sys.path:
-        names = [name for name in names if name.endswith(_METADATA)]
-    return digest(sorted(names))
+def names(path: str) -> str:
+    """The names in a folder, as a digest; byte-compiled files come and go without meaning."""
+    return digest(sorted(name for name in os.listdir(path) if name != "__pycache__"))  # noqa: PTH208
+
+
+def _installed(path: str) -> str:
+    """Of a folder of packages only the metadata: names hold versions, and anything may lie beside them."""
+    return digest(sorted(name for name in os.listdir(path) if name.endswith(_METADATA)))  # noqa: PTH208
 
 
 def _world() -> list[str]:
     """The interpreter and machine; another one has other keys or another view of the files."""
-    return [sys.version, sys.prefix, os.uname().nodename, digest([p for p in sys.path])]
+    return [sys.version, sys.prefix, os.uname().nodename, digest(list(sys.path))]
 
 
 def _name(command: Sequence[str]) -> str:

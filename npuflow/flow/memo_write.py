@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npuflow.base import code
 from npuflow.base.code_find import CodeError
+from npuflow.base.errors import NpuflowError
 from npuflow.base.files import DIGESTS
 from npuflow.base.registry import Registry, folders
 from npuflow.base.tables import Config, FilePath, Location, hints
-from npuflow.flow.memo import Memo, metadata
+from npuflow.flow.memo import Memo, names
 
 if TYPE_CHECKING:
-    from npuflow.flow.plan import Plan
+    from npuflow.flow.plan import Plan, Step
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result
     from npuflow.flow.store import Store
@@ -25,19 +26,28 @@ _MOST_FOLDERS = 2000
 _WILD = frozenset("*?[")
 
 
+class Built(NamedTuple):
+    """A recipe that was built, with everything that took part."""
+
+    recipe: Recipe
+    plan: Plan
+    store: Store
+    result: Result
+    lock: Path
+
+
 class Unprovable(Exception):
     """Something took part in the build whose being unchanged cannot be seen from files."""
 
 
-def remember(
-    memo: Memo, begun: int, built: Iterable[tuple[Recipe, Plan, Store, Result]], extra: Iterable[Path], payload: Any
-) -> bool:
+def remember(memo: Memo, begun: int, built: Sequence[Built], payload: Any) -> bool:
     """Write the memo of a build that succeeded; False if it cannot be proved later that nothing changed."""
     files: dict[str, str | None] = {}
     outputs: dict[str, None] = {}
     places: dict[str, None] = {}
     try:
-        for recipe, plan, store, result in built:
+        for recipe, plan, store, result, lock in built:
+            outputs[os.path.abspath(lock)] = None  # noqa: PTH100
             files.update(dict.fromkeys(_absolute(source.path for source in recipe.sources)))
             for step in plan:
                 _sources(step, files, places)
@@ -47,21 +57,30 @@ def remember(
         _code(files, places)
     except (Unprovable, CodeError, OSError):
         return False
-    outputs.update(dict.fromkeys(_absolute(extra)))
-    points, installed = metadata()
-    files.update(dict.fromkeys(points))
-    places.update(dict.fromkeys(installed))
-    for path, (_, found, _) in DIGESTS.seen().items():
+    for path, found in DIGESTS.used().items():
         if path in files:
             files[path] = found
-    return memo.write(begun, files, list(outputs), list(places), payload)
+    try:
+        seen = {path: names(path) for path in places}
+        if not all(_listed_still(step) for one in built for step in one.plan):
+            return False
+    except (NpuflowError, OSError):
+        return False
+    return memo.write(begun, files, list(outputs), seen, payload)
+
+
+def _listed_still(step: Step) -> bool:
+    """Whether a listing would find the same again, in case a file came or went while the build ran."""
+    if step.stage.files is None or step.override is not None:
+        return True
+    return step.stage.files(**step.listing_configs) == step.listing
 
 
 def _absolute(paths: Iterable[Path]) -> Iterator[str]:
     return (os.path.abspath(path) for path in paths)  # noqa: PTH100
 
 
-def _sources(step: Any, files: dict[str, str | None], places: dict[str, None]) -> None:
+def _sources(step: Step, files: dict[str, str | None], places: dict[str, None]) -> None:
     """The source files of a step, the files its tables name, and the folders in which new ones would appear."""
     if step.override is not None:
         found = [path for path in Path(step.override).rglob("*") if path.is_file()]
@@ -119,8 +138,8 @@ def _stored(plan: Plan, store: Store, result: Result, stage: str, keys: dict[str
     ref = result.refs[stage]
     for one in getattr(ref, "items", {None: ref}).values():
         folder = str(store.object_path(one.digest))
-        for root, _, names in os.walk(folder):
-            outputs.update(dict.fromkeys(f"{root}/{name}" for name in names))
+        for root, _, found in os.walk(folder):
+            outputs.update(dict.fromkeys(f"{root}/{name}" for name in found))
 
 
 def _code(files: dict[str, str | None], places: dict[str, None]) -> None:
@@ -129,12 +148,15 @@ def _code(files: dict[str, str | None], places: dict[str, None]) -> None:
         files[path] = found
         places[os.path.dirname(path)] = None  # noqa: PTH120
     for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if path and path.endswith(".py") and not _vendor(path) and os.path.exists(path):  # noqa: PTH110
+        path = getattr(module, "__file__", None) or ""
+        if path.endswith(".py") and not _vendor(path) and os.path.exists(path):  # noqa: PTH110
             files.setdefault(os.path.abspath(path), None)  # noqa: PTH100
     for registry in Registry.known.values():
         try:
             places.update(dict.fromkeys(str(folder) for folder in folders(registry.package)))
+            fresh = Registry.unlisted(registry.name, registry.package)
+            if fresh.sources() != registry.sources():
+                raise Unprovable(registry.name)
         except Exception as error:  # a registry of a test or plug-in that is gone
             raise Unprovable(registry.name) from error
 
