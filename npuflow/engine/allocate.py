@@ -48,7 +48,7 @@ def place(lives: Sequence[Life], align: int) -> Layout:
     bound = peak(lives, align)
     best: Layout | None = None
     for order in orders:
-        addresses = _greedy(sorted(lives, key=order), align)  # type: ignore[arg-type]
+        addresses = _greedy(sorted(lives, key=order), align)
         total = max((addresses[v.name] + aligned(v.size, align) for v in lives), default=0)
         if best is None or total < best.total:
             best = Layout(addresses, total, bound)

@@ -6,14 +6,14 @@ target's constants and nothing else, and are compared on every build.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.tiling_model import PACK, Layer, Ref, Stream
+from npuflow.engine.tiling_model import PACK, Layer, MacMap, Ref, Stream
 from npuflow.hw.target import Compute, Dma, Memory
 from npuflow.ir.space import DimMap
 
@@ -81,11 +81,11 @@ def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
     return int(extents.max()), int(extents.sum())
 
 
-def _per_size(sizes: Ints, function: object) -> tuple[Ints, ...]:
+def _per_size(sizes: Ints, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:
     """Evaluate a function of one tile size on the few different sizes, and spread the results over the candidates."""
     unique, inverse = np.unique(sizes, return_inverse=True)
-    table = np.array([function(int(s)) for s in unique], np.int64)  # type: ignore[operator]
-    return tuple(np.moveaxis(table[inverse], -1, 0)) if table.ndim > 1 else (table[inverse],)
+    table = np.array([function(int(s)) for s in unique], np.int64)
+    return tuple(np.moveaxis(table[inverse], -1, 0))
 
 
 def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]:
@@ -98,11 +98,15 @@ def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]
             summed.append(largest[-1])
             continue
         full = layer.space.axis(m.axis).size
-        big, total = _per_size(grid.sizes[m.axis], lambda t, m=m, size=size, full=full: spans(m, size, full, t))
+        big, total = _per_size(grid.sizes[m.axis], partial(_spans, m, size, full))
         largest.append(big)
         summed.append(big if m.axis in seen else total)
         seen.add(m.axis)
     return largest, summed
+
+
+def _spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, ...]:
+    return spans(m, size, axis_size, tile)
 
 
 def _aligned(values: Ints, unit: int) -> Ints:
@@ -182,52 +186,47 @@ def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: Grid, res
     return loads
 
 
-def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> tuple[Floats, Floats]:
-    """(all tiles, first tile) cycles of the MAC array, edge waste included."""
+def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
+    """Cycles of the MAC array over all tiles, edge waste included."""
     mac, c = layer.mac, machine.compute
     if mac is None:
-        return np.zeros(grid.length), np.zeros(grid.length)
-    steps = np.ones(grid.length, np.float64)
-    for a in grid.counts.values():
-        steps = steps * a
-    wide = c.wide_factor if mac.wide else 1
-    every, first = np.full(grid.length, float(mac.kernel * wide)), np.full(grid.length, float(mac.kernel * wide))
+        return np.zeros(grid.length)
+    steps = np.ones(grid.length)
+    for counts in grid.counts.values():
+        steps = steps * counts
+    cycles = np.full(grid.length, float(mac.kernel * (c.wide_factor if mac.wide else 1)))
+    for passes in _passes(layer, mac, c, grid):
+        cycles = cycles * passes
+    if mac.depthwise:
+        cycles = cycles * _points(layer, mac) / c.depthwise_macs + 0.5 * steps
+    elif c.dataflow == "weight_stationary":
+        cycles = cycles * _points(layer, mac)
+    else:
+        tile, tiles = np.ones(grid.length), np.ones(grid.length)
+        for name in mac.positions:
+            tile, tiles = tile * grid.sizes[name], tiles * grid.counts[name]
+        cycles = cycles * np.ceil(tile / c.array_rows) * tiles
+    return cycles + steps * (c.command_cycles + c.fill_cycles)
 
-    def passes(axis: str, unit: int) -> tuple[Ints, Ints]:
-        full = layer.space.axis(axis).size
-        return _per_size(grid.sizes[axis], lambda t: (  # type: ignore[return-value]
-            full // t * -(-t // unit) + -(-(full % t) // unit), -(-min(t, full) // unit)))
 
-    depthwise = mac.group_axis is not None and mac.group_rows == 1
-    stationary = c.dataflow == "weight_stationary"
-    for axis, unit in ((mac.rows, c.array_rows if stationary else 1), (mac.cols, c.array_cols)):
-        if axis is not None:
-            total, one = passes(axis, unit)
-            every, first = every * total, first * one
+def _points(layer: Layer, mac: MacMap) -> float:
+    return float(np.prod([layer.space.axis(name).size for name in mac.positions], dtype=np.float64))
+
+
+def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Floats]:
+    """Factors of the number of array passes over all tiles: one for every axis that the array cuts."""
+    depth = c.array_rows if c.dataflow == "weight_stationary" else 1
+    for name, unit in ((mac.rows, depth), (mac.cols, c.array_cols)):
+        if name is not None:
+            size = layer.space.axis(name).size
+            (cuts,) = _per_size(grid.sizes[name], lambda t, n=size, u=unit: (n // t * -(-t // u) + -(-(n % t) // u),))  # type: ignore[misc]
+            yield cuts.astype(np.float64)
     if mac.group_axis is not None:
         axis = layer.space.axis(mac.group_axis)
-        per_group = 1.0 / axis.multiple
-        if not depthwise:
-            rows = -(-mac.group_rows // c.array_rows) if stationary else mac.group_rows
-            per_group *= rows * -(-axis.multiple // c.array_cols)
-        every, first = every * axis.size * per_group, first * grid.sizes[mac.group_axis] * per_group
-        if depthwise:
-            every, first = every * axis.multiple, first * axis.multiple
+        each = 1.0 if mac.depthwise else -(-mac.group_rows // depth) * -(-axis.multiple // c.array_cols) / axis.multiple
+        yield np.full(grid.length, axis.size * each)
     elif mac.rows is None and mac.group_rows:
-        every, first = (v * (-(-mac.group_rows // c.array_rows) if stationary else mac.group_rows) for v in (every, first))
-    spread, spread_first = np.ones(grid.length), np.ones(grid.length)
-    for name in mac.positions:
-        spread = spread * layer.space.axis(name).size
-        spread_first = spread_first * np.minimum(grid.sizes[name], layer.space.axis(name).size)
-    if depthwise:
-        every, first = every * spread / c.depthwise_macs + 0.5 * steps, np.ceil(first * spread_first / c.depthwise_macs)
-    elif stationary:
-        every, first = every * spread, first * spread_first
-    else:
-        tiles = steps / np.prod([grid.counts[a] for a in (mac.rows, mac.cols, mac.group_axis) if a], axis=0)
-        every, first = (v * np.ceil(spread_first / c.array_rows) * f for v, f in ((every, tiles), (first, 1.0)))
-    extra = c.command_cycles + c.fill_cycles
-    return every + steps * extra, first + extra
+        yield np.full(grid.length, float(-(-mac.group_rows // depth)))
 
 
 def estimate(
@@ -256,7 +255,7 @@ def estimate(
             load, load_bus = load + times * front, load_bus + bus / width
             first_load = first_load + front + bus / width / times
     load, store = load + load_bus, store + store_bus
-    tensor, first_tensor = tensor_cycles(layer, machine, grid)
+    tensor = tensor_cycles(layer, machine, grid)
     vector = layer.vector_ops * layer.out_elements / c.vector_lanes + out_steps * c.command_cycles
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
     bus = load_bus + store_bus

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.cost import Machine
-from npuflow.engine.partition import is_npu
+from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling_model import Layer, describe
 from npuflow.engine.tiling_moves import move_costs
 from npuflow.engine.tiling_search import DEFAULT_LEVEL, Choice, Costs, Solution, solve
@@ -136,7 +136,6 @@ def _together(faults: Sequence[TargetError]) -> TargetError:
 
 def _compulsory(graph: Graph) -> int:
     """Bytes that must cross at least once: what the host writes and reads, and every constant."""
-    size = lambda v: graph.values[v].type.size * np.dtype(graph.values[v].dtype).itemsize  # noqa: E731
     npu = [n for n in graph.nodes if is_npu(n)]
     made = {o for n in npu for o in n.outputs}
     read = {i for n in npu for i in n.inputs if i}
@@ -144,4 +143,4 @@ def _compulsory(graph: Graph) -> int:
     arrays = {p for n in npu for _, p in n.params or () if isinstance(p, str)}
     arrays |= {d for i in read if (d := graph.values[i].const) is not None}
     crossing = [i for i in read if i not in made and graph.values[i].const is None] + [o for o in made if o in outside]
-    return sum(size(i) for i in crossing) + sum(graph.consts[a].nbytes for a in arrays)
+    return sum(nbytes(graph, i) for i in crossing) + sum(int(graph.consts[a].nbytes) for a in arrays)

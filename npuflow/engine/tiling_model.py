@@ -67,6 +67,10 @@ class MacMap:
     group_rows: int = 0
     wide: bool = False
 
+    @property
+    def depthwise(self) -> bool:
+        return self.group_axis is not None and self.group_rows == 1
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -99,7 +103,8 @@ def describe(site: Site, numerics: Numerics) -> Layer:
     space = site.op.space(site, numerics)
     if space is None:
         raise InternalError(f"{site.node.name} has neither an iteration space nor moves")
-    activations, constants = [], []
+    activations: list[Ref] = []
+    constants: list[Ref] = []
     for index, operand in enumerate(space.inputs):
         value = site.inputs[index] if index < len(site.inputs) else None
         if operand is None or value is None:
@@ -150,7 +155,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
             group_rows = _group_rows(moving.operand, shared[0])
             kernel = max(1, space.macs // max(1, group_rows))
     elif rows is None:
-        inner = held.operand.maps[1:] and held.operand.shape[1] or 1
+        inner = (held.operand.maps[1:] and held.operand.shape[1]) or 1
         group_rows = int(inner)
         kernel = max(1, space.macs // group_rows)
     named = {rows, cols, group_axis}

@@ -9,7 +9,7 @@ from itertools import permutations, product
 import numpy as np
 
 from npuflow.base.errors import TargetError, Where
-from npuflow.engine.cost import Estimate, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
+from npuflow.engine.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
 from npuflow.engine.tiling_model import Layer
 from npuflow.ir.space import Axis
 
@@ -174,17 +174,19 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
         assert tightest is not None
         raise _refusal(layer, machine, every, moved, *tightest, name)
     _, choice, e, i = best
-    pick = lambda a: float(a[i])  # noqa: E731
+    def at(values: Floats) -> float:
+        return float(values[i])
+
     costs = Costs(
-        pick(e.cycles), pick(e.load), pick(e.store), pick(e.tensor), pick(e.vector), pick(e.bus), pick(e.head),
-        pick(e.tail), pick(e.bytes), bound_cycles, float(layer.bytes_of("input", "const", "output")),
+        at(e.cycles), at(e.load), at(e.store), at(e.tensor), at(e.vector), at(e.bus), at(e.head), at(e.tail), at(e.bytes),
+        bound_cycles, float(layer.bytes_of("input", "const", "output")),
     )  # fmt: skip
     return Solution(choice, costs)
 
 
 def _bound_cycles(layer: Layer, machine: Machine, every: Grid) -> float:
     """Compute cycles of the best mapping on a free memory system: local memory without limit."""
-    tensor, _ = tensor_cycles(layer, machine, every)
+    tensor = tensor_cycles(layer, machine, every)
     vector = layer.vector_ops * layer.out_elements / machine.compute.vector_lanes
     return max(float(tensor.min()), vector)
 

@@ -35,7 +35,7 @@ class Views:
     def put(self, inner: str, owner: str, offset: int) -> bool:
         """Make `inner` a part of `owner` if its own storage can move there whole."""
         root, at = self.root(inner)
-        top, base = self.root(owner)
+        top, _ = self.root(owner)
         if root == top or at or self.bytes(root) != self.bytes(inner):
             return False
         self.inside[root] = (owner, offset)

@@ -40,7 +40,8 @@ class Compiled(Artifact):
 
     def summary(self) -> dict[str, Any]:
         meta = self.program.meta
-        return {"commands": sum(len(w) for w in self.program.commands), "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
+        commands = sum(len(w) for w in self.program.commands)
+        return {"commands": commands, "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
 
 
 @stage
@@ -52,6 +53,7 @@ def codegen(
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
     program = generate(quantized.graph, tiled.plan, target)
     found = program.meta["memory"]
-    log(f"{sum(len(w) for w in program.commands)} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
+    commands = sum(len(w) for w in program.commands)
+    log(f"{commands} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
     log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are alive at once")
     return Compiled(program)
