@@ -78,7 +78,7 @@ def judge(case: Any) -> Outcome:
 def _feeds(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
     stored = {t.name for t in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in stored]
-    return dict(zip(names, inputs, strict=False))
+    return {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in zip(names, inputs, strict=False)}
 
 
 def _original(data: bytes, case: Any) -> str:
@@ -94,12 +94,24 @@ def _original(data: bytes, case: Any) -> str:
 def _differences(found: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float) -> Iterator[str]:
     for index, (a, b) in enumerate(zip(found, expected, strict=True)):
         if isinstance(b, (list, tuple)):
-            yield from _differences(a, b, rtol, atol) if isinstance(a, (list, tuple)) and len(a) == len(b) else [f"output {index}"]
+            if not isinstance(a, (list, tuple)) or len(a) != len(b):
+                yield f"output {index} is another sequence"
+            else:
+                yield from _differences(a, b, rtol, atol)
         elif a is None or b is None:
             if a is not b:
                 yield f"output {index} is {'absent' if a is None else 'there'}"
         else:
-            yield from _array(index, np.asarray(a), np.asarray(b), rtol, atol)
+            yield from _array(index, np.asarray(a), _values(b), rtol, atol)
+
+
+def _values(expected: Any) -> Any:
+    """A reference output as an array; types numpy lacks come as protos."""
+    if isinstance(expected, (np.ndarray, np.generic)):
+        return np.asarray(expected)
+    from onnx import numpy_helper
+
+    return numpy_helper.to_array(expected) if hasattr(expected, "data_type") else np.asarray(expected)
 
 
 def _array(index: int, a: Any, b: Any, rtol: float, atol: float) -> Iterator[str]:

@@ -15,7 +15,7 @@ from npuflow.frontends.onnx.shapes import label, output_types, short
 from npuflow.frontends.onnx.upgrade import schema, upgraded
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.onnx_nodes import captured, frozen, plain, subgraphs
-from npuflow.ir.onnx_types import PLAIN, UNTYPED, is_tensor
+from npuflow.ir.onnx_types import PLAIN, UNRANKED, is_tensor
 from npuflow.ir.op import OPS, No, OnnxCall
 from npuflow.ir.types import Array, TensorType, Value
 
@@ -158,8 +158,10 @@ class Builder:
         if node.domain != ("" if not entry.onnx else entry.domain) or any(True for _ in subgraphs(node)):
             return f"{node.domain}::{node.op_type} is not the operator of that file"
         ins = [self.values[i] if i else None for i in node.input]
-        if any(t.dtype == UNTYPED or not is_tensor(t) for t in types) or any(v and not is_tensor(v.type) for v in ins):
+        if not all(is_tensor(t) for t in (*types, *(v.type for v in ins if v))):
             return "a value that is no tensor or of unknown type"
+        if any(v.type.shape == UNRANKED for v in ins if v):
+            return "an input of unknown rank"
         call = OnnxCall(
             node.op_type, {a.name: plain(a) for a in node.attribute}, node.domain, version,
             tuple(v.type if v else None for v in ins), tuple(self.arrays.get(i) for i in node.input),
@@ -200,7 +202,7 @@ def _agree(mine: TensorType, theirs: TensorType) -> bool:
     """Whether two inferences can both be right."""
     if mine.dtype != theirs.dtype:
         return False
-    if theirs.shape == (-2,):
+    if theirs.shape == UNRANKED:
         return True
     return len(mine.shape) == len(theirs.shape) and all(
         a == b or a < 0 or b < 0 for a, b in zip(mine.shape, theirs.shape, strict=True)

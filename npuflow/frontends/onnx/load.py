@@ -8,10 +8,12 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
-from onnx.inliner import inline_local_functions
+from onnx.inliner import inline_local_functions, inline_selected_functions
 
 from npuflow.base.errors import ModelError
+from npuflow.frontends.onnx.upgrade import newer_functions
 from npuflow.ir.onnx_nodes import subgraphs
+from npuflow.ir.onnx_run import newest_opset
 
 _EXTERNAL = onnx.TensorProto.EXTERNAL
 _KEPT = 1024 * 1024 * 1024 * 2 - 1
@@ -35,7 +37,21 @@ def parse(data: bytes) -> onnx.ModelProto:
             model = inline_local_functions(model, convert_version=True)
         except Exception as fault:  # the inliner raises RuntimeError and its own kinds
             raise ModelError("a function of the ONNX model cannot be inlined", because=str(fault)) from fault
-    return model
+    return _expanded(model)
+
+
+def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With operators too new for onnxruntime spelled out, where onnx defines them by others."""
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if version <= newest_opset():
+        return model
+    ids = [("", name) for name in newer_functions(model.graph.node, version)]
+    if not ids:
+        return model
+    try:
+        return inline_selected_functions(model, ids, exclude=False, inline_schema_functions=True)
+    except Exception as fault:  # the inliner raises RuntimeError and its own kinds
+        raise ModelError(f"{ids[0][1]} of opset {version} cannot be spelled out", because=str(fault)) from fault
 
 
 def external_files(path: Path) -> list[Path]:

@@ -30,12 +30,14 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
     types = {i: p for i in node.input if i and (p := to_proto(known[i])) is not None}
     if len(types) < len({i for i in node.input if i}):
         return tuple(TensorType(UNRANKED, UNTYPED) for _ in node.output)
+    opsets = [onnx.helper.make_opsetid(domain, version)]
     try:
-        result = onnx.shape_inference.infer_node_outputs(
-            found, node, types, _data(node, consts), opset_imports=[onnx.helper.make_opsetid(domain, version)], ir_version=10
-        )
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as fault:
-        raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+        result = onnx.shape_inference.infer_node_outputs(found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
+        try:      # onnx is stricter with some constants than onnxruntime, which has the last word
+            return _by_runtime(node, version, known, consts)
+        except ModelError:
+            raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
     return tuple(from_proto(result.get(o)) for o in node.output)
 
 
@@ -73,7 +75,7 @@ def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) 
     model = model_of(_alone(node, known, consts), {node.domain: version, "": version if not node.domain else EXPORT_OPSET})
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as fault:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
         raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
     types = {o.name: o.type for o in inferred.graph.output}
     return tuple(from_proto(types.get(o)) for o in node.output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -59,11 +59,36 @@ def upgraded(
     target = max(newest_opset(), 21)
     _upgrade_subgraphs(node, version, types, prefix)
     if version > target:
-        found = schema(node.op_type, version, "")
-        return [node], min(version, max(target, found.since_version if found is not None else version))
+        return [node], _runnable(node, version, target)
+    if node.op_type == "Scan" and version < 9:
+        raise ModelError(f"Scan of opset {version} has no form in opset {target}", because="it loops over a batch").at(node=node.name)
     if compatible(node.op_type, version, target):
         return [node], target
     return _convert(node, version, target, types, prefix), target
+
+
+def _runnable(node: onnx.NodeProto, version: int, target: int) -> int:
+    """The opset by which a node newer than onnxruntime is run: an older one if it says all that the node says."""
+    now, before = schema(node.op_type, version, ""), schema(node.op_type, target, "")
+    if now is None or now.since_version <= target:
+        return target
+    if before is None or before.deprecated or len(node.input) > before.max_input or len(node.output) > before.max_output:
+        return int(now.since_version)
+    known = all(a.name in before.attributes and _default(before.attributes[a.name]) == _default(now.attributes[a.name])
+                for a in node.attribute)
+    return target if known else int(now.since_version)
+
+
+def newer_functions(nodes: Iterable[onnx.NodeProto], version: int) -> list[str]:
+    """Operators that onnxruntime does not know yet but onnx defines by others."""
+    found = []
+    for op_type in sorted({n.op_type for n in nodes if n.domain in ("", "ai.onnx")}):
+        now = schema(op_type, version, "")
+        if now is None or now.since_version <= newest_opset() or schema(op_type, newest_opset(), "") is not None:
+            continue
+        if now.has_function or now.has_context_dependent_function:
+            found.append(op_type)
+    return found
 
 
 def _upgrade_subgraphs(node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str) -> None:
