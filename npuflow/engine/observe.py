@@ -1,0 +1,144 @@
+"""One streaming pass of the float model: per sample, what each needed tensor looked like, and nothing kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import ModelError
+from npuflow.engine.quantize_scales import activation_inputs
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array, TensorType
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+COLUMNS = ("count", "nan", "posinf", "neginf")
+
+
+def needed_values(graph: Graph, on_npu: Callable[[int], bool]) -> tuple[str, ...]:
+    """Values whose range the quantiser will ask: activations that NPU nodes read, and what they write and do not fix."""
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    for index, node in enumerate(graph.nodes):
+        if not on_npu(index):
+            continue
+        read.update({v: None for _, v in activation_inputs(graph, node) if graph.const(v) is None})
+        if node.op.output_range(graph.site(node)) is None:
+            written.update({v: None for v in node.outputs if v and graph.type(v).dtype == "float32"})
+    return tuple({**read, **written})
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One sample's statistics of every tensor, in the order of `names`.
+
+    `counts` [T, 4]: elements, NaN, +inf, -inf. `lo`, `hi`: of finite values (0 where there are none). The cells of
+    tensor i are encoded in blob[offsets[i]:offsets[i + 1]] (see `observe_kernels.emit`).
+    """
+
+    names: tuple[str, ...]
+    lo: npt.NDArray[np.float32]
+    hi: npt.NDArray[np.float32]
+    counts: Int64s
+    offsets: Int64s
+    blob: Bytes
+
+
+class Observer:
+    """Runs samples through a float model and counts. One session, one set of output buffers, one table of counters."""
+
+    def __init__(self, model: bytes, inputs: Mapping[str, TensorType], names: Sequence[str]) -> None:
+        from npuflow.engine.observe_kernels import KEYS
+
+        self.names = tuple(names)
+        self.inputs = dict(inputs)
+        self.session = session(model)
+        given = {i.name for i in self.session.get_inputs()}
+        self.fed = [n for n in self.inputs if n in given]
+        self.made = [n for n in self.names if n not in self.inputs]
+        self._tallies = np.zeros((2, KEYS), np.uint32)
+        self._buffer = np.zeros(1 << 20, np.uint8)
+
+    def observe(self, feed: Mapping[str, Array]) -> Observation:
+        """The statistics of one sample."""
+        results = self._run(feed)
+        count = len(self.names)
+        lo, hi = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        counts, offsets = np.zeros((count, 4), np.int64), np.zeros(count + 1, np.int64)
+        at = 0
+        for i, name in enumerate(self.names):
+            array = np.ascontiguousarray(feed[name] if name in self.inputs else results[name], np.float32)
+            lo[i], hi[i], at = self._tensor(array.reshape(-1), counts[i], at)
+            offsets[i + 1] = at
+        return Observation(self.names, lo, hi, counts, offsets, self._buffer[:at].copy())
+
+    def _run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        if not self.made:
+            return {}
+        try:
+            results = self.session.run(self.made, {n: feed[n] for n in self.fed})
+        except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
+            raise ModelError("the float model does not run on this sample", because=str(fault)) from fault
+        return dict(zip(self.made, results, strict=True))
+
+    def _tensor(self, flat: Array, counts: Int64s, at: int) -> tuple[float, float, int]:
+        """Extrema and the end of the encoded cells; element and special counts go into `counts`."""
+        from npuflow.engine import observe_kernels as kernels
+
+        bits, peaks = flat.view(np.uint32), np.zeros(3, np.int64)
+        counts[0] = bits.size
+        if not bits.size:
+            return 0.0, 0.0, at
+        kernels.survey(bits, self._tallies, peaks)
+        if max(peaks[0], peaks[1]) >= kernels.SPECIAL:
+            kernels.specials(bits, counts[1:], peaks)
+            first = kernels.SPECIAL >> kernels.SHIFT
+            for sign in (0, kernels.SIGN):
+                self._tallies[:, sign + first : sign + kernels.SIGN] = 0
+        top, bottom, least = (int(p) for p in peaks)
+        zeros = int(self._tallies[:, 0].sum() + self._tallies[:, kernels.SIGN].sum())
+        low = least >> kernels.SHIFT if least >= 0 else 0
+        self._room(at)
+        previous = 0
+        for sign, high in ((0, top), (kernels.SIGN, bottom)):
+            if zeros:
+                at, previous = kernels.emit(self._tallies, sign, sign, previous, self._buffer, at)
+            if high >= 0:
+                span = sign + max(low, 1 if zeros else 0), sign + (high >> kernels.SHIFT)
+                at, previous = kernels.emit(self._tallies, *span, previous, self._buffer, at)
+        return *_extrema(top, bottom, least, zeros), at
+
+    def _room(self, at: int) -> None:
+        """A tensor takes at most 8 bytes a key."""
+        if self._buffer.size - at < 8 * self._tallies.shape[1]:
+            self._buffer = np.concatenate([self._buffer, np.zeros(max(self._buffer.size, 1 << 22), np.uint8)])
+
+
+def _extrema(top: int, bottom: int, least: int, zeros: int) -> tuple[float, float]:
+    """Least and greatest finite value from unsigned patterns; `least` is the one of an all-negative or all-positive tensor."""
+    real: Callable[[int], float] = lambda pattern: float(np.array(pattern, np.uint32).view(np.float32))  # noqa: E731
+    lo = -real(bottom) if bottom >= 0 else 0.0 if zeros or top < 0 else real(least)
+    hi = real(top) if top >= 0 else 0.0 if zeros or bottom < 0 else -real(least)
+    return lo, hi
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession:
+    """onnxruntime on one thread with its fusions: the same bytes for any sharding, on processors of one feature class."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as fault:  # see `_run`
+        raise ModelError("onnxruntime cannot load the float model", because=str(fault)) from fault
+

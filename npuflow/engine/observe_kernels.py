@@ -1,0 +1,137 @@
+"""Compiled loops over raw activations: extrema, moments, and counts keyed by the leading bits of each float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+MANTISSA = 9                      # mantissa bits of a key: cells are 2^-9 of an octave wide
+SHIFT = 23 - MANTISSA
+KEYS = 1 << (32 - SHIFT)          # sign, exponent, leading mantissa bits
+SIGN = KEYS >> 1                  # key bit of the sign
+SPECIAL = 0x7F800000             # bits of infinity; larger magnitudes are NaN
+_BLOCK = 4096                     # stays in the first-level cache between the two passes over it
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _compiled(function: F) -> F:
+    """Machine code, kept on disk, that releases the interpreter lock."""
+    return cast(F, njit(cache=True, nogil=True)(function))
+
+
+@_compiled
+def _peaks(bits: Any, start: int, stop: int) -> Any:
+    """Of one block: greatest pattern as signed and as unsigned integer, and least of (2 * pattern - 2).
+
+    Only integer reductions, which the compiler turns into vector instructions. The greatest signed pattern is the
+    greatest value if any is positive, the greatest unsigned one the least value if any is negative; the third is the
+    least non-zero magnitude.
+    """
+    top, bottom, least = np.int32(-0x80000000), np.uint32(0), np.uint32(0xFFFFFFFF)
+    for i in range(start, stop):
+        u = bits[i]
+        s = np.int32(u)
+        m = np.uint32((u << np.uint32(1)) - np.uint32(2))
+        top = s if s > top else top
+        bottom = u if u > bottom else bottom
+        least = m if m < least else least
+    return top, bottom, least
+
+
+@_compiled
+def survey(bits: Any, counts: Any, peaks: Any) -> None:
+    """One tensor of float32 patterns (uint32). `counts` [2, KEYS] gains its cells: even and odd elements apart, since
+    neighbours often share a key and two additions to one place would wait for each other. `peaks` gets the greatest
+    positive, greatest negative and least non-zero magnitude as patterns without sign (-1 where there is none).
+    """
+    size = bits.shape[0]
+    top, bottom, least = np.int64(-0x80000000), np.int64(0), np.int64(0xFFFFFFFF)
+    for start in range(0, size, _BLOCK):
+        stop = min(size, start + _BLOCK)
+        a, b, c = _peaks(bits, start, stop)
+        top, bottom, least = max(top, np.int64(a)), max(bottom, np.int64(b)), min(least, np.int64(c))
+        even = start + ((stop - start) & ~1)
+        for i in range(start, even, 2):
+            counts[0, bits[i] >> np.uint32(SHIFT)] += np.uint32(1)
+            counts[1, bits[i + 1] >> np.uint32(SHIFT)] += np.uint32(1)
+        if even < stop:
+            counts[0, bits[even] >> np.uint32(SHIFT)] += np.uint32(1)
+    peaks[0] = top if top > 0 else -1
+    peaks[1] = bottom - 0x80000000 if bottom > 0x80000000 else -1
+    peaks[2] = (least >> 1) + 1 if least < 0xFFFFFFFE else -1
+
+
+@_compiled
+def specials(bits: Any, whole: Any, peaks: Any) -> None:
+    """NaN, +inf and -inf counted into `whole`, and `peaks` of what is finite: the slow way, for tensors that have them."""
+    peaks[0], peaks[1], peaks[2] = -1, -1, -1
+    for i in range(bits.shape[0]):
+        mag = np.int64(bits[i] & np.uint32(0x7FFFFFFF))
+        negative = bits[i] > np.uint32(0x7FFFFFFF)
+        if mag > SPECIAL:
+            whole[0] += 1
+        elif mag == SPECIAL:
+            whole[2 if negative else 1] += 1
+        elif mag > 0:
+            peaks[1 if negative else 0] = max(peaks[1 if negative else 0], mag)
+            peaks[2] = mag if peaks[2] < 0 else min(peaks[2], mag)
+
+
+@_compiled
+def _varint(value: Any, out: Any, at: int) -> int:
+    while value >= 128:
+        out[at] = (value & 127) | 128
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+@_compiled
+def emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -> tuple[int, int]:
+    """Append the occupied keys of [first, last] and clear them; returns the end and the last key.
+
+    A count is a varint; a 0 and a varint gap come before it unless its key follows the last one directly.
+    """
+    for key in range(first, last + 1):
+        n = np.int64(counts[0, key]) + np.int64(counts[1, key])
+        if n:
+            if key != previous + 1:
+                out[at] = 0
+                at = _varint(key - previous, out, at + 1)
+            at = _varint(n, out, at)
+            previous = key
+            counts[0, key] = 0
+            counts[1, key] = 0
+    return at, previous
+
+
+@_compiled
+def _read(blob: Any, at: int) -> tuple[Any, int]:
+    value, shift = np.int64(0), 0
+    while True:
+        byte = np.int64(blob[at])
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+@_compiled
+def collect(blob: Any, start: int, stop: int, counts: Any, sign: int) -> None:
+    """Add the cells of one encoded tensor to dense 64-bit counts (sign -1 takes them away)."""
+    at, key = start, np.int64(0)
+    while at < stop:
+        n, at = _read(blob, at)
+        if n == 0:
+            gap, at = _read(blob, at)
+            key += gap
+            n, at = _read(blob, at)
+        else:
+            key += 1
+        counts[key] += sign * n

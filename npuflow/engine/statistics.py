@@ -1,0 +1,231 @@
+"""Statistics of every needed tensor over all samples: exact, mergeable and subtractable, free of any range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import DataError
+from npuflow.engine.observe import COLUMNS, Int64s, Observation
+
+Floats = npt.NDArray[np.float64]
+CHUNK = 64                                 # samples whose encoded cells are in memory at once
+
+
+@dataclass(frozen=True)
+class TensorStatistics:
+    """One tensor's statistics, as threshold methods ask for them (see ir.contracts).
+
+    `keys` ascending and `counts`: the occupied cells. `low`, `high`: finite extrema per sample, in sample order.
+    `totals`: elements, NaN, +inf, -inf. Cells are spread evenly where a question falls inside one; the outermost end at
+    the exact extrema.
+    """
+
+    keys: Int64s
+    counts: Int64s
+    low: npt.NDArray[np.float32]
+    high: npt.NDArray[np.float32]
+    totals: Int64s
+
+    @property
+    def sample_min(self) -> npt.NDArray[np.float32]:
+        return self.low
+
+    @property
+    def sample_max(self) -> npt.NDArray[np.float32]:
+        return self.high
+
+    @cached_property
+    def lo(self) -> float:
+        return float(self.low.min()) if self.low.size else 0.0
+
+    @cached_property
+    def hi(self) -> float:
+        return float(self.high.max()) if self.high.size else 0.0
+
+    @property
+    def count(self) -> int:
+        """Finite values."""
+        return int(self.totals[0] - self.totals[1:].sum())
+
+    @cached_property
+    def zeros(self) -> int:
+        """Exact zeros (and what is below 2.3e-41)."""
+        from npuflow.engine.observe_kernels import SIGN
+
+        return int(self.counts[(self.keys == 0) | (self.keys == SIGN)].sum())
+
+    def cells(self) -> tuple[Floats, Floats, Floats]:
+        return self._cells
+
+    @cached_property
+    def _cells(self) -> tuple[Floats, Floats, Floats]:
+        from npuflow.engine.observe_kernels import SHIFT, SIGN
+
+        magnitude = self.keys & (SIGN - 1)
+        negative = self.keys >= SIGN
+        near = _real(magnitude << SHIFT)
+        far = np.where(magnitude == 0, 0.0, _real((magnitude + 1) << SHIFT))
+        lower, upper = np.where(negative, -far, near), np.where(negative, -near, far)
+        order = np.lexsort((upper, lower))
+        lower, upper = np.clip(lower[order], self.lo, self.hi), np.clip(upper[order], self.lo, self.hi)
+        return lower, upper, self.counts[order].astype(np.float64)
+
+    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False) -> Floats:
+        lower, upper, weight = _folded(*self._cells) if absolute else self._cells
+        if hi <= lo:
+            return np.zeros(bins)
+        place = np.linspace(lo, hi, bins + 1)
+        wide = upper > lower
+        at_lower = _cumulative(lower[wide], upper[wide], weight[wide], place)
+        found = np.diff(at_lower)
+        points = lower[~wide]
+        inside = (points >= lo) & (points <= hi)
+        index = np.minimum(((points[inside] - lo) / (hi - lo) * bins).astype(np.int64), bins - 1)
+        np.add.at(found, index, weight[~wide][inside])
+        return found
+
+    def quantile(self, fraction: float, absolute: bool = False) -> float:
+        lower, upper, weight = _folded(*self._cells) if absolute else self._cells
+        if not weight.size:
+            return 0.0
+        order = np.argsort(upper, kind="stable")
+        lower, upper, weight = lower[order], upper[order], weight[order]
+        total = np.cumsum(weight)
+        wanted = fraction * total[-1]
+        at = min(int(np.searchsorted(total, wanted)), len(total) - 1)
+        share = 1 - (total[at] - wanted) / weight[at]
+        return float(lower[at] + (upper[at] - lower[at]) * min(max(share, 0.0), 1.0))
+
+    @cached_property
+    def mean(self) -> float:
+        """From cell middles: within 2^-10 of the magnitude."""
+        lower, upper, weight = self._cells
+        return float((weight * (lower + upper)).sum() / (2 * weight.sum())) if weight.size else 0.0
+
+    @cached_property
+    def std(self) -> float:
+        lower, upper, weight = self._cells
+        if not weight.size:
+            return 0.0
+        square = (lower * lower + lower * upper + upper * upper) / 3      # of an evenly filled cell
+        return float(np.sqrt(max(0.0, (weight * square).sum() / weight.sum() - self.mean**2)))
+
+
+def _real(patterns: Int64s) -> Floats:
+    return patterns.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def _folded(lower: Floats, upper: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Cells of the magnitudes (they may overlap at the exact extrema)."""
+    negative = upper <= 0
+    near = np.where(negative, -upper, np.maximum(lower, 0))
+    return near, np.where(negative, -lower, upper), weight
+
+
+def _cumulative(lower: Floats, upper: Floats, weight: Floats, place: Floats) -> Floats:
+    """How much of the evenly filled cells lies below each place."""
+    if not lower.size:
+        return np.zeros_like(place)
+    slope = weight / (upper - lower)
+    edges = np.concatenate([lower, upper])
+    order = np.argsort(edges, kind="stable")
+    edges, change = edges[order], np.concatenate([slope, -slope])[order]
+    density = np.cumsum(change)
+    below = np.concatenate([[0.0], np.cumsum(density[:-1] * np.diff(edges))])
+    return np.interp(place, edges, below)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Rows are samples, columns tensors. Counts are sums over samples; extrema are kept per sample."""
+
+    names: tuple[str, ...]
+    samples: tuple[str, ...]
+    lo: npt.NDArray[np.float32]
+    hi: npt.NDArray[np.float32]
+    totals: Int64s                          # [samples, tensors, len(COLUMNS)]
+    offsets: Int64s                         # cells of tensor i: keys[offsets[i]:offsets[i + 1]]
+    keys: Int64s
+    counts: Int64s
+
+    def __getitem__(self, name: str) -> TensorStatistics:
+        i = self.index[name]
+        part = slice(self.offsets[i], self.offsets[i + 1])
+        finite = self.totals[:, i, 0] > self.totals[:, i, 1:].sum(1)
+        total = self.totals[:, i].sum(0)
+        return TensorStatistics(self.keys[part], self.counts[part], self.lo[finite, i], self.hi[finite, i], total)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.index
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
+
+    def plus(self, shards: Iterable[tuple[str, Observation]]) -> Statistics:
+        """With more samples, which come after those already in."""
+        found = self
+        walk = iter(shards)
+        while part := list(islice(walk, CHUNK)):
+            found = found._changed(part, 1)
+        return found
+
+    def minus(self, shards: Mapping[str, Observation]) -> Statistics:
+        """Without these samples: exactly what the statistics of the others are."""
+        missing = [name for name in shards if name not in self.samples]
+        if missing:
+            raise DataError(f"these statistics do not hold the sample {missing[0]}")
+        found = self._changed(list(shards.items()), -1)
+        kept = [i for i, name in enumerate(self.samples) if name not in shards]
+        names = tuple(self.samples[i] for i in kept)
+        return Statistics(
+            self.names, names, self.lo[kept], self.hi[kept], self.totals[kept], found.offsets, found.keys, found.counts
+        )
+
+    def _changed(self, shards: Sequence[tuple[str, Observation]], sign: int) -> Statistics:
+        from npuflow.engine.observe_kernels import KEYS, collect
+
+        dense = np.zeros(KEYS, np.int64)
+        keys, counts, offsets = [], [], [0]
+        for i in range(len(self.names)):
+            part = slice(self.offsets[i], self.offsets[i + 1])
+            dense[self.keys[part]] = self.counts[part]
+            for _, one in shards:
+                collect(one.blob, one.offsets[i], one.offsets[i + 1], dense, sign)
+            held = np.flatnonzero(dense)
+            keys.append(held)
+            counts.append(dense[held])
+            offsets.append(offsets[-1] + len(held))
+            dense[held] = 0
+        rows = [one for _, one in shards] if sign > 0 else []
+        return Statistics(
+            self.names,
+            (*self.samples, *(name for name, _ in shards)) if sign > 0 else self.samples,
+            np.concatenate([self.lo, *(one.lo[None] for one in rows)]),
+            np.concatenate([self.hi, *(one.hi[None] for one in rows)]),
+            np.concatenate([self.totals, *(one.counts[None] for one in rows)]),
+            np.array(offsets, np.int64),
+            np.concatenate(keys) if keys else np.zeros(0, np.int64),
+            np.concatenate(counts) if counts else np.zeros(0, np.int64),
+        )
+
+
+def empty(names: Sequence[str]) -> Statistics:
+    """Statistics of no samples."""
+    none = np.zeros((0, len(names)), np.float32)
+    cells = np.zeros(0, np.int64)
+    totals, offsets = np.zeros((0, len(names), len(COLUMNS)), np.int64), np.zeros(len(names) + 1, np.int64)
+    return Statistics(tuple(names), (), none, none, totals, offsets, cells, cells)
+
+
+def merged(shards: Iterable[tuple[str, Observation]]) -> Statistics | None:
+    """Statistics of all shards, which may be read one by one; None if there are none."""
+    walk = iter(shards)
+    first = next(walk, None)
+    return None if first is None else empty(first[1].names).plus(chain([first], walk))
