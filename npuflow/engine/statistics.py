@@ -76,18 +76,18 @@ class TensorStatistics:
         lower, upper = np.clip(lower[order], self.lo, self.hi), np.clip(upper[order], self.lo, self.hi)
         return lower, upper, self.counts[order].astype(np.float64)
 
-    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False) -> Floats:
+    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True) -> Floats:
         lower, upper, weight = _folded(*self._cells) if absolute else self._cells
         if hi <= lo:
             return np.zeros(bins)
         place = np.linspace(lo, hi, bins + 1)
         wide = upper > lower
-        at_lower = _cumulative(lower[wide], upper[wide], weight[wide], place)
-        found = np.diff(at_lower)
-        points = lower[~wide]
-        inside = (points >= lo) & (points <= hi)
-        index = np.minimum(((points[inside] - lo) / (hi - lo) * bins).astype(np.int64), bins - 1)
-        np.add.at(found, index, weight[~wide][inside])
+        found = np.diff(_cumulative(lower[wide], upper[wide], weight[wide], place))
+        if points:
+            single = lower[~wide]
+            inside = (single >= lo) & (single <= hi)
+            index = np.minimum(((single[inside] - lo) / (hi - lo) * bins).astype(np.int64), bins - 1)
+            np.add.at(found, index, weight[~wide][inside])
         return found
 
     def quantile(self, fraction: float, absolute: bool = False) -> float:

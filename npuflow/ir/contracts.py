@@ -61,8 +61,11 @@ class TensorStatistics(Protocol):
     def cells(self) -> tuple[Floats, Floats, Floats]:
         """Lower ends, upper ends and counts of the occupied cells in ascending order; an exact zero is a cell [0, 0]."""
 
-    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False) -> Floats:
-        """Counts of `bins` equal bins over [lo, hi], derived from the cells; values outside are left out."""
+    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True) -> Floats:
+        """Counts of `bins` equal bins over [lo, hi], derived from the cells; values outside are left out.
+
+        `points` False leaves out cells without width (exact zeros, the value that a clip saturates at).
+        """
 
     def quantile(self, fraction: float, absolute: bool = False) -> float:
         """The value (or magnitude) that this fraction of the values does not exceed."""

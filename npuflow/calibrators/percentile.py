@@ -1,0 +1,28 @@
+"""The range that holds a given share of the values: of magnitudes on a symmetric grid, of each tail otherwise.
+
+Source: J. L. McKinstry et al., "Discovering low-precision networks close to full-precision networks for efficient
+embedded inference", 2018 (99.99 % of magnitudes, as in NVIDIA's pytorch-quantization).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from npuflow.base.tables import Range
+from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+
+
+@CALIBRATORS.entry
+@dataclass(frozen=True)
+class Percentile(Calibrator):
+    """Values beyond a percentile are clipped."""
+
+    percentile: Annotated[float, Range(50, 100)] = 99.99
+
+    def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
+        share = self.percentile / 100
+        if grid.symmetric and grid.signed:
+            top = statistics.quantile(share, absolute=True)
+            return -top, top
+        return fitted(statistics.quantile(1 - share), statistics.quantile(share), grid)

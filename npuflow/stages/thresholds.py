@@ -1,0 +1,55 @@
+"""The range of every quantised activation, from its statistics alone: no inference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from npuflow.engine import thresholds as choosing
+from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.thresholds import Calibrate
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.parse import Parsed
+from npuflow.stages.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Thresholds(Artifact):
+    """(lo, hi) by value id, and the method that chose it."""
+
+    ranges: dict[str, tuple[float, float]]
+    methods: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    def save(self, folder: Writer) -> None:
+        rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}
+        folder.json("thresholds", rows)
+        folder.json("notes", list(self.notes))
+
+    @classmethod
+    def load(cls, folder: Reader) -> Thresholds:
+        rows = folder.json("thresholds")
+        ranges = {name: (float(row["lo"]), float(row["hi"])) for name, row in rows.items()}
+        methods = {name: str(row.get("method", "by hand")) for name, row in rows.items()}
+        return cls(ranges, methods, tuple(folder.json("notes")) if "notes" in folder.names() else ())
+
+    def summary(self) -> dict[str, Any]:
+        return {"tensors": len(self.ranges), **dict(Counter(self.methods.values()).most_common(2))}
+
+
+@stage
+def thresholds(
+    graph: Annotated[Parsed, Uses()],
+    statistics: Statistics,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Thresholds:
+    """Ask each tensor's method for its range."""
+    found = choosing.thresholds(graph.graph, statistics.content, calibrate, quantize, numerics)
+    for note in found.notes:
+        log(note)
+    return Thresholds(dict(found.ranges), dict(found.methods), found.notes)
