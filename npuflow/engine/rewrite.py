@@ -59,27 +59,29 @@ def usable(name: str) -> Rule | None:
 
 
 def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], applied: list[Applied], careful: bool) -> Graph:
-    changed = True
-    while changed:
-        changed = False
-        for node in graph.nodes:
-            for name, rule in rules:
-                if not _triggers(rule, node):
-                    continue
-                result = rule.rewrite(graph, node)
-                if isinstance(result, Change):
-                    graph = apply(graph, result)
-                    if careful:
-                        verify(graph, name)
-                    applied.append(Applied(name, node.name))
-                    changed = True
-                    break
-            if changed:
-                break
-        if len(applied) > _ROUNDS:
-            tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
-            raise InternalError("the rewrite rules do not come to an end", because=f"the last were {tail}")
+    before = -1
+    while before != len(applied):
+        before, index = len(applied), 0
+        while index < len(graph.nodes):
+            node = graph.nodes[index]
+            made = next(((n, c) for n, r in rules if (c := _change(graph, node, r)) is not None), None)
+            if made is None:
+                index += 1
+                continue
+            graph = apply(graph, made[1])
+            if careful:
+                verify(graph, made[0])
+            applied.append(Applied(made[0], node.name))
+            index = max(0, index - 1)
+            if len(applied) > _ROUNDS:
+                tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
+                raise InternalError("the rewrite rules do not come to an end", because=f"the last were {tail}")
     return graph
+
+
+def _change(graph: Graph, node: Node, rule: Rule) -> Change | None:
+    result = rule.rewrite(graph, node) if _triggers(rule, node) else None
+    return result if isinstance(result, Change) else None
 
 
 def _triggers(rule: Rule, node: Node) -> bool:

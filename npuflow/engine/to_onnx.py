@@ -11,9 +11,9 @@ import numpy as np
 from npuflow.base.errors import InternalError, ModelError
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.onnx_run import EXPORT_OPSET, model_of
-from npuflow.ir.onnx_types import value_info
+from npuflow.ir.onnx_types import UNRANKED, value_info
 from npuflow.ir.op import OnnxCall
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, TensorType
 
 if TYPE_CHECKING:
     import onnx
@@ -41,6 +41,7 @@ class _Exporter:
         self.opsets: dict[str, int] = {"": EXPORT_OPSET}
         self.stored: set[str] = set()
         self.names: set[str] = set()
+        self.nested = False
 
     def node(self, node: Node) -> None:
         import onnx
@@ -48,6 +49,7 @@ class _Exporter:
         call = node.op.to_onnx(self.graph.site(node))
         for value_id in node.inputs:
             self.store(value_id)
+        self.nested |= any(isinstance(a, onnx.AttributeProto) and a.type in (a.GRAPH, a.GRAPHS) for a in call.attributes.values())
         clip = node.op.clip
         outputs = list(node.outputs)
         if clip is not None:
@@ -111,7 +113,12 @@ class _Exporter:
     def model(self, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
         for value_id in outputs:
             self.store(value_id)
-        self.proto.input.extend(value_info(i, self.graph.type(i)) for i in inputs if i not in self.stored)
+        for i in inputs:
+            if i not in self.stored:
+                # A subgraph may hold branches that do not fit the shapes that reach them and are never taken: with
+                # shapes unsaid, onnxruntime judges them only when they run.
+                kind = self.graph.type(i)
+                self.proto.input.append(value_info(i, TensorType(UNRANKED, kind.dtype) if self.nested else kind))
         self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
         model = model_of(self.proto, self.opsets)
         try:

@@ -119,11 +119,13 @@ class Metric(Config):
 
 @dataclass(frozen=True)
 class Bindings:
-    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points."""
+    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points, and inputs
+    that always have the same value."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

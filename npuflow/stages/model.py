@@ -29,10 +29,12 @@ class ModelTable(Config, table="model"):
     """Sizes of free dimensions by their names in the model."""
     outputs: tuple[str, ...] = ()
     """Cut points: tensors to end at, instead of the model's own outputs."""
+    constants: dict[str, float] = field(default_factory=dict)
+    """Inputs that always hold the same number (a sampling rate): they become constants, and branches on them fold."""
 
     @property
     def bindings(self) -> Bindings:
-        return Bindings(self.inputs, self.dims, self.outputs)
+        return Bindings(self.inputs, self.dims, self.outputs, self.constants)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from npuflow.base.errors import ModelError, suggestion
 from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import prune
 from npuflow.ir.onnx_nodes import ordered
-from npuflow.ir.onnx_types import UNRANKED, from_proto, is_tensor
+from npuflow.ir.onnx_types import PLAIN, UNRANKED, from_proto, is_tensor
 from npuflow.ir.op import OPS
 from npuflow.ir.types import UNKNOWN, TensorType, Value
 
@@ -50,10 +50,12 @@ class Onnx:
         stored = _stored(model)
         inputs = []
         for info in model.graph.input:
-            if info.name not in stored:
+            if info.name in bindings.constants:
+                builder.constant(info.name, _fixed(info, bindings))
+            elif info.name not in stored:
                 builder.define(Value(info.name, _bound(info, bindings, notes)))
                 inputs.append(info.name)
-        _check_names(bindings.inputs, inputs, "input")
+        _check_names({**bindings.inputs, **bindings.constants}, [i.name for i in model.graph.input], "input")
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
@@ -117,6 +119,17 @@ def _bound(info: onnx.ValueInfoProto, bindings: Bindings, notes: list[str]) -> T
 
 def _fits(declared: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(wanted) == len(declared) and all(d in (w, UNKNOWN) for d, w in zip(declared, wanted, strict=True))
+
+
+def _fixed(info: onnx.ValueInfoProto, bindings: Bindings) -> Any:
+    """The array of an input that the recipe holds constant."""
+    import numpy as np
+
+    kind = from_proto(info.type)
+    shape = bindings.inputs.get(info.name, kind.shape)
+    if kind.dtype not in PLAIN or any(d < 0 for d in shape):
+        raise ModelError(f'input "{info.name}" cannot be held constant', because=f"it is declared {_shown(info)}").at(value=info.name)
+    return np.full(shape, bindings.constants[info.name], kind.dtype)
 
 
 def _shown(info: onnx.ValueInfoProto) -> list[Any]:

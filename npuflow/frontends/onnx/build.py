@@ -122,7 +122,7 @@ class Builder:
         known = {n: self.type(n) for n in (*node.input, *captured(node)) if n}
         branch = fold.chosen_branch(node, self.arrays)
         if branch is not None:
-            self.inline(node, branch)
+            self.inline(node, branch, version)
             return
         types = output_types(node, version, known, self.arrays)
         folded = fold.folded(node, version, known, self.arrays, types)
@@ -135,19 +135,20 @@ class Builder:
         if isinstance(native, str):
             self.host(node, version, types, native, origin)
 
-    def inline(self, node: onnx.NodeProto, branch: onnx.GraphProto) -> None:
-        """The nodes of an If's branch in place of the If."""
+    def inline(self, node: onnx.NodeProto, branch: onnx.GraphProto, version: int) -> None:
+        """The nodes of an If's branch, which are up to date already, in place of the If."""
         prefix = node.name or node.output[0]
         names = {n: f"{prefix}/{n}" for b in branch.node for n in b.output if n}
         names |= {t.name: f"{prefix}/{t.name}" for t in branch.initializer}
         for tensor in branch.initializer:
             self.tensor(names[tensor.name], tensor)
         fold.rename_all(branch.node, names)
-        self.add_all(branch.node)
+        for part in branch.node:
+            self.add(part, version if part.domain in ("", "ai.onnx") else self.version(part.domain))
         for inner, outer in zip(branch.output, node.output, strict=True):
             if outer:
                 source = names.get(inner.name, inner.name)
-                self.add(onnx.helper.make_node("Identity", [source], [outer]), self.version(""))
+                self.add(onnx.helper.make_node("Identity", [source], [outer]), version)
 
     def native(self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], origin: tuple[str, ...]) -> str | None:
         """Add the node through its operator file; else say why not."""

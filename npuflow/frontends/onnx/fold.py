@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 
 from npuflow.frontends.onnx.upgrade import schema
-from npuflow.ir.onnx_nodes import captured, rename, subgraphs
+from npuflow.ir.onnx_nodes import captured, plain, rename, subgraphs
 from npuflow.ir.onnx_run import CannotRunError, run_node
 from npuflow.ir.onnx_types import PLAIN, UNRANKED
 from npuflow.ir.types import Array, TensorType
 
-LIMIT = 1 << 24       # elements of a folded result
+LIMIT = 1 << 27       # elements of a folded result
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
@@ -34,6 +34,9 @@ def folded(
         return None
     if node.op_type == "Dropout" and len(inputs) > 2:
         return None                      # training mode draws numbers
+    if node.op_type == "ConstantOfShape":
+        fill = next((plain(a) for a in node.attribute if a.name == "value"), np.zeros(1, np.float32))
+        return [np.full(types[0].shape, fill.reshape(-1)[0], fill.dtype)] if fill.size == 1 else None
     try:
         results = run_node(node, version, [known[i] for i in inputs], [arrays[i] for i in inputs])
     except CannotRunError:

@@ -32,7 +32,9 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
         return tuple(TensorType(UNRANKED, UNTYPED) for _ in node.output)
     opsets = [onnx.helper.make_opsetid(domain, version)]
     try:
-        result = onnx.shape_inference.infer_node_outputs(found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10)
+        result = onnx.shape_inference.infer_node_outputs(
+            found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10
+        )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
         try:      # onnx is stricter with some constants than onnxruntime, which has the last word
             return _by_runtime(node, version, known, consts)

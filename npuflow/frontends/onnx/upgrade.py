@@ -16,6 +16,7 @@ from npuflow.ir.types import TensorType
 
 # Same signature, other meaning: never taken for compatible.
 _CHANGED = {"GroupNormalization", "RoiAlign", "Split"}
+_RENAMED = {"BatchNormalization"}     # inputs got other names, no more
 
 
 @cache
@@ -37,7 +38,7 @@ def compatible(op_type: str, old: int, new: int) -> bool:
         return True
     if op_type in _CHANGED:
         return False
-    same_inputs = [i.name.lower() for i in before.inputs] == [i.name.lower() for i in after.inputs][: len(before.inputs)]
+    same_inputs = op_type in _RENAMED or [i.name.lower() for i in before.inputs] == [i.name.lower() for i in after.inputs][: len(before.inputs)]
     optional = onnx.defs.OpSchema.FormalParameterOption.Single
     extra = any(i.option == optional for i in after.inputs[len(before.inputs) :])
     kept = all(
@@ -61,7 +62,8 @@ def upgraded(
     if version > target:
         return [node], _runnable(node, version, target)
     if node.op_type == "Scan" and version < 9:
-        raise ModelError(f"Scan of opset {version} has no form in opset {target}", because="it loops over a batch").at(node=node.name)
+        message = f"Scan of opset {version} has no form in opset {target}"
+        raise ModelError(message, because="it loops over a batch").at(node=node.name or None)
     if compatible(node.op_type, version, target):
         return [node], target
     return _convert(node, version, target, types, prefix), target
