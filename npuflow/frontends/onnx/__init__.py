@@ -128,7 +128,8 @@ def _fixed(info: onnx.ValueInfoProto, bindings: Bindings) -> Any:
     kind = from_proto(info.type)
     shape = bindings.inputs.get(info.name, kind.shape)
     if kind.dtype not in PLAIN or any(d < 0 for d in shape):
-        raise ModelError(f'input "{info.name}" cannot be held constant', because=f"it is declared {_shown(info)}").at(value=info.name)
+        message = f'input "{info.name}" cannot be held constant'
+        raise ModelError(message, because=f"it is declared {_shown(info)}").at(value=info.name)
     return np.full(shape, bindings.constants[info.name], kind.dtype)
 
 

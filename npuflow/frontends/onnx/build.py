@@ -92,7 +92,7 @@ class Builder:
         if any(True for _ in subgraphs(node)):
             return                       # alone it cannot see what its subgraphs take from outside; inference judges it
         context = onnx.checker.C.CheckerContext()
-        context.ir_version, context.opset_imports = 13, {node.domain: version, "": self.opsets.get("", 21)}
+        context.ir_version, context.opset_imports = 13, {"": self.opsets.get("", 21), node.domain: version}
         try:
             onnx.checker.check_node(node, context)
         except (onnx.checker.ValidationError, RuntimeError, ValueError) as fault:

@@ -38,7 +38,8 @@ def compatible(op_type: str, old: int, new: int) -> bool:
         return True
     if op_type in _CHANGED:
         return False
-    same_inputs = op_type in _RENAMED or [i.name.lower() for i in before.inputs] == [i.name.lower() for i in after.inputs][: len(before.inputs)]
+    old_names, new_names = ([i.name.lower() for i in s.inputs] for s in (before, after))
+    same_inputs = op_type in _RENAMED or old_names == new_names[: len(old_names)]
     optional = onnx.defs.OpSchema.FormalParameterOption.Single
     extra = any(i.option == optional for i in after.inputs[len(before.inputs) :])
     kept = all(
