@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from npuflow.base.errors import InternalError, TargetError
 
@@ -149,6 +150,6 @@ def check_slots(addresses: Sequence[int], sizes: Sequence[int], limit: int, alig
     for low, high in spans:
         if low < 0 or high > limit or low % align:
             raise InternalError(f"a local slot at {low}..{high} is outside {limit} bytes or not aligned to {align}")
-    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+    for (_, end), (start, _) in pairwise(spans):
         if start < end:
             raise InternalError(f"two local slots overlap at {start}..{end}")

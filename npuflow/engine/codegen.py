@@ -33,6 +33,7 @@ class _Output:
     steps: list[dict[str, Any]]
     hosts: list[bytes]
     written: dict[str, int]                # value -> last node that stores into it
+    macs: dict[int, int]
 
 
 def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
@@ -46,7 +47,7 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     commands = CommandList(0, target.dma.channels)
     ring = Ring(target.memory.local_bytes, target.memory.local_align)
     bench = Bench(commands, ring, ConstPool(target.memory.burst), data, target.numerics)
-    out = _Output(bench, [], [], {})
+    out = _Output(bench, [], [], {}, {})
     machine = Machine(target.compute, target.memory, target.dma)
     choices = {g.nodes[0]: g.choice for g in plan.groups}
     segment = 0
@@ -66,14 +67,16 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
                 choice = choices.get(number)
                 if choice is None:
                     raise InternalError(f"the plan does not tile {node.name}")
-                emit_layer(bench, site, describe(site, target.numerics), choice, number)
+                layer = describe(site, target.numerics)
+                out.macs[number] = layer.space.total_macs
+                emit_layer(bench, site, layer, choice, number)
             for value_id in node.outputs:
                 out.written[views.root(value_id)[0]] = number
         count = len(commands.commands) - first
         idle = [0] * (target.compute.cores - 1)
         out.steps.append({"kind": "npu", "segment": segment, "first": [first, *idle], "count": [count, *idle]})
         segment += 1
-    return _program(graph, plan, target, name, out, views, index)
+    return _program(graph, plan, target, name, out, views)
 
 
 def _lifetimes(graph: Graph, parts: Sequence[Segment]) -> tuple[dict[str, int], dict[str, int]]:
@@ -125,7 +128,7 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def _program(
-    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, index: Mapping[int, int]
+    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views
 ) -> Program:
     bench, data = out.bench, out.bench.data
     const = bench.consts.to_bytes()
@@ -136,7 +139,7 @@ def _program(
         "outputs": [_port(graph, o) for o in graph.outputs],
         "values": _values(graph, data, views, out.written),
         "steps": out.steps,
-        "nodes": [_node(graph, n) for n in graph.nodes],
+        "nodes": [_node(n, out.macs.get(i, 0)) for i, n in enumerate(graph.nodes)],
         "data_bytes": data.layout.total,
         "const_bytes": len(const),
         "local_bytes": target.memory.local_bytes,
@@ -184,7 +187,6 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
     }  # fmt: skip
 
 
-def _node(graph: Graph, node: Node) -> dict[str, Any]:
-    macs = 0
-    op = type(node.op).__name__
-    return {"name": node.name, "op": node.op.onnx or op, "origin": list(node.origin), "macs": macs, "outputs": list(node.outputs)}
+def _node(node: Node, macs: int) -> dict[str, Any]:
+    name = node.op.onnx or type(node.op).__name__
+    return {"name": node.name, "op": name, "origin": list(node.origin), "macs": macs, "outputs": list(node.outputs)}

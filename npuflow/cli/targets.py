@@ -1,0 +1,73 @@
+"""The NPUs that npuflow knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npuflow.base.errors import RecipeError, UsageError, suggestion
+
+
+def targets(
+    name: Annotated[str | None, typer.Argument(metavar="[TARGET]", help="A name, or the path of a TOML file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
+) -> None:
+    """List the shipped targets, or check and show one."""
+    import json
+
+    from npuflow.engine.program import fingerprint, target_meta
+
+    shown = [_path(name)] if name is not None else sorted(_folder().glob("*.toml"))
+    for path in shown:
+        target = _read(path)
+        if as_json:
+            row = {"name": path.stem, "about": target.about, "fingerprint": fingerprint(target), **target_meta(target)}
+            typer.echo(json.dumps(row))
+        elif name is None:
+            typer.echo(f"{path.stem:14s} {target.about}")
+        else:
+            _show(path, target, fingerprint(target))
+
+
+def _folder() -> Path:
+    from npuflow import targets as package
+
+    return Path(str(package.__file__)).parent
+
+
+def _path(name: str) -> Path:
+    found = _folder() / f"{name}.toml"
+    if found.is_file():
+        return found
+    if name.endswith(".toml") and Path(name).is_file():
+        return Path(name)
+    known = sorted(p.stem for p in _folder().glob("*.toml"))
+    raise UsageError(f'there is no target "{name}"', hint=suggestion(name, known))
+
+
+def _read(path: Path) -> Any:
+    """The target of a file; all of its faults at once."""
+    from npuflow.base.tables import parse, read
+    from npuflow.hw.target import Target
+
+    tables, at = parse(path.read_text(), str(path), path.parent)
+    target, faults = read(Target, tables, at)
+    if target is None or faults:
+        raise RecipeError(faults)
+    return target
+
+
+def _show(path: Path, target: Any, fingerprint: str) -> None:
+    c, m = target.compute, target.memory
+    comment = [line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#")]
+    typer.echo(f"{target.name or path.stem}: {target.about}\n" + "\n".join(comment) + "\n")
+    tops = 2 * c.cores * c.array_rows * c.array_cols * c.clock_mhz / 1e6
+    balance = c.cores * c.array_rows * c.array_cols / m.external_bandwidth
+    rate = m.external_bandwidth * c.clock_mhz / 1e3
+    typer.echo(f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte")
+    for table in ("compute", "numerics", "memory", "dma", "limits"):
+        for key, value in vars(getattr(target, table)).items():
+            typer.echo(f"{table}.{key:<24s} {value}")
+    typer.echo(f"fingerprint  {fingerprint}")

@@ -1,0 +1,53 @@
+"""Legal tilings drawn at random: any of them must compute the same."""
+
+from __future__ import annotations
+
+import random
+
+from npuflow.engine.cost import Grid, Machine, traffic
+from npuflow.engine.partition import is_npu
+from npuflow.engine.tiling import Bounds, Group, Plan, moves_of
+from npuflow.engine.tiling_model import Layer, describe
+from npuflow.engine.tiling_search import Choice, Costs, footprint, slot_counts, variants
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+
+import numpy as np
+
+FREE = Costs(*[0.0] * 11)
+
+
+def grid_of(layer: Layer, sizes: dict[str, int]) -> Grid:
+    arrays = {a.name: np.array([sizes[a.name]]) for a in layer.axes}
+    return Grid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
+
+
+def choice(layer: Layer, machine: Machine, rng: random.Random) -> Choice:
+    """Any sizes, any nesting, any slot policy that fits."""
+    while True:
+        sizes = {}
+        for a in layer.axes:
+            parts = -(-a.size // a.multiple)
+            sizes[a.name] = a.size if a.kind == "whole" else min(a.size, rng.randint(1, parts) * a.multiple)
+        grid = grid_of(layer, sizes)
+        if np.prod([c[0] for c in grid.counts.values()]) > 60:
+            continue
+        moved = traffic(layer, machine, grid)
+        slots = slot_counts(layer, moved, rng.choice(list(variants(layer))), grid)
+        used = int(footprint(layer, machine, moved, slots)[0])
+        if used <= machine.memory.local_bytes:
+            break
+    par = [a.name for a in layer.axes if a.kind != "sum"]
+    rng.shuffle(par)
+    order = (*par, *(a.name for a in layer.axes if a.kind == "sum"))
+    return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used)
+
+
+def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random) -> Plan:
+    moving = moves_of(graph)
+    groups = [
+        Group((i,), None if i in moving else choice(describe(graph.site(n), numerics), machine, rng), FREE)
+        for i, n in enumerate(graph.nodes)
+        if is_npu(n)
+    ]
+    return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0)

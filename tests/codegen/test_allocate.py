@@ -1,0 +1,65 @@
+"""External memory by lifetimes, local memory as a ring, and the checker that trusts neither."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.base.errors import InternalError, TargetError
+from npuflow.engine.allocate import Life, Ring, check_layout, check_slots, peak, place
+
+LIVES = st.lists(st.tuples(st.integers(1, 900), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40)
+
+
+@given(LIVES)
+@settings(max_examples=150, deadline=None)
+def test_no_two_live_values_share_a_byte(spec: list[tuple[int, int, int]]) -> None:
+    lives = [Life(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
+    layout = place(lives, 16)
+    check_layout(lives, layout.addresses, layout.total, 16)
+    brute = max(sum(-(-v.size // 16) * 16 for v in lives if v.first <= t <= v.last) for t in range(50))
+    assert layout.bound == brute <= layout.total
+    for a in lives:
+        for b in lives:
+            if a is not b and a.first <= b.last and b.first <= a.last:
+                x, y = layout.addresses[a.name], layout.addresses[b.name]
+                assert x + a.size <= y or y + b.size <= x
+
+
+@given(LIVES, st.randoms())
+@settings(max_examples=100, deadline=None)
+def test_the_checker_sees_every_overlap(spec: list[tuple[int, int, int]], rng) -> None:
+    lives = [Life(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
+    addresses = {v.name: rng.randrange(0, 4096, 16) for v in lives}
+    clash = any(
+        a.meets(b) and addresses[a.name] < addresses[b.name] + b.size and addresses[b.name] < addresses[a.name] + a.size
+        for i, a in enumerate(lives)
+        for b in lives[:i]
+    )
+    if clash:
+        with pytest.raises(InternalError, match="overlap"):
+            check_layout(lives, addresses, 1 << 20, 16)
+    else:
+        check_layout(lives, addresses, 1 << 20, 16)
+
+
+def test_the_bound_is_reached_by_a_chain() -> None:
+    lives = [Life(f"v{i}", 64, i, i + 1) for i in range(10)]
+    assert place(lives, 64).total == peak(lives, 64) == 128
+
+
+@given(st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=6), min_size=1, max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_slots_of_a_group_never_overlap(groups: list[list[int]]) -> None:
+    ring = Ring(2048, 16)
+    for sizes in groups:
+        if sum(-(-s // 16) * 16 for s in sizes) > 2048:
+            with pytest.raises(TargetError):
+                ring.take(sizes)
+        else:
+            check_slots(ring.take(sizes), sizes, 2048, 16)
+
+
+def test_the_slot_checker_refuses() -> None:
+    for addresses, sizes in (([0, 16], [32, 16]), ([2040], [16]), ([8], [8])):
+        with pytest.raises(InternalError):
+            check_slots(addresses, sizes, 2048, 16)

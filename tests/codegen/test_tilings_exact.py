@@ -1,0 +1,38 @@
+"""Whatever the tiling, the simulated program computes the operator's integers, without a hazard."""
+
+import random
+
+import pytest
+
+from npuflow.engine.quantize_config import Quantize
+from npuflow.ir.op import OPS
+from npuflow.testing.op import quantised, samples
+from tests.codegen import random_tilings
+from tests.codegen.harness import SMALL, check_exact, local, machine
+
+RUNS = [(name, n) for name in OPS.names() for n in range(len(samples(name)))]
+TARGET = local(SMALL, 1 << 16)
+
+
+@pytest.mark.parametrize(("name", "number"), RUNS, ids=[f"{a}-{n}" for a, n in RUNS])
+def test_planned_and_random_tilings(name: str, number: int) -> None:
+    graph, case = quantised(samples(name)[number], SMALL.numerics, Quantize())
+    if not any(n.is_integer for n in graph.nodes):
+        pytest.skip("runs on the host")
+    check_exact(graph, case.inputs, TARGET)
+    rng = random.Random(number)
+    for _ in range(3):
+        plan = random_tilings.plan(graph, machine(TARGET), SMALL.numerics, rng)
+        check_exact(graph, case.inputs, TARGET, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS.names())
+def test_many_random_tilings(name: str) -> None:
+    rng = random.Random(name)
+    for sample in samples(name):
+        graph, case = quantised(sample, SMALL.numerics, Quantize())
+        if not any(n.is_integer for n in graph.nodes):
+            continue
+        for _ in range(25):
+            check_exact(graph, case.inputs, TARGET, random_tilings.plan(graph, machine(TARGET), SMALL.numerics, rng))
