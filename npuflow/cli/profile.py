@@ -100,10 +100,11 @@ def _memory_map(found: Profile) -> None:
 
 
 def _summary(total: dict[str, Any]) -> str:
-    lines = [
+    first = (
         f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB external, "
         f"{total['macs'] / 1e6:,.1f} MMAC, utilisation {total['utilisation']:.1%}, {total['commands']:,} commands"
-    ]
+    )
+    lines = [first]
     if total["closed_cycles"]:
         lines.append(
             f"closed form {total['closed_cycles']:,.0f} cycles ({total['closed_cycles'] / max(1.0, total['cycles']) - 1:+.1%}), "

@@ -45,7 +45,9 @@ class Builder:
         self.nodes.append(Node(op, inputs, names, (f"{op.onnx}_{len(self.nodes)}",)))
         return names[0]
 
-    def conv(self, x: str, out: int, kernel: int, stride: int = 1, depthwise: bool = False, clip: tuple[float, float] | None = None) -> str:
+    def conv(
+        self, x: str, out: int, kernel: int, stride: int = 1, depthwise: bool = False, clip: tuple[float, float] | None = None
+    ) -> str:
         channels = self.arrays[x].shape[1]
         w = self.const((out, 1 if depthwise else channels, kernel, kernel), 1 / kernel / (1 if depthwise else channels**0.5))
         pad = kernel // 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
 from npuflow.engine.cost import Grid, Machine, traffic
 from npuflow.engine.partition import is_npu
 from npuflow.engine.tiling import Bounds, Group, Plan, moves_of
@@ -11,8 +13,6 @@ from npuflow.engine.tiling_model import Layer, describe
 from npuflow.engine.tiling_search import Choice, Costs, footprint, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-
-import numpy as np
 
 FREE = Costs(*[0.0] * 11)
 
