@@ -136,7 +136,7 @@ def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
                 total = total + every
             else:
                 local = _aligned(tile, align)
-                rows, run = _runs(ref, largest)
+                rows, run = _runs(ref, largest, grid.length)
                 total = _bursts(every, run * ref.itemsize, burst)
         if stream.home == "const":
             local, total = _aligned(local, align), np.ceil(total / burst) * burst
@@ -157,10 +157,10 @@ def _own_load(stream: Stream, packed: Sequence[tuple[Stream, Ints]], grid: Grid)
     return own
 
 
-def _runs(ref: Ref, largest: Sequence[Ints]) -> tuple[Floats, Floats]:
+def _runs(ref: Ref, largest: Sequence[Ints], length: int) -> tuple[Floats, Floats]:
     """Contiguous rows of one tile and the elements of each."""
-    rows, run = np.ones_like(largest[0], np.float64), np.ones_like(largest[0], np.float64)
-    full = np.ones(largest[0].shape, bool)
+    rows, run = np.ones(length), np.ones(length)
+    full = np.ones(length, bool)
     for extent, size in zip(reversed(largest), reversed(ref.operand.shape), strict=True):
         run = np.where(full, run * extent, run)
         rows = np.where(full, rows, rows * extent)

@@ -61,12 +61,19 @@ def pool_accepts(op: Op, site: Site, target: Target) -> Yes | No:
         need(site.consts[0] is None, "its input is a constant"),
         need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
         need(min(site.out_shape) > 0, f"an empty tensor {site.out_shape}"),
+        need(not any(_misses(w) for w in windows(site.shape(0)[2:], **a)), "a window that lies in the padding alone"),
         within("window", a["kernel"], limits.pool_kernel),
         within("stride", a["strides"], limits.stride),
         within("dilation", a["dilations"], limits.dilation),
         within("pad", a["pads"], limits.pad),
         within("channels", site.out_shape[1:2], limits.channels),
     )
+
+
+def _misses(w: Window) -> bool:
+    """Whether some window touches no element of the input."""
+    rows = [[o * w.stride - w.before + i * w.dilation for i in range(w.kernel)] for o in range(w.out)]
+    return any(not any(0 <= row < w.size for row in taps) for taps in rows)
 
 
 def pool_space(site: Site, spec: Sequence[Window], params: tuple[Operand, ...] = ()) -> Space:

@@ -94,7 +94,7 @@ def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias
         b = tile.input(bias)
         fields.update(bias=b.address, bias_type=b.dtype, bias_shift=site.param("bias_shift"))
     em.emit("REQUANT", acc=tile.acc.address, acc_type=tile.acc.dtype, **y.as4("y"), dims=y.dims4(),
-            channel_axis=4 - len(y.box) + channel_dim, **fields)
+            channel_axis=min(4 - len(y.box) + channel_dim, 3), **fields)
 
 
 def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:

@@ -48,7 +48,7 @@ class MaxPool(Op):
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         x = inputs[0]
         assert x is not None
-        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        lowest = np.finfo(x.dtype).min if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         views = taps(x, windows(x.shape[2:], **pool_fields(self)), lowest)
         result = next(views)[1].copy()
         for _, view in views:
