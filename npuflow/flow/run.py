@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.errors import BuildError, NpuflowError, StoreError
+from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Progress, Running, Started, StepEvent, Summary, Warned
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import StepState, task, work
-from npuflow.flow.run_step import Done, Outcome, Task
+from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import Lease, add_root
 from npuflow.flow.store_manifest import Damaged
@@ -84,10 +84,9 @@ def build(
     clean = False
     try:
         emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
-        result = driver.run()
+        result = driver.run(out_dir)
         clean = True
         if out_dir is not None:
-            result.products = publish(result.refs, own, out_dir)
             add_root(own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values()))
         products = {name: str(path) for name, path in result.products.items()}
         emit(
@@ -117,17 +116,18 @@ class _Driver:
         self.halted = False
         self._loaded: tuple[str, Any] | None = None
 
-    def run(self) -> Result:
+    def run(self, out_dir: Path | None = None) -> Result:
+        """Settle every step; with a folder, write the products there, and settle again what proves damaged then."""
         begun = time.perf_counter()
         try:
-            self._advance()
-            self._feed()
-            while self.flying:
-                sent, outcome = self.workers.arrivals.get()
-                self.workers.learn(sent, outcome)
-                self._arrived(sent, outcome)
-                self._advance()
-                self._feed()
+            self._settle_all()
+            for _ in range(2 * len(self.plan) if out_dir is not None else 0):
+                try:
+                    self.result.products = publish(self._settled_refs(), self.store, out_dir or Path())
+                    break
+                except Damaged as damage:
+                    self._send_back(damage.digest, damage.reason, self.states[self.plan.steps[-1].name])
+                    self._settle_all()
         except KeyboardInterrupt:
             self.workers.drop()
             settled = sum(len(state.found) for state in self.states.values())
@@ -138,11 +138,23 @@ class _Driver:
             ) from None
         return self._conclude(time.perf_counter() - begun)
 
+    def _settle_all(self) -> None:
+        self._advance()
+        self._feed()
+        while self.flying:
+            sent, outcome = self.workers.arrivals.get()
+            self.workers.learn(sent, outcome)
+            self._arrived(sent, outcome)
+            self._advance()
+            self._feed()
+
+    def _settled_refs(self) -> dict[str, Ref]:
+        return {name: state.ref for name, state in self.states.items() if state.ref is not None}
+
     def _conclude(self, seconds: float) -> Result:
         result = self.result
+        result.refs = self._settled_refs()
         for name, state in self.states.items():
-            if state.ref is not None:
-                result.refs[name] = state.ref
             result.keys[name] = dict(state.keys)
             result.status[name] = dict(state.status)
         counts = Counter(status for state in self.states.values() for status in state.status.values())
@@ -190,7 +202,14 @@ class _Driver:
             state.keys = {item: state.keys[item] for item in ids}
         except Damaged as damage:
             state.bound = None
-            self._send_back(damage.digest, damage.reason, state)
+            state.causes["", str(damage.digest)] += 1
+            if state.causes["", str(damage.digest)] < ATTEMPTS:
+                self._send_back(damage.digest, damage.reason, state)
+            else:
+                self._fail(state, None, damage)
+            return
+        except OSError as fault:
+            self._fail(state, None, DataError(f"cannot read {fault.filename}: {fault.strerror}"))
             return
         except NpuflowError as fault:
             self._fail(state, None, fault.at(stage=step.name))
@@ -291,22 +310,20 @@ class _Driver:
     def _retry_or_fail(self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]) -> None:
         error = outcome.error
         if outcome.damaged is not None or outcome.lost:
+            cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
             for key in left:
-                state.attempts[key] = state.attempts.get(key, 0) + 1
-            if max(state.attempts[key] for key in left) < ATTEMPTS:
+                state.attempts[key] = state.attempts.get(key, 0) + 1  # makes the next name another
+                state.causes[key, cause] += 1
+            if max(state.causes[key, cause] for key in left) < ATTEMPTS:
                 if outcome.damaged is not None:
                     self._send_back(*outcome.damaged, state)
                 else:
                     text = f"a worker was lost under {state.step.name}; its work is given to another"
                     self.emit(Warned(text, state.step.name))
-                    self.queue.append(self._tasks(state, self._refs(state.step), left))
+                    self.queue.append(self._tasks(state, self._refs(state.step), left, size=1))
                 return
             if outcome.lost:
-                error = BuildError(
-                    f"{state.step.name}: {ATTEMPTS} workers died under it, most likely out of memory",
-                    hint='fewer --jobs, a smaller batch, or say what it needs: @stage(memory="4GB")',
-                    code="NF-STEP-002",
-                )
+                error = died(state.step.name, f"{ATTEMPTS} workers")
         elif len(left) > 1:
             # Not to blame a batch for one of its items: the rest go one by one.
             self.queue.append(self._tasks(state, self._refs(state.step), left, size=1))
@@ -319,7 +336,6 @@ class _Driver:
         fault = error if isinstance(error, NpuflowError) else BuildError(f"{state.step.name}: {error}")
         fault.at(stage=state.step.name, item=item)
         state.failed[item] = fault
-        state.bound = state.bound or None
         self.result.errors.append(fault)
         if not state.begun:
             state.skipped = "failed"
@@ -376,10 +392,13 @@ class _Driver:
 
     def _adopt(self, state: StepState) -> None:
         step = state.step
-        ref = self.store.adopt(step.override, step.signature.output)  # type: ignore[arg-type]
-        state.bound = step.bind({}, None) if step.over is None and step.stage.files is None else None
-        state.ref = ref
-        state.found[None] = ref
+        kind, folder = step.signature.output, Path(str(step.override))
+        ref: Ref
+        if step.signature.product == "items":
+            ref = ItemsRef({one.name: self.store.adopt(one, kind) for one in sorted(folder.iterdir()) if one.is_dir()})
+        else:
+            ref = self.store.adopt(folder, kind)
+        state.ref = state.found[None] = ref
         self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {step.override}")
 
     def _load(self, ref: ArtifactRef, kind: Any) -> Any:

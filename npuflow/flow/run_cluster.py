@@ -13,7 +13,7 @@ from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.plan import Plan
 from npuflow.flow.run_pool import Arrival, Executor, Threads
-from npuflow.flow.run_step import Outcome, Task, execute
+from npuflow.flow.run_step import Outcome, Task, died, execute
 from npuflow.flow.store import Store
 
 _HINT = "threads, processes, processes:N, or the address of a scheduler such as tcp://host:8786"
@@ -194,8 +194,10 @@ class Cluster:
                 self.arrivals.put((task, Outcome(error=fault, lost=True)))
             return
         why = future.exception() if future.status == "error" else None
-        lost = why is None or type(why).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
+        lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
         error = why if isinstance(why, Exception) else BuildError(f"{task.step}: the cluster lost the step")
+        if type(why).__name__ == "KilledWorker":  # the scheduler has already tried several
+            error = died(task.step, "the workers that ran it")
         self.arrivals.put((task, Outcome(error=error, lost=lost)))
 
     def learn(self, task: Task, outcome: Outcome) -> None:

@@ -122,10 +122,14 @@ class Processes:
         self.label = f"{jobs} process{'es' if jobs > 1 else ''}"
         self._jobs = jobs
         self._pool: ProcessPoolExecutor | None = None
+        self._single = threading.Semaphore(jobs)
         self._held: dict[Future[Outcome], Task] = {}
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
+            if task.attempt:
+                threading.Thread(target=self._apart, args=(task,), daemon=True).start()
+                continue
             try:
                 future = self._started().submit(execute, task)
             except RuntimeError:  # a pool that a dying worker broke takes nothing any more
@@ -136,10 +140,17 @@ class Processes:
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            context = get_context("forkserver")
-            context.set_forkserver_preload(["npuflow.flow.run_step"])
-            self._pool = ProcessPoolExecutor(self._jobs, mp_context=context, initializer=one_thread_each)
+            self._pool = _pool(self._jobs)
         return self._pool
+
+    def _apart(self, task: Task) -> None:
+        """A task whose worker died, or died beside another, gets a process of its own: the next death is its doing."""
+        with self._single, _pool(1) as alone:
+            try:
+                outcome = alone.submit(execute, task).result()
+            except Exception as fault:  # whatever ended the process ends up in the outcome
+                outcome = Outcome(error=fault, lost=type(fault).__name__ == "BrokenProcessPool")
+        self.arrivals.put((task, outcome))
 
     def _arrived(self, future: Future[Outcome]) -> None:
         task = self._held.pop(future)
@@ -167,3 +178,9 @@ class Processes:
         if not wait:
             for worker in workers:
                 worker.terminate()
+
+
+def _pool(size: int) -> ProcessPoolExecutor:
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["npuflow.flow.run_step"])
+    return ProcessPoolExecutor(size, mp_context=context, initializer=one_thread_each)

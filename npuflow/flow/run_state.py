@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ class StepState:
     skipped: str = ""
     status: dict[str | None, str] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    causes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(key, damaged input or lost worker) -> how often that undid it."""
     forced: set[str] = field(default_factory=set)
     """Keys that a forced build has run already."""
 

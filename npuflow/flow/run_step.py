@@ -205,6 +205,12 @@ def _damage(fault: BaseException | None) -> Damaged | None:
     return None
 
 
+def died(step: str, who: str) -> BuildError:
+    """A step under which workers die again and again."""
+    hint = 'fewer --jobs, a smaller batch, or say what it needs: @stage(memory="4GB")'
+    return BuildError(f"{step}: {who} died, most likely out of memory", hint=hint, code="NF-STEP-002")
+
+
 def _explained(task: Task, fault: Exception) -> NpuflowError:
     """The fault as an error that names the stage, and the item when there is only one."""
     item = task.work[0].item if len(task.work) == 1 else None

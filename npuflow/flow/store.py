@@ -50,6 +50,8 @@ class Store:
         self.root = Path(root).absolute()
         self.remote = remote
         self.warn = warn or (lambda _: None)
+        if remote is not None and warn is not None:
+            remote.listen(warn)
         self._tmp = self.root / "tmp"
         self._scratch = f"{lease}." if lease else ""
         self._journal = Journal(self.root, lease) if lease else None
@@ -247,7 +249,11 @@ class Store:
             hint = "start from a copy of an artifact: npuflow show STAGE --export DIR"
             raise StoreError(f"{folder} is not an artifact folder: {fault}", hint=hint) from fault
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
-        return self.write(kind.load(Reader(Path(folder), manifest, trusted=True)))
+        try:
+            artifact = kind.load(Reader(Path(folder), manifest, trusted=True))
+        except (ValueError, KeyError, TypeError) as fault:
+            raise StoreError(f"{folder} cannot be read as a {kind.__name__}: {fault}") from fault
+        return self.write(artifact)
 
     # damage
 

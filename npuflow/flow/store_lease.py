@@ -75,9 +75,12 @@ class Lease:
         self._folder = root / "leases" / self.name
         self._stop = threading.Event()
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "start": start_time(os.getpid())}
+        made = root / "tmp" / f"{self.name}.lease"
         with files.writing(root):
-            self._folder.mkdir(parents=True)
-            (self._folder / "beat").write_text(json.dumps(owner))
+            made.mkdir(parents=True)
+            (made / "beat").write_text(json.dumps(owner))
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            made.rename(self._folder)  # a lease is never seen without its owner
         threading.Thread(target=self._beat, name="npuflow-lease", daemon=True).start()
 
     def _beat(self) -> None:
@@ -108,8 +111,6 @@ def alive(folder: Path, clock: float) -> bool:
         beat = (folder / "beat").stat().st_mtime
         owner: dict[str, Any] = json.loads((folder / "beat").read_text())
     except (OSError, ValueError):
-        with suppress(OSError):  # a lease that is just being made
-            return clock - folder.stat().st_mtime < STALE
         return False
     if owner.get("host") == socket.gethostname():
         return bool(start_time(owner["pid"])) and start_time(owner["pid"]) == owner["start"]

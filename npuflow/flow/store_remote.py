@@ -29,11 +29,20 @@ class Remote:
 
     def __init__(self, url: str, mode: Mode, warn: Callable[[str], None] | None = None) -> None:
         self.url, self.mode = url, mode
-        self.warn = warn or (lambda _: None)
+        self._told = warn
         self.down = False
         self._guard = threading.Lock()
         self._opened: tuple[Any, str] | None = None
         self._there: set[str] = set()
+        self._bad: set[str] = set()
+
+    def warn(self, text: str) -> None:
+        """Tell whoever listens; a store that opens this remote listens when nobody else does."""
+        if self._told is not None:
+            self._told(text)
+
+    def listen(self, told: Callable[[str], None]) -> None:
+        self._told = self._told or told
 
     def _files(self) -> tuple[Any, str]:
         """The file system behind the URL and the folder in it; options may follow a `?`."""
@@ -69,8 +78,8 @@ class Remote:
 
     def has(self, digest: str) -> bool:
         """Whether the remote has an object."""
-        if digest in self._there:
-            return True
+        if digest in self._there or digest in self._bad:
+            return digest in self._there
         found = bool(self._try("looking for an object", lambda fs, base: fs.exists(_place(base, "objects", digest)), False))
         if found:
             self._there.add(digest)
@@ -90,6 +99,7 @@ class Remote:
                 store.settle(made, manifest)
             except (Damaged, tarfile.TarError, ValueError, KeyError, EOFError) as fault:
                 self._there.discard(digest)
+                self._bad.add(digest)
                 self.warn(f"the remote cache holds a damaged object, which is not used: {fault}")
                 return False
             finally:
@@ -107,6 +117,7 @@ class Remote:
                 if not self.has(digest):
                     _send(fs, _place(base, "objects", digest), partial(_pack, store.object_path(digest)))
                     self._there.add(digest)
+                    self._bad.discard(digest)
             place = _place(base, "records", record.key)
             if not fs.exists(place):
                 _send(fs, place, lambda out: out.write(record.encode()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Locator
+from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.plan import Plan
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.run import Result, build
@@ -24,3 +26,39 @@ def run(cache: Path, tables: dict[str, Any] | None = None, until: str | None = N
     override = more.pop("override", None)
     store = more.pop("store", None) or Store(cache)
     return build(plan(tables, until=until, override=override), store, **more)
+
+
+def kind(name: str) -> Any:
+    """An artifact class of the toy compiler."""
+    from toybox import kinds
+
+    return getattr(kinds, name)
+
+
+def run_with(executor: Any, cache: Path, tables: dict[str, Any] | None = None, **more: Any) -> Result:
+    """A build on an executor of the test's choice."""
+    import npuflow.flow.run_cluster as place
+
+    usual = place.executor
+    place.executor = lambda *_: executor  # type: ignore[assignment]
+    try:
+        return run(cache, tables, **more)
+    finally:
+        place.executor = usual
+
+
+@dataclass(frozen=True)
+class Blob(Artifact):
+    """So many bytes, streamed."""
+
+    size: int
+
+    def save(self, folder: Writer) -> None:
+        block = bytes(range(256)) * 4096
+        with folder.stream("blob.bin") as sink:
+            for start in range(0, self.size, len(block)):
+                sink.write(block[: self.size - start])
+
+    @classmethod
+    def load(cls, folder: Reader) -> Blob:
+        return cls(folder.path("blob.bin").stat().st_size)

@@ -11,16 +11,26 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 
 @dataclass(frozen=True)
 class Source(Config):
+    """What is listed: takes no part in an item's key."""
+
     folder: str = ""
     count: int = 4
-    size: int = 8
+    order: int = 1
+
+
+@dataclass(frozen=True)
+class Reading(Config):
     sleep: float = 0.0
     fail: str = ""
+    hog: int = 0
+    die: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True)
 class Scale(Config):
     by: int = 2
+    sleep: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Table(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         rows = folder.json("rows")
-        if folder.arrays("small")["rows"].tolist() != rows or folder.array("large").shape != (1200, 1024):
+        if len(folder.arrays("small")["rows"]) != len(rows) or folder.array("large").shape != (1200, 1024):
             raise ValueError("the entries do not agree")
         if len(folder.bytes("table.bin")) != 8 * len(rows) or not folder.text("notes"):
             raise ValueError("the entries do not agree")

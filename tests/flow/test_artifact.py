@@ -1,0 +1,163 @@
+"""Artifacts: logical digests, verified reads, names that stay inside."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from npuflow.base.digest import digest_array
+from npuflow.base.errors import StoreError
+from npuflow.flow import store_arrays
+from npuflow.flow.artifact import Artifact, Damaged, Manifest, Reader, Writer, seal
+
+
+@dataclass(frozen=True)
+class Bag(Artifact):
+    arrays: Any
+    meta: Any = None
+
+    def save(self, folder: Writer) -> None:
+        folder.json("meta", self.meta)
+        folder.arrays("bag", self.arrays)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Bag:
+        return cls(folder.arrays("bag"), folder.json("meta"))
+
+
+def stored(artifact: Artifact, folder: Path) -> Reader:
+    folder.mkdir()
+    made = seal(artifact, Writer(folder))
+    again = Manifest.decode((folder / "manifest.json").read_bytes(), made.digest, "here")
+    assert again.files == made.files
+    return Reader(folder, again)
+
+
+ANY_ARRAY = hnp.arrays(
+    st.sampled_from(["<f4", ">i2", "u1", "?", "<f8", "<i8", "<c8"]), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0)
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays=st.dictionaries(st.text(max_size=12), ANY_ARRAY, max_size=4), order=st.randoms())
+def test_arrays_come_back_by_name_and_content(tmp_path_factory: Any, arrays: dict[str, Any], order: Any) -> None:
+    reader = stored(Bag(arrays), tmp_path_factory.mktemp("bag") / "object")
+    back = Bag.load(reader).arrays
+    assert set(back) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(back[name], array)
+        assert back[name].dtype == array.dtype.newbyteorder("<")
+        assert reader.manifest.entries["bag"]["members"][name]["digest"] == digest_array(array)
+    names = list(arrays)
+    order.shuffle(names)
+    assert Bag({name: arrays[name] for name in names}).digest() == reader.digest
+
+
+def test_digest_ignores_chunks_codec_and_memory_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.arange(60_000, dtype="<f4").reshape(300, 200)
+    small = stored(Bag({"a": array}), tmp_path / "npz")
+    monkeypatch.setattr(store_arrays, "SMALL", 10)
+    monkeypatch.setattr(store_arrays, "CHUNK", 7000)
+    large = stored(Bag({"a": np.asfortranarray(array)}), tmp_path / "zarr")
+    assert any(name.startswith("bag.zarr/") for name in large.manifest.files)
+    assert small.digest == large.digest == Bag({"a": array}).digest()
+    np.testing.assert_array_equal(Bag.load(large).arrays["a"], array)
+    np.testing.assert_array_equal(large.sliced("bag", "a")[17:19, 3], array[17:19, 3])
+    assert Bag({"a": array.reshape(200, 300)}).digest() != small.digest
+    assert Bag({"a": array.view("<i4")}).digest() != small.digest
+    assert Bag({"b": array}).digest() != small.digest
+
+
+def test_blocks_stream_to_the_digest_of_the_whole(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).random((1001, 33), dtype="f4")
+
+    @dataclass(frozen=True)
+    class Large(Artifact):
+        cuts: tuple[int, ...]
+
+        def save(self, folder: Writer) -> None:
+            folder.blocks("a", "<f4", array.shape, np.split(array, self.cuts))
+
+        @classmethod
+        def load(cls, folder: Reader) -> Large:
+            raise NotImplementedError
+
+    reader = stored(Large((1, 500, 977)), tmp_path / "object")
+    np.testing.assert_array_equal(reader.array("a"), array)
+    assert Large((2,)).digest() == reader.digest
+    assert reader.manifest.entries["a"]["members"][""]["digest"] == digest_array(array)
+
+
+def test_a_missing_chunk_is_damage_not_zeros(tmp_path: Path) -> None:
+    reader = stored(Bag({"a": np.ones((3000, 1000))}), tmp_path / "object")
+    chunks = sorted(one for one in (tmp_path / "object").rglob("c/*/*") if one.is_file())
+    chunks[1].unlink()
+    with pytest.raises(Damaged, match="cannot be read"):
+        Bag.load(reader)
+
+
+def test_an_unlisted_chunk_is_refused(tmp_path: Path) -> None:
+    reader = stored(Bag({"a": np.ones((3000, 1000))}), tmp_path / "object")
+    files = dict(reader.manifest.files)
+    del files[next(name for name in files if "/c/" in name)]
+    with pytest.raises(Damaged, match="not listed"):
+        Bag.load(Reader(reader.folder, dataclasses.replace(reader.manifest, files=files)))
+
+
+def test_a_path_is_checked_once_and_again_when_it_changed(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    with writer.stream("data.bin") as sink:
+        sink.write(b"one")
+        sink.write(b"two")
+    reader = Reader(tmp_path, writer.seal("Raw", {}, {}))
+    assert reader.path("data.bin").read_bytes() == b"onetwo"
+    (tmp_path / "data.bin").write_bytes(b"oneTwo")
+    with pytest.raises(Damaged, match="do not match"):
+        reader.path("data.bin")
+
+
+def test_a_manifest_belongs_to_its_object(tmp_path: Path) -> None:
+    one, two = stored(Bag({}, 1), tmp_path / "one"), stored(Bag({}, 2), tmp_path / "two")
+    shutil.copy(tmp_path / "two" / "manifest.json", tmp_path / "one" / "manifest.json")
+    with pytest.raises(Damaged, match="another object"):
+        Manifest.decode((tmp_path / "one" / "manifest.json").read_bytes(), one.digest, "here")
+    assert two.json("meta") == 2
+
+
+@pytest.mark.parametrize("name", ["../out", "/abs", "a/../b", ".hidden", "manifest.json", "", "a\\b", "a\nb"])
+def test_names_stay_inside_the_object(name: str) -> None:
+    with pytest.raises(StoreError):
+        Writer(None).bytes(name, b"")
+
+
+def test_refusals() -> None:
+    writer = Writer(None)
+    writer.json("a", 1)
+    with pytest.raises(StoreError, match="twice"):
+        writer.json("a", 2)
+    with pytest.raises(StoreError, match="not plain JSON"):
+        writer.json("b", object())
+    with pytest.raises(StoreError, match="dtype object"):
+        writer.array("c", np.array([object()]))
+    with pytest.raises(StoreError, match="single-file"):
+        writer.seal("X", {}, {"program": "nothing"})
+
+
+def test_uses_products_and_kind_are_part_of_the_identity() -> None:
+    def made(**more: Any) -> str:
+        writer = Writer(None)
+        writer.bytes("m", b"1")
+        return writer.seal(more.get("kind", "A"), more.get("uses", {}), more.get("products", {})).digest
+
+    digests = {made(), made(kind="B"), made(uses={"ops": ("relu",)}), made(products={"program": "m"})}
+    assert len(digests) == 4
+    assert made(uses={"ops": ("b", "a", "a")}) == made(uses={"ops": ("a", "b")})

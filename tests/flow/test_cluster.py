@@ -1,0 +1,148 @@
+"""Builds on a cluster: equal keys once, lost workers, refused workers, the probe."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+
+from npuflow.base.errors import BuildError
+from npuflow.flow.events import Event, Started, Warned
+from npuflow.flow.run_cluster import Question, ask
+from npuflow.flow.store import Store
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_a_cluster_gives_what_threads_give(tmp_path: Path, address: str) -> None:
+    events: list[Event] = []
+    far = toys.run(tmp_path / "far", {"source": {"count": 9}}, scheduler=address, on_event=events.append)
+    near = toys.run(tmp_path / "near", {"source": {"count": 9}}, jobs=1)
+    assert far.ok and far.outputs == near.outputs and far.keys == near.keys
+    (started,) = [event for event in events if isinstance(event, Started)]
+    assert started.dashboard is not None and started.dashboard.startswith("http")
+
+
+def test_two_clients_compute_equal_keys_once(tmp_path: Path, address: str) -> None:
+    trace = tmp_path / "trace"
+    tables = {"source": {"count": 9}, "reading": {"sleep": 0.2, "trace": str(trace)}}
+    results: list[Any] = []
+    Store(tmp_path / "cache")
+
+    def client() -> None:
+        results.append(toys.run(tmp_path / "cache", tables, scheduler=address))
+
+    clients = [threading.Thread(target=client) for _ in range(2)]
+    for one in clients:
+        one.start()
+    for one in clients:
+        one.join()
+    assert results[0].outputs == results[1].outputs
+    assert sorted(trace.read_text().split()) == [f"n{i}" for i in range(9)]
+
+
+def test_a_lost_workers_steps_are_run_again(tmp_path: Path, address: str) -> None:
+    (tmp_path / "once").mkdir()
+    tables = {"source": {"count": 2}, "reading": {"die": str(tmp_path / "once")}}
+    result = toys.run(tmp_path / "cache", tables, scheduler=address)
+    assert result.ok and result.ran + result.hit == 6
+
+
+@pytest.mark.slow
+def test_a_step_that_kills_its_workers_fails_by_name(tmp_path: Path, address: str) -> None:
+    (tmp_path / "always").mkdir()
+    tables = {"source": {"count": 1}, "reading": {"die": str(tmp_path / "always")}}
+    result = toys.run(tmp_path / "cache", tables, scheduler=address)
+    (error,) = result.errors
+    assert error.where.stage == "numbers" and "out of memory" in error.message and "--jobs" in error.hint
+
+
+@pytest.mark.slow
+def test_a_worker_out_of_memory_fails_the_step_by_name(tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    limits = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "400MB", "silence_logs": 50}
+    with LocalCluster(dashboard_address=":0", **limits) as cluster:
+        tables = {"source": {"count": 1}, "reading": {"hog": 3_000_000_000, "sleep": 2.0}}
+        result = toys.run(tmp_path / "cache", tables, scheduler=cluster.scheduler_address)
+    assert result.errors[0].where.stage == "numbers" and "out of memory" in result.errors[0].message
+
+
+def test_a_process_pool_survives_a_dying_worker(tmp_path: Path) -> None:
+    from npuflow.flow.run_pool import Processes
+
+    (tmp_path / "once").mkdir()
+    tables = {"source": {"count": 3}, "reading": {"die": str(tmp_path / "once")}}
+    events: list[Event] = []
+    result = toys.run_with(Processes(2), tmp_path / "cache", tables, on_event=events.append)
+    assert result.ok and result.ran + result.hit == 8
+    assert any("a worker was lost" in event.message for event in events if isinstance(event, Warned))
+
+
+def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="no scheduler at"):
+        toys.run(tmp_path / "cache", scheduler="tcp://127.0.0.1:1")
+
+
+def question(root: Path, **more: Any) -> Question:
+    (root / "tmp").mkdir(parents=True, exist_ok=True)
+    (root / "tmp" / "token").write_text("token")
+    return Question(str(root), "token", **{"stages": {}, "plugins": {}, "libraries": {}, **more})
+
+
+def test_what_a_worker_answers(tmp_path: Path) -> None:
+    assert ask(question(tmp_path, libraries={"numpy": metadata.version("numpy")})) == []
+    assert "pip install numpy==0.1" in ask(question(tmp_path, libraries={"numpy": "0.1"}))[0]
+    assert "pip install nosuch==1" in ask(question(tmp_path, libraries={"nosuch": "1"}))[0]
+    step = toys.plan()["total"]
+    place = (step.stage.__module__, step.stage.__qualname__)
+    assert ask(question(tmp_path, stages={"total": (*place, step.code.digest)})) == []
+    assert "code of stage total differs" in ask(question(tmp_path, stages={"total": (*place, "x3:0")}))[0]
+    assert "cannot be imported" in ask(question(tmp_path, stages={"total": ("no.such", "x", "x3:0")}))[0]
+    lost = question(tmp_path)._replace(root=str(tmp_path / "elsewhere"))
+    assert "mount the cache" in ask(lost)[0]
+
+
+def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """A real worker of another installation: its copy of the toy compiler has one stage changed."""
+    from distributed import LocalCluster
+
+    shutil.copytree(HERE / "toybox", tmp_path / "lib" / "toybox")
+    edited = tmp_path / "lib" / "toybox" / "stages" / "total.py"
+    edited.write_text(edited.read_text().replace("sum(table.rows)", "sum(table.rows) + 1"))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "lib"), str(HERE.parents[1])])}
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny", "--no-dashboard"],
+            env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            cluster.scheduler.n_workers = None  # type: ignore[attr-defined]
+            deadline = time.monotonic() + 30
+            while not cluster.scheduler.workers and time.monotonic() < deadline:
+                time.sleep(0.1)
+            with pytest.raises(BuildError) as caught:
+                toys.run(tmp_path / "cache", scheduler=cluster.scheduler_address)
+        finally:
+            worker.terminate()
+            worker.wait()
+    assert re.search(r"code of stage total differs: install the same", caught.value.because)

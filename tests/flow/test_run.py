@@ -1,0 +1,240 @@
+"""Builds of the toy compiler: hits, waves, failures, force, overrides, products, logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+
+from npuflow.base.errors import StoreError
+from npuflow.flow.dry import dry
+from npuflow.flow.events import Event, StepEvent, Summary, Warned
+from npuflow.flow.run import Interrupted
+from npuflow.flow.store import Store
+
+HERE = Path(__file__).parent
+
+
+def ran(result: Any) -> dict[str, list[str | None]]:
+    return {
+        stage: [item for item, status in items.items() if status == "ran"]
+        for stage, items in result.status.items()
+        if "ran" in items.values()
+    }
+
+
+def test_the_second_build_is_all_hits_and_the_first_tells_all(tmp_path: Path) -> None:
+    events: list[Event] = []
+    first = toys.run(tmp_path / "cache", on_event=events.append)
+    assert (first.hit, first.ran, first.failed) == (0, 10, 0)
+    assert isinstance(events[-1], Summary)
+    assert sum(isinstance(event, StepEvent) for event in events) == 10
+    second = toys.run(tmp_path / "cache")
+    assert (second.hit, second.ran) == (10, 0)
+    assert first.outputs == second.outputs
+
+
+def test_one_item_more_runs_one_item_and_the_merge(tmp_path: Path) -> None:
+    toys.run(tmp_path / "cache")
+    result = toys.run(tmp_path / "cache", {"source": {"count": 5}})
+    assert ran(result) == {"numbers": ["n4"], "scaled": ["n4"], "table": [None], "total": [None]}
+    fewer = toys.run(tmp_path / "cache", {"source": {"count": 3}})
+    assert ran(fewer) == {"table": [None], "total": [None]}
+
+
+def test_another_order_runs_only_the_merge_and_stops_where_the_product_is_equal(tmp_path: Path) -> None:
+    toys.run(tmp_path / "cache")
+    result = toys.run(tmp_path / "cache", {"source": {"order": -1}})
+    assert ran(result) == {"table": [None], "total": [None]}
+    assert Store(tmp_path / "cache").load(result.outputs["total"], toys.kind("Total")).value == 12
+
+
+def test_early_cutoff(tmp_path: Path) -> None:
+    """A rerun that gives equal bytes stops the rebuild there."""
+    toys.run(tmp_path / "cache", {"scale": {"by": 0}})
+    result = toys.run(tmp_path / "cache", {"scale": {"by": 0}, "reading": {"sleep": 0.001}})
+    assert ran(result) == {"numbers": ["n0", "n1", "n2", "n3"]}
+
+
+def test_dry_run_bounds_what_runs(tmp_path: Path) -> None:
+    toys.run(tmp_path / "cache")
+    plan = toys.plan({"source": {"count": 5}})
+    told = {(one.stage, one.item): one.status for one in dry(plan, Store(tmp_path / "cache")).steps}
+    assert told[("numbers", "n4")] == "run" and told[("scaled", "n1")] == "hit"
+    assert told[("table", None)] == "maybe"
+    result = toys.run(tmp_path / "cache", {"source": {"count": 5}})
+    for stage, items in ran(result).items():
+        for item in items:
+            assert told.get((stage, item), told.get((stage, None))) in ("run", "maybe")
+
+
+def test_a_failing_item_is_named_alone_and_the_rest_is_kept(tmp_path: Path) -> None:
+    tables = {"source": {"count": 6}, "reading": {"fail": "n1"}}
+    result = toys.run(tmp_path / "cache", tables, keep_going=True)
+    (error,) = result.errors
+    assert error.where.stage == "numbers" and error.where.item == "n1"
+    assert "ValueError: n1 is not a number" in error.message and "numbers.py" in error.because
+    assert result.status["numbers"] == {"n1": "failed"} | {f"n{i}": "ran" for i in (0, 2, 3, 4, 5)}
+    assert result.failed == 1 and result.skipped == 3
+    halted = toys.run(tmp_path / "other", tables)
+    assert halted.failed == 1 and halted.errors[0].where.item == "n1"
+
+
+def test_force_runs_again_and_agrees(tmp_path: Path) -> None:
+    toys.run(tmp_path / "cache")
+    result = toys.run(tmp_path / "cache", force=["scaled"])
+    assert ran(result) == {"scaled": ["n0", "n1", "n2", "n3"]}
+
+
+def test_until_and_override(tmp_path: Path) -> None:
+    first = toys.run(tmp_path / "cache", until="table")
+    assert set(first.refs) == {"numbers", "scaled", "table"}
+    store = Store(tmp_path / "cache")
+    edited = tmp_path / "edited"
+    shutil.copytree(store.object_path(first.outputs["table"]), edited)
+    (edited / "rows.json").write_text("[1, 2, 300, 4]")
+    result = toys.run(tmp_path / "cache", override={"table": edited})
+    assert result.ok and ran(result) == {"total": [None]}
+    assert store.load(result.outputs["total"], toys.kind("Total")).value == 307
+    again = toys.run(tmp_path / "cache", override={"table": edited})
+    assert again.ran == 0 and again.outputs == result.outputs
+    assert store.open(first.outputs["table"]).json("rows") == [0, 2, 4, 6]
+    wrong = toys.run(tmp_path / "cache", override={"table": tmp_path / "nowhere"})
+    assert "is not an artifact folder" in wrong.errors[0].message
+
+
+def test_a_collection_is_overridden_by_a_folder_of_items(tmp_path: Path) -> None:
+    first = toys.run(tmp_path / "cache")
+    store = Store(tmp_path / "cache")
+    for item, ref in first.refs["scaled"].items.items():
+        shutil.copytree(store.object_path(ref.digest), tmp_path / "edited" / item)
+    (tmp_path / "edited" / "n1" / "number.json").write_text("1000")
+    result = toys.run(tmp_path / "cache", override={"scaled": tmp_path / "edited"})
+    assert store.load(result.outputs["total"], toys.kind("Total")).value == 1010
+
+
+def test_a_deleted_product_is_written_again_and_logs_stay(tmp_path: Path) -> None:
+    first = toys.run(tmp_path / "cache", out_dir=tmp_path / "out")
+    data = first.products["table"].read_bytes()
+    first.products["table"].unlink()
+    second = toys.run(tmp_path / "cache", out_dir=tmp_path / "out")
+    assert second.ran == 0 and second.products["table"].read_bytes() == data
+    second.products["table"].write_bytes(b"edited")
+    assert toys.run(tmp_path / "cache", out_dir=tmp_path / "out").products["table"].read_bytes() == data
+    record = Store(tmp_path / "cache").record(second.keys["total"][None])
+    assert record is not None and record.log == "sum of 4" and record.summary == {"total": 12}
+    one = Store(tmp_path / "cache").record(second.keys["numbers"]["n2"])
+    assert one is not None and one.log == "read n2"
+
+
+def test_a_product_lost_while_it_is_needed_is_built_again(tmp_path: Path) -> None:
+    """Found when read, not when looked up: the file keeps its size."""
+    first = toys.run(tmp_path / "cache")
+    store = Store(tmp_path / "cache")
+    record = store.record(first.keys["scaled"]["n1"])
+    assert record is not None
+    path = store.object_path(record.output) / "number.json"
+    path.write_bytes(b"9\n")
+    warned: list[Warned] = []
+    events: list[Event] = []
+    result = toys.run(tmp_path / "cache", {"source": {"order": -1}}, on_event=events.append)
+    warned = [event for event in events if isinstance(event, Warned)]
+    assert ran(result) == {"scaled": ["n1"], "table": [None], "total": [None]}
+    assert any("is built again" in one.message for one in warned)
+    assert store.load(result.outputs["total"], toys.kind("Total")).value == 12
+
+
+def test_nondeterminism_is_reported_and_the_first_record_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = toys.run(tmp_path / "cache", jobs=1)
+    stage = toys.STAGES["total"]
+    plain = stage.function
+    events: list[Event] = []
+    monkeypatch.setattr(stage, "function", lambda table: toys.kind("Total")(plain(table).value + 1))
+    plan = toys.plan()
+    monkeypatch.setattr(type(plan["total"]), "code", property(lambda self: _code(self, plain)))
+    result = toys.build(plan, Store(tmp_path / "cache"), force=["total"], on_event=events.append, jobs=1)
+    assert result.outputs == first.outputs
+    (told,) = [event for event in events if isinstance(event, Warned)]
+    assert "not deterministic" in told.message and told.hint == "npuflow cache verify --rerun total"
+
+
+def _code(step: Any, total: Any) -> Any:
+    from npuflow.base.code import closure
+
+    return closure(total if step.name == "total" else step.stage.function)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write anywhere")
+def test_an_unwritable_cache_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write to the cache"):
+        Store(tmp_path / "file")
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    from npuflow.flow import store_writer
+
+    store = Store(tmp_path / "cache")
+
+    def full(self: Any, name: str, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store_writer.Writer, "json", full)
+    with pytest.raises(StoreError, match="the disk is full") as caught:
+        toys.run(tmp_path / "cache", store=store, keep_going=True)
+    assert "gc" in caught.value.hint
+    assert not list((tmp_path / "cache" / "tmp").iterdir())
+
+
+def test_ctrl_c_ends_cleanly_and_the_next_build_resumes(tmp_path: Path) -> None:
+    tables = {"source": {"count": 40}, "reading": {"sleep": 0.05}}
+    script = (
+        "import sys, json, toys, pathlib\n"
+        "from npuflow.flow.run import Interrupted\n"
+        "print('ready', flush=True)\n"
+        "try:\n"
+        f"    toys.run(pathlib.Path({str(tmp_path / 'cache')!r}), json.loads(sys.argv[1]), jobs=1)\n"
+        "except Interrupted as stop:\n"
+        "    print(stop.message, '|', stop.hint, flush=True)\n"
+        "    sys.exit(130)\n"
+    )
+    made = subprocess.Popen(
+        [sys.executable, "-c", script, json.dumps(tables)], stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    assert made.stdout is not None and made.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 20
+    while len(list((tmp_path / "cache").glob("records/*/*.json"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    made.send_signal(signal.SIGINT)
+    out, _ = made.communicate(timeout=30)
+    assert made.returncode == 130 and "are kept" in out and "resume" in out
+    finished = len(list((tmp_path / "cache").glob("records/*/*.json")))
+    result = toys.run(tmp_path / "cache", tables, jobs=1)
+    assert result.hit >= finished >= 4 and result.ran <= 82 - finished
+    assert not list((tmp_path / "cache" / "leases").iterdir())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", "PYTHONWARNINGS": "ignore"}
+
+
+def test_interrupted_is_a_failed_build() -> None:
+    assert Interrupted("x").exit_code == 1
+
+
+def test_threads_and_processes_give_the_same_digests(tmp_path: Path) -> None:
+    tables = {"source": {"count": 7}, "reading": {"sleep": 0.3}}
+    one = toys.run(tmp_path / "one", tables, jobs=1)
+    two = toys.run(tmp_path / "two", tables, jobs=2)
+    assert one.outputs == two.outputs and one.keys == two.keys
