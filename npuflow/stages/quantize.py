@@ -1,0 +1,55 @@
+"""The integer graph: weights and biases as codes, multipliers fixed, explicit boundaries to the float parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.engine import quantize as quantising
+from npuflow.engine.quantize_config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.persist import load_graph, operators, save_graph
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class Quantized(Artifact):
+    """The quantised graph, and the nodes that stayed in float for their numbers, with the reason."""
+
+    graph: Graph
+    notes: tuple[quantising.Note, ...] = ()
+
+    def save(self, folder: Writer) -> None:
+        save_graph(self.graph, folder)
+        folder.json("notes", [[n.node, n.reason] for n in self.notes])
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(load_graph(folder), tuple(quantising.Note(*n) for n in folder.json("notes")))
+
+    def uses(self) -> dict[str, tuple[str, ...]]:
+        return {"ops": operators(self.graph)}
+
+    def summary(self) -> dict[str, Any]:
+        integer = sum(n.is_integer for n in self.graph.nodes)
+        return {"integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": len(self.notes)}
+
+
+@stage
+def quantize(
+    graph: Annotated[Parsed, Uses("prepare", "role", "channel_axis", "output_range", "shares_scale")],
+    placement: Placement,
+    thresholds: Thresholds,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Quantized:
+    """Choose scales from the thresholds and turn every node that the target runs into integers."""
+    done = quantising.quantize_graph(graph.graph, placement.placed.on_npu, thresholds.ranges, quantize, numerics)
+    for note in done.notes:
+        log(f"float: {note.node}: {note.reason}")
+    return Quantized(done.graph, done.notes)
