@@ -13,8 +13,11 @@ from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program import Program
 from npuflow.engine.sim import exact
 from npuflow.engine.sim.access import SIZES, dense, regions
+from npuflow.engine.sim.dataflow import facts_of
 from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.operands import Bench
 from npuflow.engine.sim.order import Order, order_of
+from npuflow.hw.encode import Command
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
@@ -27,13 +30,23 @@ class Machine:
     the named values are kept as they are when their last STORE retires (memory may be reused later): see `seen`.
     """
 
-    def __init__(self, program: Program, batch: int = 1, *, watch: Iterable[str] = (), order: Order | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        batch: int = 1,
+        *,
+        watch: Iterable[str] = (),
+        order: Order | None = None,
+        exact_only: bool = False,
+    ) -> None:
         self.program = program
         self.order = order if order is not None else order_of(program)
         self.memory = Memory(program, batch)
         self.seen: dict[str, Array] = {}
         self._watch = _last_stores(program, self.order, tuple(watch))
-        self._steps = [self._bind(core, index) for core, index in self.order.sequence]
+        for core, index in self.order.sequence:
+            check_bounds(program, core, index)
+        self._steps = self._exact() if exact_only or not _compiled() else self._fast()
 
     def write(self, value: str, array: Array) -> None:
         """Put [B, *shape] (or one sample, for all) into DATA."""
@@ -58,16 +71,38 @@ class Machine:
             for value in self._watch.get(i, ()):
                 self.seen[value] = self.read(value)
 
-    def _bind(self, core: int, index: int) -> Step:
-        command = self.program.decoded[core][index]
-        check_bounds(self.program, core, index)
-        return partial(exact.KERNELS[command.opcode], self.memory, command)
+    def _exact(self) -> list[Step]:
+        return [partial(exact.KERNELS[c.opcode], self.memory, c) for c in self._commands()]
+
+    def _commands(self) -> list[Command]:
+        return [self.program.decoded[core][index] for core, index in self.order.sequence]
+
+    def _fast(self) -> list[Step]:
+        """Compiled steps. A command that only plain numpy can do needs its constants and sums in memory: then bind again."""
+        from npuflow.engine.sim.fast import bind
+
+        facts, commands = facts_of(self.program, self.order), self._commands()
+        while True:
+            bench = Bench(self.memory, facts)
+            steps = [bind(bench, i, command) for i, command in enumerate(commands)]
+            if not facts.materialise([i for i, step in enumerate(steps) if step is None]):
+                slow = self._exact()
+                return [step if step is not None else slow[i] for i, step in enumerate(steps)]
 
     def _value(self, value: str) -> Array:
         entry = self.program.meta["values"][value]
         shape = tuple(entry["shape"])
         strides = dense(shape, SIZES[entry["dtype"]])
         return self.memory.view(self.memory.data, entry["address"], entry["dtype"], shape, strides)
+
+
+def _compiled() -> bool:
+    """Whether compiled kernels may be used; plain numpy is the answer to whatever is wrong with them here."""
+    try:
+        from npuflow.engine.sim.fast import enabled
+    except ImportError:
+        return False
+    return enabled()
 
 
 def check_bounds(program: Program, core: int, index: int) -> None:

@@ -28,8 +28,9 @@ class Memory:
                 hint="simulate fewer samples at a time",
             )
         self.batch = batch
-        self.data: Bytes = np.zeros((batch, sizes[0] + 8), np.uint8)      # slack: views of empty regions stay inside
-        self.local: list[Bytes] = [np.zeros((batch, sizes[1] + 8), np.uint8) for _ in range(cores)]
+        widths = [(size + 64) // 64 * 64 for size in sizes]      # rows start on any element's boundary
+        self.data: Bytes = np.zeros((batch, widths[0]), np.uint8)
+        self.local: list[Bytes] = [np.zeros((batch, widths[1]), np.uint8) for _ in range(cores)]
         self.const: Bytes = np.frombuffer(program.const, np.uint8).reshape(1, -1)
 
     def view(self, block: Bytes, address: int, dtype: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -1,0 +1,209 @@
+"""Convolutions and matrix products as products of bytes: 16-bit operands in two halves, depthwise by a loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.sim import windows as w
+from npuflow.engine.sim.gemm import product
+from npuflow.engine.sim.operands import Bench, Operand
+from npuflow.hw.check import RANGES
+from npuflow.hw.encode import Command
+
+Array = npt.NDArray[Any]
+Step = Callable[[], None]
+COLUMN_BYTES = 1 << 20       # columns are made and used piece by piece, to stay in the cache
+EXACT_K = 33025              # products of bytes that 32 bits add up for certain
+
+
+@dataclass(frozen=True)
+class Half:
+    """value - zero = sum over halves of 2^weight * (byte - zero), byte = (value >> shift) + add, modulo 256."""
+
+    shift: int
+    add: int
+    zero: int
+    weight: int
+
+
+def halves(dtype: str, zero: int) -> tuple[Half, ...] | None:
+    """How an operand splits into bytes, or None if its zero point lies outside its container."""
+    lo, hi = RANGES[dtype]
+    if not lo <= zero <= hi:
+        return None
+    if hi - lo < 256:
+        return (Half(0, -lo, zero - lo, 0),)
+    top = -lo >> 8
+    return Half(8, top, (zero >> 8) + top, 8), Half(0, 0, zero & 255, 0)
+
+
+def conv(bench: Bench, i: int, c: Command) -> Step | None:
+    groups, out = c.number("groups"), c.number("out_channels")
+    per = c.vector("x_dims")[1] // groups
+    kernel = c.vector("kernel")
+    weights = bench.constant(i, c, "w", c.text("w_type"), out * per * prod(kernel))
+    zeros = np.full(out, c.number("w_zero"), np.int64)
+    if c.pointer("w_zeros") is not None:
+        known = bench.constant(i, c, "w_zeros", "int32", out)
+        if known is None:
+            return None
+        zeros = known.astype(np.int64)
+    if weights is None or RANGES[c.text("acc_type")][1] < 1 << 30:
+        return None
+    lo, hi = RANGES[c.text("x_type")]
+    spread = max(abs(lo - c.number("x_zero")), abs(hi - c.number("x_zero")))
+    size = np.abs(weights.reshape(out, -1).astype(np.int64) - zeros[:, None])
+    peak = int(size.sum(1).max()) * spread
+    if per == 1 and c.vector("insert") == (1, 1) and c.text("acc_type") == "int32" and peak < 1 << 31 and np.abs(zeros).max() < 1 << 20:
+        bench.grow(i, peak, bool(c.number("accumulate")))
+        return _depthwise(bench, i, c, weights, zeros)
+    if zeros.min() != zeros.max():
+        return None
+    x_halves, w_halves = halves(c.text("x_type"), c.number("x_zero")), halves(c.text("w_type"), int(zeros[0]))
+    if x_halves is None or w_halves is None or (c.text("acc_type") == "int64" and per * prod(kernel) > EXACT_K):
+        return None
+    bench.grow(i, peak, bool(c.number("accumulate")))
+    return _Conv(bench, i, c, weights.reshape(out, -1), x_halves, w_halves)
+
+
+def _depthwise(bench: Bench, i: int, c: Command, weights: Array, zeros: Array) -> Step:
+    from functools import partial
+
+    x, dims, kernel = bench.operand(i, c, "x"), c.vector("x_dims"), c.vector("kernel")
+    out, size = c.number("out_channels"), (c.number("out_height"), c.number("out_width"))
+    flat, starts = bench.sum(i, c, dims[0] * out * prod(size))
+    shape = (kernel, c.vector("stride"), c.vector("dilation"), c.vector("origin"), size, out // dims[1])
+    w32 = np.ascontiguousarray(weights.reshape(out, *kernel).astype(np.int32))
+    return partial(
+        w.depthwise, x.flat, x.base, x.sample, x.strides, dims, w32, zeros.astype(np.int32), *shape,
+        c.number("x_zero"), flat, starts, bool(c.number("accumulate")),
+    )  # fmt: skip
+
+
+class _Conv:
+    """Columns of some samples, one product per pair of halves, sums where they belong."""
+
+    def __init__(self, bench: Bench, i: int, c: Command, weights: Array, xs: tuple[Half, ...], ws: tuple[Half, ...]) -> None:
+        self.x, self.c, self.xs = bench.operand(i, c, "x"), c, xs
+        self.dims, self.groups = c.vector("x_dims"), c.number("groups")
+        out, n = c.number("out_channels"), self.dims[0]
+        self.size = (c.number("out_height"), c.number("out_width"))
+        pixels, depth = prod(self.size), self.dims[1] // self.groups * prod(c.vector("kernel"))
+        self.shape = tuple(c.vector(name) for name in ("kernel", "stride", "dilation", "origin", "insert"))
+        flat, starts = bench.sum(i, c, n * out * pixels)
+        rows = bench.batch * n
+        step = max(1, min(rows, COLUMN_BYTES // max(1, self.groups * depth * pixels)))
+        self.pieces: list[tuple[int, Array, list[list[tuple[Callable[[], None], Array | None, int]]]]] = []
+        keep = bool(c.number("accumulate"))
+        simple = len(xs) == len(ws) == 1 and not keep and i in bench.facts.sums and c.text("acc_type") == "int32"
+        self.flat = flat
+        planes = [_bytes(weights, h).reshape(self.groups, out // self.groups, depth) for h in ws]
+        turned = pixels == 1 and self.groups == 1           # a product with one column is slow: make the samples its rows
+        self.offsets = np.concatenate([starts[b] + np.arange(n) * out * pixels for b in range(bench.batch)])
+        for first in range(0, rows, step):
+            count = min(step, rows - first)
+            columns = bench.scratch("columns", "uint8", (count, self.groups, depth, pixels))
+            whole = flat[: rows * out * pixels].reshape(rows, self.groups, out // self.groups, pixels)[first : first + count] if simple else None
+            calls = []
+            for h in xs:
+                row = []
+                for g, plane in zip(ws, planes, strict=True):
+                    to = whole if whole is not None else bench.scratch("part", "int32", (count, self.groups, out // self.groups, pixels))
+                    if turned:
+                        a, b = columns.reshape(count, depth), np.ascontiguousarray(plane[0].T)
+                        call = product(a, h.zero, b, g.zero, to.reshape(count, out))
+                    else:
+                        call = product(plane if self.groups > 1 else plane[0], g.zero, columns if self.groups > 1 else columns[:, 0], h.zero,
+                                       to if self.groups > 1 else to[:, 0])
+                    row.append((call, None if whole is not None else to.reshape(count, -1), h.weight + g.weight))
+                calls.append(row)
+            self.pieces.append((first, columns.reshape(count, self.dims[1] * prod(c.vector("kernel")), pixels), calls))
+        self.keep = keep
+
+    def __call__(self) -> None:
+        x = self.x
+        for first, columns, calls in self.pieces:
+            keep = self.keep
+            for half, row in zip(self.xs, calls, strict=True):
+                w.columns(
+                    x.flat, x.base, x.sample, x.strides, self.dims, *self.shape, self.size, columns, first, half.shift, half.add, half.zero
+                )
+                for call, part, weight in row:
+                    call()
+                    if part is not None:
+                        w.gather_sums(part, self.flat, self.offsets[first : first + len(part)], weight, keep)
+                        keep = True
+
+
+def _bytes(values: Array, half: Half) -> Array:
+    return np.ascontiguousarray(((values.astype(np.int64) >> half.shift) + half.add & 255).astype(np.uint8))
+
+
+def matmul(bench: Bench, i: int, c: Command) -> Step | None:
+    batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
+    zero = c.number("b_zero")
+    if c.pointer("b_zeros") is not None:
+        zeros = bench.constant(i, c, "b_zeros", "int32", n)
+        if zeros is None or zeros.min() != zeros.max():
+            return None
+        zero = int(zeros[0])
+    a_halves, b_halves = halves(c.text("a_type"), c.number("a_zero")), halves(c.text("b_type"), zero)
+    if a_halves is None or b_halves is None or (c.text("acc_type") == "int64" and k > EXACT_K):
+        return None
+    spreads = []
+    for name, z in (("a", c.number("a_zero")), ("b", zero)):
+        lo, hi = RANGES[c.text(f"{name}_type")]
+        spreads.append(max(abs(lo - z), abs(hi - z)))
+    bench.grow(i, k * spreads[0] * spreads[1], bool(c.number("accumulate")))
+    return _MatMul(bench, i, c, (batch, m, k, n), a_halves, b_halves)
+
+
+class _MatMul:
+    def __init__(
+        self, bench: Bench, i: int, c: Command, size: tuple[int, int, int, int], a_halves: tuple[Half, ...], b_halves: tuple[Half, ...]
+    ) -> None:
+        batch, m, k, n = size
+        self.a, self.b = bench.operand(i, c, "a"), bench.operand(i, c, "b")
+        self.flat, self.offsets = bench.sum(i, c, batch * m * n)
+        self.keep = bool(c.number("accumulate"))
+        shared = self.b.sample == 0 and batch == 1                 # one matrix for all samples: their rows in one product
+        self.fills: list[tuple[Operand, tuple[int, ...], Array, Half]] = []
+        lefts, rights = [], []
+        for j, h in enumerate(a_halves):
+            left = bench.scratch(f"left{j}", "uint8", (bench.batch, batch, m, k))
+            self.fills.append((self.a, (batch, m, k), left, h))
+            lefts.append((left, h))
+        for j, h in enumerate(b_halves):
+            if self.b.sample == 0:
+                right = np.empty((1, batch, k, n), np.uint8)
+                w.gather(self.b.flat, self.b.base, 0, self.b.strides, (batch, k, n), right, h.shift, h.add)
+            else:
+                right = bench.scratch(f"right{j}", "uint8", (bench.batch, batch, k, n))
+                self.fills.append((self.b, (batch, k, n), right, h))
+            rights.append((right, h))
+        part = bench.scratch("part", "int32", (bench.batch, batch, m, n))
+        self.part = part.reshape(bench.batch, -1)
+        self.calls = []
+        for left, h in lefts:
+            for right, g in rights:
+                if shared:
+                    call = product(left.reshape(-1, k), h.zero, right[0, 0], g.zero, part.reshape(-1, n))
+                else:
+                    call = product(left, h.zero, right, g.zero, part)
+                self.calls.append((call, h.weight + g.weight))
+
+    def __call__(self) -> None:
+        for operand, dims, to, half in self.fills:
+            w.gather(operand.flat, operand.base, operand.sample, operand.strides, dims, to, half.shift, half.add)
+        keep = self.keep
+        for call, weight in self.calls:
+            call()
+            w.gather_sums(self.part, self.flat, self.offsets, weight, keep)
+            keep = True
+

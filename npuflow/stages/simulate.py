@@ -1,0 +1,77 @@
+"""The program run on the simulator: hazards, equality with the reference on every integer tensor, cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine.agreement import TensorCheck, compare, require_equal
+from npuflow.engine.profile import profile
+from npuflow.engine.sim.hazards import hazards_of, require_safe
+from npuflow.engine.sim.order import order_of
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.codegen import Compiled
+from npuflow.stages.parse import Parsed
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class Simulate(Config):
+    """How much the simulator checks."""
+
+    samples: Annotated[int, Range(0, None)] = 2
+    """Samples on which every integer tensor is compared with the reference interpreter."""
+
+
+@dataclass(frozen=True)
+class Simulation(Artifact):
+    """Per tensor how it compares with the reference; cycles in all, per layer, and per node."""
+
+    checks: tuple[TensorCheck, ...]
+    layers: tuple[Mapping[str, Any], ...]
+    totals: Mapping[str, Any]
+    hazards: int = 0
+
+    def save(self, folder: Writer) -> None:
+        folder.json("checks", [asdict(c) for c in self.checks])
+        folder.json("layers", [dict(row) for row in self.layers])
+        folder.json("totals", {**self.totals, "hazards": self.hazards})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        totals = folder.json("totals")
+        checks = tuple(TensorCheck(**c) for c in folder.json("checks"))
+        return cls(checks, tuple(folder.json("layers")), totals, totals.pop("hazards"))
+
+    def summary(self) -> dict[str, Any]:
+        different = sum(1 for c in self.checks if c.different)
+        return {"cycles": round(self.totals["cycles"]), "tensors": len(self.checks), "different": different, "hazards": self.hazards}
+
+
+@stage(cpu="native")
+def simulate(
+    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
+    parsed: Annotated[Parsed, Uses("infer")],
+    compiled: Compiled,
+    samples: Items[Sample],
+    simulate: Simulate,
+    numerics: Numerics,
+) -> Simulation:
+    """Judge the program's hazards, run it beside the reference, and read the clock."""
+    program = compiled.program
+    order = order_of(program)
+    require_safe(program, hazards_of(program, order))
+    types = {i: parsed.graph.type(i) for i in parsed.graph.inputs}
+    whole = (s.content for s in samples.values() if not s.content.broken)
+    feeds = [c.feed(types) for c in islice(whole, simulate.samples)]
+    checks = compare(quantized.graph, program, numerics, feeds)
+    require_equal(checks, program)
+    log(f"{len(order.sequence)} commands, no hazards; {len(checks)} tensors equal on {len(feeds)} samples")
+    found = profile(program)
+    return Simulation(checks, tuple(found.layers()), found.totals())
