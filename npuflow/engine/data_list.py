@@ -145,7 +145,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
             because=f"the first is {missing[0]}, looked for in {path.parent}",
         )
     for row in lines:
-        yield row[0], path.parent / row[0], _label(row[1]) if len(row) > 1 else None
+        yield row[0], path.parent / row[0], label_of(row[1]) if len(row) > 1 else None
 
 
 def _rows(path: Path) -> list[Sequence[str]]:
@@ -158,7 +158,7 @@ def _rows(path: Path) -> list[Sequence[str]]:
     return [[line.strip()] for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def _label(text: str) -> Any:
+def label_of(text: str) -> Any:
     """An integer class, several accepted ones joined by |, or any other text."""
     parts = text.strip().split("|")
     if all(part.strip().lstrip("-").isdigit() for part in parts):

@@ -1,0 +1,158 @@
+"""What is left of a model's accuracy: program and float model on the same labelled samples."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Doc, Location
+from npuflow.engine.data import Data, Found
+from npuflow.engine.data_list import found, label_of
+from npuflow.ir.contracts import METRICS, Metric
+from npuflow.ir.types import Array
+
+CHUNK = 32                                       # samples whose inputs are in memory at once
+
+
+@dataclass(frozen=True)
+class Evaluate(Data):
+    """Labelled data, read as [data] reads its own, and the metric. Without `steps` those of [data] apply."""
+
+    choose: Literal["random", "first"] = "first"
+    metric: Annotated[str, METRICS, Doc("the first figure of it is the one to watch")] = "agreement"
+    labels: Location | None = None               # a .csv of file and label, or COCO annotations as .json
+    by: Literal["simulator", "reference"] = "simulator"   # who runs the integers; they agree bit for bit
+
+
+def labelled(evaluate: Evaluate, data: Data) -> dict[str, Found]:
+    """The samples of an evaluation, labels where the data or the label file have them."""
+    table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)
+    listed = found(table)
+    if evaluate.labels is None:
+        return listed
+    known = label_file(evaluate.labels.path)
+    kept = {name: replace(one, label=known[name]) for name, one in listed.items() if name in known}
+    if not kept:
+        first = next(iter(known), "nothing")
+        raise DataError(
+            f'no sample has a label in "{evaluate.labels.text}"',
+            because=f"samples are called {next(iter(listed))}, the labels' first is {first}",
+        )
+    return kept
+
+
+def label_file(path: Path) -> dict[str, Any]:
+    """Label by file name: second column of a .csv (further ones are left alone), boxes of COCO annotations."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise DataError(f'the label file "{path.name}" cannot be read', because=str(fault)) from fault
+    if path.suffix.lower() == ".json":
+        return _coco(path, text)
+    rows = [row for row in csv.reader(text.splitlines()) if len(row) > 1]
+    return {row[0]: label_of(row[1]) for row in rows}
+
+
+def _coco(path: Path, text: str) -> dict[str, Any]:
+    try:
+        coco = json.loads(text)
+        boxes: dict[int, list[list[float]]] = {image["id"]: [] for image in coco["images"]}
+        kinds = {k: i for i, k in enumerate(sorted({a["category_id"] for a in coco["annotations"]}))}
+        for one in coco["annotations"]:
+            boxes[one["image_id"]].append([*(float(v) for v in one["bbox"]), kinds[one["category_id"]]])
+        return {image["file_name"]: boxes[image["id"]] for image in coco["images"]}
+    except (ValueError, KeyError, TypeError) as fault:
+        raise DataError(f'"{path.name}" is not a COCO annotation file', because=f"{type(fault).__name__}: {fault}") from fault
+
+
+class Model(Protocol):
+    """Something that runs samples: a program's runner, an interpreter, an onnxruntime session."""
+
+    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures of one evaluation; `delta` is program minus float."""
+
+    metric: str
+    samples: int
+    figures: Mapping[str, float]
+    baseline: Mapping[str, float]
+    sqnr_db: Mapping[str, float]
+    agreement: float | None
+    npu_macs: float
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def delta(self) -> dict[str, float]:
+        return {name: self.figures[name] - self.baseline[name] for name in self.figures}
+
+
+def score(
+    samples: Iterable[tuple[Mapping[str, Array], Any]], program: Model, reference: Model, metric: Metric, name: str,
+    npu_macs: float,
+) -> Score:  # fmt: skip
+    """Run both on every sample and compare."""
+    labels: list[Any] = []
+    mine: list[dict[str, Array]] = []
+    theirs: list[dict[str, Array]] = []
+    for part in _parts(samples):
+        feeds = [feed for feed, _ in part]
+        labels += [label for _, label in part]
+        mine += program.run_many(feeds)
+        theirs += reference.run_many(feeds)
+    if not labels:
+        raise DataError("there are no samples to evaluate")
+    if metric.needs_labels and any(label is None for label in labels):
+        raise DataError(
+            f'the metric "{name}" needs labels; {sum(x is None for x in labels)} of {len(labels)} samples have none',
+            hint="an npz with a label array, a .csv of files and labels, [evaluate] labels, or a metric that needs none",
+        )
+    outputs, truth = _stacked(mine), _stacked(theirs)
+    numbers = [n for n in truth if truth[n].dtype.kind == "f"]
+    given = labels if metric.needs_labels else None
+    return Score(
+        name, len(labels), metric(outputs, truth, given), metric(truth, truth, given),
+        {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
+    )  # fmt: skip
+
+
+def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[tuple[Mapping[str, Array], Any]]]:
+    walk = iter(samples)
+    while part := list(islice(walk, CHUNK)):
+        yield part
+
+
+def _stacked(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Outputs with samples along the first axis: the batch axis of 1 if there is one, else a new one."""
+    made: dict[str, Array] = {}
+    for name in rows[0]:
+        arrays = [row[name] for row in rows]
+        whole = all(a.ndim and a.shape[0] == 1 for a in arrays)
+        made[name] = np.concatenate(arrays) if whole else np.stack(arrays)
+    return made
+
+
+def decibels(truth: Array, other: Array) -> float:
+    """SQNR; 200 where there is no noise."""
+    signal = float((truth.astype(np.float64) ** 2).sum())
+    noise = float(((truth.astype(np.float64) - other.astype(np.float64)) ** 2).sum())
+    if noise == 0.0:
+        return 200.0
+    return float(10 * np.log10(signal / noise)) if signal else -200.0
+
+
+def _agreement(outputs: Mapping[str, Array], truth: Mapping[str, Array], names: Sequence[str]) -> float | None:
+    """Of the first output, if it is a row of scores."""
+    if not names or truth[names[0]].ndim != 2 or truth[names[0]].shape[1] < 2:
+        return None
+    return float(np.mean(outputs[names[0]].argmax(1) == truth[names[0]].argmax(1)))

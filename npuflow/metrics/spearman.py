@@ -1,0 +1,39 @@
+"""Rank correlation of the outputs, or of similarities between pairs of outputs, with given scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import FilePath
+from npuflow.ir.contracts import METRICS, Metric, Outputs
+
+
+@METRICS.entry
+@dataclass(frozen=True)
+class Spearman(Metric):
+    """With `pairs`, an npz file, similarity is the dot product of the outputs of rows pairs[:, 0] and pairs[:, 1], and
+    is compared with scores; `pair_arrays` are the two arrays' names. Without, each sample's one output with its label.
+    """
+
+    output: str = ""
+    pairs: FilePath | None = None
+    pair_arrays: tuple[str, str] = ("pairs", "scores")
+
+    def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
+        from scipy.stats import spearmanr
+
+        values = outputs[self.output or next(iter(outputs))]
+        flat = values.reshape(len(values), -1).astype(np.float64)
+        if self.pairs is None:
+            if flat.shape[1] != 1 or labels is None:
+                raise DataError("spearman without pairs needs one number per sample, and a label for it")
+            return {"spearman": float(spearmanr(flat[:, 0], np.array(labels, np.float64))[0])}
+        with np.load(self.pairs, allow_pickle=False) as file:
+            rows, scores = (file[name] for name in self.pair_arrays)
+        if rows.max() >= len(flat):
+            raise DataError(f"pairs name row {rows.max()}, but only {len(flat)} samples were evaluated")
+        return {"spearman": float(spearmanr((flat[rows[:, 0]] * flat[rows[:, 1]]).sum(1), scores)[0])}

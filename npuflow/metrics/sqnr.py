@@ -1,0 +1,30 @@
+"""Signal to quantisation noise of the outputs, in decibels, against the float model; needs no labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from npuflow.ir.contracts import METRICS, Metric, Outputs
+
+
+@METRICS.entry
+@dataclass(frozen=True)
+class Sqnr(Metric):
+    """Over all samples of one output, or of all outputs together (`output` empty). Equal outputs give 200 dB."""
+
+    needs_labels: ClassVar[bool] = False
+    output: str = ""
+
+    def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
+        names = [self.output] if self.output else list(reference)
+        signal = noise = 0.0
+        for name in names:
+            truth = reference[name].astype(np.float64)
+            signal += float((truth**2).sum())
+            noise += float(((truth - outputs[name].astype(np.float64)) ** 2).sum())
+        if noise == 0.0:
+            return {"sqnr_db": 200.0}
+        return {"sqnr_db": float(10 * np.log10(signal / noise)) if signal else -200.0}

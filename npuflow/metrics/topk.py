@@ -1,0 +1,28 @@
+"""Share of samples with a right class among the k greatest outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+from npuflow.base.tables import Range
+from npuflow.ir.contracts import METRICS, Metric, Outputs
+
+
+@METRICS.entry
+@dataclass(frozen=True)
+class Topk(Metric):
+    """Labels as for top1. Among equal scores the lower class index comes first."""
+
+    k: Annotated[int, Range(1, None)] = 5
+    output: str = ""
+
+    def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
+        scores = outputs[self.output or next(iter(outputs))]
+        flat = scores.reshape(len(scores), -1).astype(np.float64)
+        best = np.argsort(-flat, axis=1, kind="stable")[:, : self.k]
+        truth = [t if isinstance(t, list) else [t] for t in labels or []]
+        right = [bool(set(row.tolist()) & set(t)) for row, t in zip(best, truth, strict=True)]
+        return {f"top{self.k}": float(np.mean(right))}
