@@ -78,7 +78,8 @@ def judge(case: Any) -> Outcome:
 def _feeds(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
     stored = {t.name for t in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in stored]
-    return {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in zip(names, inputs, strict=False)}
+    given = {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in zip(names, inputs, strict=False)}
+    return {n: _values(a) if hasattr(a, "data_type") else a for n, a in given.items()}
 
 
 def _original(data: bytes, case: Any) -> str:

@@ -1,0 +1,145 @@
+"""Show what npuflow makes of a model: the graph before and after, who runs what and why, what rules refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuflow.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuflow.engine.place import Placement
+    from npuflow.ir.graph import Graph
+
+ShapeOption = Annotated[
+    list[str] | None, typer.Option("--input", metavar="NAME=D,D,...", help="The shape of an input. May be repeated.")
+]
+DimOption = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="The size of a named free dimension. May be repeated.")
+]
+ConstantOption = Annotated[
+    list[str] | None, typer.Option("--constant", metavar="NAME=VALUE", help="An input that always holds this number.")
+]
+OutputOption = Annotated[
+    list[str] | None, typer.Option("--output", metavar="TENSOR", help="Cut the model at this tensor. May be repeated.")
+]
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.", show_default=False)],
+    target: Annotated[str, typer.Option("--target", "-t", help="A target's name or TOML file.")] = "edge-4t",
+    inputs: ShapeOption = None,
+    dims: DimOption = None,
+    constants: ConstantOption = None,
+    outputs: OutputOption = None,
+    nodes: Annotated[bool, typer.Option("--nodes", help="One line per node.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
+    from npuflow.engine.place import place
+    from npuflow.engine.rewrite import rewrite
+    from npuflow.ir.contracts import Bindings
+    from npuflow.stages.model import frontend
+
+    chip = _target(target)
+    _, reader = frontend(model)
+    shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
+    bindings = Bindings(
+        shapes, {n: _number(v, int, n) for n, v in _pairs(dims)}, tuple(outputs or ()),
+        {n: _number(v, float, n) for n, v in _pairs(constants)},
+    )  # fmt: skip
+    reading = reader.read(reader.gather(model), bindings)
+    done = rewrite(reading.graph)
+    if text:
+        from npuflow.ir.text import to_text
+
+        typer.echo(to_text(done.graph), nl=False)
+        return
+    report = _report(reading.graph, done, place(done.graph, chip), reading.notes)
+    typer.echo(json.dumps(report) if as_json else _page(model.name, chip.name or target, report, nodes=nodes))
+
+
+def _target(name: str) -> Any:
+    from npuflow.cli import targets
+
+    return targets._read(targets._path(name))
+
+
+def _pairs(options: list[str] | None) -> list[tuple[str, str]]:
+    found = []
+    for option in options or ():
+        name, equals, value = option.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f'"{option}" has no "="', hint="NAME=VALUE")
+        found.append((name, value))
+    return found
+
+
+def _number(text: str, kind: type, name: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f'"{text}", given for {name}, is no number') from None
+
+
+def _report(before: Graph, done: Any, placement: Placement, notes: tuple[str, ...]) -> dict[str, Any]:
+    from collections import Counter
+
+    from npuflow.engine.partition import boundary_bytes, segments
+    from npuflow.engine.place import op_name
+
+    graph: Graph = done.graph
+    where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}
+    parts = segments(graph, lambda n: where[id(n)])
+    ports = {name: str(graph.type(name).dtype) + str(list(graph.type(name).shape)) for name in (*graph.inputs, *graph.outputs)}
+    return {
+        "inputs": {n: ports[n] for n in graph.inputs},
+        "outputs": {n: ports[n] for n in graph.outputs},
+        "notes": list(notes),
+        "before": dict(Counter(op_name(n) for n in before.nodes).most_common()),
+        "after": dict(Counter(op_name(n) for n in graph.nodes).most_common()),
+        "rules": dict(Counter(a.rule for a in done.applied).most_common()),
+        "refusals": [vars(r) for r in done.refusals],
+        "places": [vars(p) for p in placement.places],
+        "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},
+        "segments": [{"kind": s.kind, "nodes": len(s.nodes), "inputs": s.inputs, "outputs": s.outputs} for s in parts],
+        "boundary": [{"value": v, "way": w, "bytes": b} for v, w, b in boundary_bytes(graph, parts)],
+    }
+
+
+def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> str:
+    lines = [f"{model} on {target}", ""]
+    lines += [f"  input   {name}: {kind}" for name, kind in report["inputs"].items()]
+    lines += [f"  output  {name}: {kind}" for name, kind in report["outputs"].items()]
+    lines += [f"  note    {note}" for note in report["notes"]]
+    for side in ("before", "after"):
+        counts = report[side]
+        lines += ["", f"{side}: {sum(counts.values())} nodes", "  " + (_listed(counts) or "none")]
+    lines += ["", "rewrites: " + (_listed(report["rules"]) or "none")]
+    places, macs = report["places"], report["macs"]
+    on_npu = sum(not p["reason"] for p in places)
+    lines += ["", f"placement: {on_npu} of {len(places)} nodes and {macs['share']:.1%} of {macs['all']:,} MACs on the NPU"]
+    if nodes:
+        for p in places:
+            lines.append(f"  {'host' if p['reason'] else 'npu '}  {p['op']:20s} {p['macs']:>12,}  {p['node']}  {p['reason']}")
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for p in places:
+        if p["reason"]:
+            grouped.setdefault((p["op"], p["reason"]), []).append(p["node"])
+    for (op, reason), names in sorted(grouped.items(), key=lambda g: -len(g[1])):
+        lines.append(f"  host: {op} ({len(names)}): {reason}; {names[0]}{', ...' if len(names) > 1 else ''}")
+    crossing = sum(b["bytes"] for b in report["boundary"])
+    lines += ["", f"segments: {len(report['segments'])}, {crossing:,} float bytes over {len(report['boundary'])} boundaries"]
+    lines += [f"  {b['way']}  {b['bytes']:>12,}  {b['value']}" for b in report["boundary"][:20]]
+    lines += [f"  ... and {len(report['boundary']) - 20} more"] if len(report["boundary"]) > 20 else []
+    lines += ["", f"refusals: {len(report['refusals'])}"]
+    lines += [f"  {r['rule']} at {r['node']}: {r['reason']}" for r in report["refusals"]]
+    return "\n".join(lines)
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
