@@ -10,9 +10,7 @@ from typing import Any
 from npuflow.engine.fidelity import Fidelity
 from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.engine.place import Placement
-from npuflow.engine.program import Program
-from npuflow.engine.sim.clock import Timeline
-from npuflow.engine.sim.order import Order
+from npuflow.engine.profile import Profile
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.rule import Refusal
 from npuflow.ir.types import Value
@@ -25,33 +23,30 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 
 @dataclass(frozen=True)
 class Sources:
-    """Products of a build. `layers`: per node of the quantised graph, measured figures (cycles, utilisation, bytes, stall,
-    tiles, macs); `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method.
+    """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method;
+    `facts`: headline figures; `notes`: further tables (title, columns, rows).
     """
 
     title: str
     graph: Graph                          # quantised
     placement: Placement
     refusals: Sequence[Refusal]
-    program: Program
-    order: Order
-    timeline: Timeline
-    layers: Sequence[Mapping[str, Any]]
+    profile: Profile
     fidelity: Mapping[str, Fidelity]
     ranges: Mapping[str, tuple[float, float]]
     methods: Mapping[str, str]
     histogram: Histogram
-    facts: Sequence[tuple[str, Any]]      # headline figures, in order
+    facts: Sequence[tuple[str, Any]]
     notes: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = ()
 
 
 def report_data(s: Sources) -> dict[str, Any]:
     """JSON for `page.render` and for machines; numbers that are not finite become null."""
-    meta = s.program.meta
+    meta, layers = s.profile.program.meta, _layers(s.profile)
     found = {
         "title": s.title,
         "tiles": [list(f) for f in s.facts],
-        "nodes": [_node(s, i, n) for i, n in enumerate(s.graph.nodes)],
+        "nodes": [_node(s, n, layers.get(i, {})) for i, n in enumerate(s.graph.nodes)],
         "tensors": [_tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None],
         "timeline": _timeline(s),
         "memory": {
@@ -64,7 +59,16 @@ def report_data(s: Sources) -> dict[str, Any]:
     return dict(_finite(found))
 
 
-def _node(s: Sources, index: int, node: Node) -> dict[str, Any]:
+def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
+    """Measured figures by node; a group's stand at its last node."""
+    found = {}
+    for row in profile.layers():
+        kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit", "closed", "bound")}
+        found[row["nodes"][-1]] = kept | {"bytes": row["load_bytes"] + row["store_bytes"]}
+    return found
+
+
+def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]:
     on_npu = is_npu(node)
     outputs = [o for o in node.outputs if o]
     quality = next((s.fidelity[o] for o in outputs if o in s.fidelity), None)
@@ -80,7 +84,7 @@ def _node(s: Sources, index: int, node: Node) -> dict[str, Any]:
         "reason": "" if on_npu else reason,
         "sqnr": None if quality is None else quality.sqnr,
     }  # fmt: skip
-    return found | dict(s.layers[index])
+    return found | dict(measured)
 
 
 def _tensor(s: Sources, value: Value) -> dict[str, Any]:
@@ -97,16 +101,17 @@ def _tensor(s: Sources, value: Value) -> dict[str, Any]:
 
 
 def _timeline(s: Sources) -> dict[str, Any]:
-    cores = len(s.program.commands)
-    queues = [q if cores == 1 else f"{core}.{q}" for core in range(cores) for q in s.order.queues]
+    program, order, timeline = s.profile.program, s.profile.order, s.profile.timeline
+    cores = len(program.commands)
+    queues = [q if cores == 1 else f"{core}.{q}" for core in range(cores) for q in order.queues]
     events: list[list[Any]] = []
-    for i, (core, index) in enumerate(s.order.sequence):
-        command = s.program.decoded[core][index]
-        span = float(s.timeline.start[i]), float(s.timeline.end[i])
-        events.append([int(s.order.queue[i]), *span, command.node, command.opcode])
+    for i, (core, index) in enumerate(order.sequence):
+        command = program.decoded[core][index]
+        span = float(timeline.start[i]), float(timeline.end[i])
+        events.append([int(order.queue[i]), *span, command.node, command.opcode])
     shown = events if len(events) <= MOST_EVENTS else _joined(events)
     note = "" if shown is events else f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
-    return {"queues": queues, "cycles": float(s.timeline.cycles), "events": shown, "shortened": note}
+    return {"queues": queues, "cycles": float(timeline.cycles), "events": shown, "shortened": note}
 
 
 def _joined(events: Iterable[list[Any]]) -> list[list[Any]]:

@@ -74,7 +74,7 @@ function tensorPanel(t) {
 
 function nodePanel(n) {
   const parts = [el("h2", {}, n.name), facts([["operator", n.op], ["runs on", n.npu ? "NPU" : "host"], ["reason", n.reason], ["source nodes", (n.origin || []).join(", ")],
-    ["attributes", n.attributes], ["MACs", num(n.macs)], ["cycles", num(n.cycles)], ["utilisation", percent(n.utilisation)], ["external bytes", bytes(n.bytes)], ["waits for", n.stall], ["tiles", n.tiles]])];
+    ["attributes", n.attributes], ["MACs", num(n.macs)], ["cycles", num(n.cycles)], ["utilisation", percent(n.utilisation)], ["external bytes", bytes(n.bytes)], ["limited by", n.limit], ["waits for", n.stall], ["closed form", num(n.closed)], ["lower bound", num(n.bound)]])];
   for (const id of n.outputs) if (tensorOf.has(id)) parts.push(...tensorPanel(tensorOf.get(id)));
   return parts;
 }
@@ -83,7 +83,7 @@ function layers() {
   const top = (k) => Math.max(...D.nodes.map((n) => n[k] || 0));
   const right = el("div", { class: "right" }, el("p", { class: "soft" }, "Click a layer for its detail."));
   const columns = [["layer", "name", null, "text"], ["operator", "op", null, "text"], ["on", "npu", (v) => (v ? "NPU" : "host")], ["MACs", "macs"], ["cycles", "cycles", null, "", top("cycles")],
-    ["utilisation", "utilisation", percent], ["bytes", "bytes", bytes], ["waits for", "stall", null, "text"], ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")]];
+    ["utilisation", "utilisation", percent], ["bytes", "bytes", bytes], ["limit", "limit", null, "text"], ["waits for", "stall", null, "text"], ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")]];
   $("layers").append(el("div", { class: "split" }, el("div", { class: "left" }, table(columns, D.nodes, (n) => right.replaceChildren(...nodePanel(n)))), right));
 }
 

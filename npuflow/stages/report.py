@@ -1,0 +1,95 @@
+"""The report of a build: one self-contained HTML page and the same data as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.engine.profile import profile
+from npuflow.engine.report.gather import BINS, Sources, report_data
+from npuflow.engine.report.page import render
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, stage
+from npuflow.stages.codegen import Compiled
+from npuflow.stages.fidelity import Fidelity
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds
+
+PAGE, DATA = "report.html", "report.json"
+
+
+@dataclass(frozen=True)
+class Report(Artifact):
+    """The page and its data."""
+
+    data: dict[str, Any]
+
+    def save(self, folder: Writer) -> None:
+        folder.text(PAGE, render(self.data))
+        folder.text(DATA, json.dumps(self.data, sort_keys=True, indent=1, allow_nan=False))
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(json.loads(folder.text(DATA)))
+
+    def products(self) -> dict[str, str]:
+        return {"report": PAGE, "report.json": DATA}
+
+
+@stage
+def report(
+    parse: Annotated[Parsed, Uses()],
+    placement: Placement,
+    statistics: Statistics,
+    thresholds: Thresholds,
+    quantize: Annotated[Quantized, Uses("infer", "to_onnx")],
+    fidelity: Fidelity,
+    codegen: Compiled,
+) -> Report:
+    """Gather what the stages found, for eyes and for machines."""
+
+    def histogram(value_id: str) -> tuple[float, float, Sequence[float]] | None:
+        if value_id not in statistics.content:
+            return None
+        one = statistics.content[value_id]
+        if one.hi <= one.lo:
+            return one.lo, one.hi, []
+        return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
+
+    clock = profile(codegen.program)
+    sources = Sources(
+        title="npuflow report",
+        graph=quantize.graph,
+        placement=placement.placed,
+        refusals=parse.refusals,
+        profile=clock,
+        fidelity=fidelity.tensors,
+        ranges=thresholds.ranges,
+        methods=thresholds.methods,
+        histogram=histogram,
+        facts=_facts(placement, clock.totals(), quantize, fidelity),
+        notes=[("Nodes kept in float for their numbers", ("node", "reason"), [(n.node, n.reason) for n in quantize.notes])],
+    )
+    return Report(report_data(sources))
+
+
+def _facts(placement: Placement, totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:
+    gap = totals["cycles"] / totals["bound_cycles"] if totals["bound_cycles"] else None
+    outputs = [fidelity.tensors[o] for o in fidelity.tensors if o in {v.removesuffix(":f") for v in quantize.graph.outputs}]
+    known = [f.sqnr for f in outputs if f.sqnr is not None]
+    found: list[tuple[str, Any]] = [
+        ("cycles", round(totals["cycles"])),
+        ("ms at the target's clock", round(totals["milliseconds"], 3)),
+        ("MACs on the NPU", f"{100 * placement.placed.share:.1f} %"),
+        ("array utilisation", f"{100 * totals['utilisation']:.1f} %"),
+        ("external MB", round(totals["bytes"] / 1e6, 3)),
+        ("times the lower bound of cycles", None if gap is None else round(gap, 2)),
+    ]
+    if known:
+        found.append(("worst output SQNR, dB", round(min(known), 1)))
+    return [f for f in found if f[1] is not None]
