@@ -40,16 +40,17 @@ def rewrite(graph: Graph, names: Iterable[str] | None = None, *, careful: bool =
     chosen = [(name, rule) for name, rule in rules if rule is not None]
     orders = sorted({rule.order for _, rule in chosen})
     applied: list[Applied] = []
+    refusals: dict[Refusal, None] = {}
     while True:
         before = len(applied)
         for order in orders:
-            graph = _fixed_point(graph, [p for p in chosen if p[1].order == order], applied, careful)
+            graph = _fixed_point(graph, [p for p in chosen if p[1].order == order], applied, refusals, careful)
             if order != orders[0] and len(applied) > before:
                 break
         else:
             if len(applied) == before or len(orders) == 1:
                 break
-    return Rewritten(verify(graph, "the rewrites"), tuple(applied), tuple(_refusals(graph, chosen)))
+    return Rewritten(verify(graph, "the rewrites"), tuple(applied), tuple(_standing(graph, applied, refusals)))
 
 
 def usable(name: str) -> Rule | None:
@@ -58,13 +59,15 @@ def usable(name: str) -> Rule | None:
     return rule if all(m in OPS for m in rule.makes) else None
 
 
-def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], applied: list[Applied], careful: bool) -> Graph:
+def _fixed_point(
+    graph: Graph, rules: Sequence[tuple[str, Rule]], applied: list[Applied], refusals: dict[Refusal, None], careful: bool
+) -> Graph:
     before = -1
     while before != len(applied):
         before, index = len(applied), 0
         while index < len(graph.nodes):
             node = graph.nodes[index]
-            made = next(((n, c) for n, r in rules if (c := _change(graph, node, r)) is not None), None)
+            made = next(((n, c) for n, r in rules if (c := _change(graph, node, r, refusals)) is not None), None)
             if made is None:
                 index += 1
                 continue
@@ -79,8 +82,10 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], applied: list[
     return graph
 
 
-def _change(graph: Graph, node: Node, rule: Rule) -> Change | None:
+def _change(graph: Graph, node: Node, rule: Rule, refusals: dict[Refusal, None]) -> Change | None:
     result = rule.rewrite(graph, node) if _triggers(rule, node) else None
+    if isinstance(result, Refusal):
+        refusals[result] = None
     return result if isinstance(result, Change) else None
 
 
@@ -88,16 +93,12 @@ def _triggers(rule: Rule, node: Node) -> bool:
     return not rule.triggers or kind(node) in rule.triggers
 
 
-def _refusals(graph: Graph, rules: Sequence[tuple[str, Rule]]) -> Iterable[Refusal]:
-    """What the rules say of the final graph."""
-    seen: set[Refusal] = set()
-    for node in graph.nodes:
-        for _, rule in rules:
-            if _triggers(rule, node):
-                result = rule.rewrite(graph, node)
-                if isinstance(result, Refusal) and result not in seen:
-                    seen.add(result)
-                    yield result
+def _standing(graph: Graph, applied: Sequence[Applied], refusals: Iterable[Refusal]) -> Iterable[Refusal]:
+    """Refusals that were not overcome later, of nodes that something of the final graph still comes from."""
+    done = {(a.rule, a.node) for a in applied}
+    alive = {o for n in graph.nodes for o in (*n.origin, n.name)}
+    last = {(r.rule, r.node): r for r in refusals}
+    return (r for key, r in last.items() if key not in done and r.node in alive)
 
 
 def apply(graph: Graph, change: Change) -> Graph:

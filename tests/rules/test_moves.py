@@ -1,0 +1,88 @@
+"""Moves that cancel, copies that go, equal nodes that are shared, constants that fold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .model import model, normal, ops, rewritten
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "left"),
+    [
+        ("float[2,3,4] x => float[2,3,4] y",
+         "a = Transpose<perm=[0,2,1]>(x) b = Transpose<perm=[0,2,1]>(a) y = Tanh(b)", ["tanh"]),
+        ("float[2,3,4] x => float[4,2,3] y", "a = Transpose<perm=[1,0,2]>(x) y = Transpose<perm=[2,1,0]>(a)", ["transpose"]),
+        ("float[2,3,4] x => float[2,3,4] y", "a = Reshape(x, f) b = Reshape(a, g) y = Tanh(b)", ["tanh"]),
+        ("float[2,3,4] x => float[6,4] y", "a = Reshape(x, f) b = Reshape(a, g) y = Reshape(b, h)", ["reshape"]),
+        ("float[1,3,4] x => float[3,1,4] y", "y = Transpose<perm=[1,0,2]>(x)", ["reshape"]),
+        ("float[2,3,4] x => float[2,3,4] y",
+         "a = Transpose<perm=[0,2,1]>(x) b = Tanh(a) d = Sigmoid(b) y = Transpose<perm=[0,2,1]>(d)", ["tanh", "sigmoid"]),
+        ("float[2,3,4] x => float[2,4,3] y",
+         "a = Transpose<perm=[0,2,1]>(x) s = Tanh(x) b = Transpose<perm=[0,2,1]>(s) y = Add(a, b)", ["tanh", "add", "transpose"]),
+        ("float[2,3,4] x => float[2,3,4] y",
+         "a = Transpose<perm=[0,2,1]>(x) b = Mul(a, two) y = Transpose<perm=[0,2,1]>(b)", ["mul"]),
+    ],
+)  # fmt: skip
+def test_moves_cancel(signature: str, body: str, left: list[str]) -> None:
+    weights = {"f": np.array([24]), "g": np.array([2, 3, 4]), "h": np.array([6, 4]), "two": np.array(2.0, np.float32)}
+    assert ops(rewritten(model(signature, body, weights))) == left
+
+
+def test_different_transposes_stay() -> None:
+    body = "a = Transpose<perm=[1,0,2]>(x) b = Transpose<perm=[0,2,1]>(x) d = Tanh(a) y = Add(d, b)"
+    assert ops(rewritten(model("float[3,3,3] x => float[3,3,3] y", body))).count("transpose") == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Identity(x) y = Tanh(a)",
+        "a = Dropout(x) y = Tanh(a)",
+        "a = Cast<to=1>(x) y = Tanh(a)",
+        "a = Concat<axis=0>(x) y = Tanh(a)",
+        "a = Sum(x) y = Tanh(a)",
+        "a = Pad(x, nothing) y = Tanh(a)",
+        "a = Reshape(x, same) y = Tanh(a)",
+        "a = Transpose<perm=[0,1]>(x) y = Tanh(a)",
+        "a = Slice(x, start, far) y = Tanh(a)",
+        "a = Expand(x, same) y = Tanh(a)",
+        "a = Clip(x) y = Tanh(a)",
+        "a = Tanh(x) y = Identity(a)",
+    ],
+)
+def test_copies_to_the_same_place_go(body: str) -> None:
+    weights = {"nothing": np.zeros(4, np.int64), "same": np.array([3, 4]), "start": np.array([0, 0]), "far": np.array([99, 99])}
+    done = rewritten(model("float[3,4] x => float[3,4] y", body, weights))
+    assert ops(done) == ["tanh"] and done.graph.nodes[0].outputs == ("y",)
+
+
+def test_outputs_that_are_inputs_or_the_same_value_keep_their_names() -> None:
+    body = "y = Identity(x) t = Tanh(x) z = Identity(t) u = Identity(t)"
+    signature = "float[3,4] x => float[3,4] y, float[3,4] z, float[3,4] u"
+    assert rewritten(model(signature, body)).graph.outputs == ("y", "z", "u")
+
+
+def test_constant_outputs_build() -> None:
+    body = "y = Tanh(x) z = Constant<value_floats=[1.0, 2.0]>()"
+    assert rewritten(model("float[3,4] x => float[3,4] y, float[2] z", body)).graph.outputs == ("y", "z")
+
+
+def test_equal_nodes_become_one() -> None:
+    body = "a = Sigmoid(x) b = Sigmoid(x) d = Tanh(x) e = Add(a, b) y = Mul(e, d)"
+    assert sorted(ops(rewritten(model("float[3,4] x => float[3,4] y", body)))) == ["add", "mul", "sigmoid", "tanh"]
+
+
+@pytest.mark.parametrize(("op", "name"), [("Sum", "add"), ("Max", "max"), ("Min", "min")])
+def test_operators_of_many_operands(op: str, name: str) -> None:
+    weights = {"w": normal(0, 4)}
+    found = ops(rewritten(model("float[3,4] x, float[3,1] z => float[3,4] y", f"t = Tanh(x) y = {op}(x, z, t, w)", weights)))
+    assert name in found and not any(f.startswith("host:") for f in found)
+
+
+def test_shape_arithmetic_folds() -> None:
+    body = """s = Shape(x) i = Constant<value_ints=[0]>() n = Gather(s, i) m = Constant<value_ints=[-1]>()
+              f = Concat<axis=0>(n, m) a = Reshape(x, f) y = Tanh(a)"""
+    done = rewritten(model("float[2,3,4] x => float[2,12] y", body))
+    assert ops(done) == ["reshape", "tanh"] and not any(v.const for v in done.graph.values.values())
