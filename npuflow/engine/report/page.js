@@ -33,7 +33,7 @@ function table(columns, rows, pick) {
     });
     body.replaceChildren(...sorted.map((row) => el("tr", { onclick: () => pick && pick(row) }, ...columns.map(([, key, format, cls, top]) => {
       const cell = el("td", { class: cls || "", title: cls === "text" ? num(row[key]) : "" }, (format || num)(row[key]));
-      if (top && has(row[key])) cell.append(" ", el("span", { class: "bar", style: `width:${Math.max(1, Math.round(80 * row[key] / top))}px` }));
+      if (top && has(row[key])) cell.append(" ", el("span", { class: "bar", style: `width:${Math.max(1, Math.round(46 * row[key] / top))}px` }));
       return cell;
     }))));
   };
@@ -81,9 +81,10 @@ function nodePanel(n) {
 
 function layers() {
   const top = (k) => Math.max(...D.nodes.map((n) => n[k] || 0));
-  const right = el("div", { class: "right" }, el("p", { class: "soft" }, "Click a layer for its detail."));
+  const right = el("div", { class: "right" }), slow = D.nodes.reduce((a, b) => ((b.cycles || 0) > (a.cycles || 0) ? b : a), D.nodes[0]);
+  if (slow) right.replaceChildren(el("p", { class: "soft" }, "The slowest layer; click another for its detail."), ...nodePanel(slow));
   const columns = [["layer", "name", null, "text"], ["operator", "op", null, "text"], ["on", "npu", (v) => (v ? "NPU" : "host")], ["MACs", "macs"], ["cycles", "cycles", null, "", top("cycles")],
-    ["utilisation", "utilisation", percent], ["bytes", "bytes", bytes], ["limit", "limit", null, "text"], ["waits for", "stall", null, "text"], ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")]];
+    ["utilisation", "utilisation", percent], ["bytes", "bytes", bytes], ["limit", "limit", null, "text"], ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : "")]];
   $("layers").append(el("div", { class: "split" }, el("div", { class: "left" }, table(columns, D.nodes, (n) => right.replaceChildren(...nodePanel(n)))), right));
 }
 
@@ -182,4 +183,5 @@ const TABS = { layers: "Layers", graph: "Graph", tensors: "Tensors", timeline: "
 const show = (id) => { for (const k of Object.keys(TABS)) { $(k).classList.toggle("on", k === id); $("tab-" + k).classList.toggle("on", k === id); } };
 $("tabs").append(...Object.entries(TABS).map(([id, label]) => el("button", { id: "tab-" + id, onclick: () => show(id) }, label)));
 layers(); graph(); tensors(); timeline(); memory(); notes();
-show(TABS[location.hash.slice(1)] ? location.hash.slice(1) : "layers");
+const wanted = location.hash.replace("#show=", "");   // no element has that id, so the page does not scroll
+show(TABS[wanted] ? wanted : "layers");
