@@ -75,11 +75,20 @@ class _Integers:
     """The reference interpreter."""
 
     def __init__(self, graph: Graph, numerics: Numerics) -> None:
-        self.interpreter, self.names = Interpreter(graph, numerics), list(graph.outputs)
+        self.interpreter = Interpreter(graph, numerics)
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        done = (self.interpreter.run(feed) for feed in samples)
-        return [{name: found[name] for name in self.names} for found in done]
+        return [self.interpreter.run(feed) for feed in samples]
+
+
+class _Named:
+    """A model whose outputs go by the float model's names: where a value is dequantised its id differs."""
+
+    def __init__(self, model: scoring.Model, own: Sequence[str], names: Sequence[str]) -> None:
+        self.model, self.pairs = model, list(zip(own, names, strict=True))
+
+    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        return [{name: found[own] for own, name in self.pairs} for found in self.model.run_many(samples)]
 
 
 @stage(files=listing, when="evaluate", cpu="native", floats=True)
@@ -104,9 +113,11 @@ def evaluate(
             else:
                 yield sample.feed(types), files[name].detail["label"]
 
-    program: scoring.Model = _Integers(quantized.graph, numerics)
     if evaluate.by == "simulator":
-        program = Runner(compiled.program)
+        own = [entry["name"] for entry in compiled.program.meta["outputs"]]
+        program = _Named(Runner(compiled.program), own, graph.graph.outputs)
+    else:
+        program = _Named(_Integers(quantized.graph, numerics), quantized.graph.outputs, graph.graph.outputs)
     metric: Metric = evaluate.options or METRICS[evaluate.metric]()
     share = placement.placed.share
     score = scoring.score(feeds(), program, _Float(graph.graph), metric, evaluate.metric, share)
