@@ -46,7 +46,7 @@ class Machine:
         self._watch = _last_stores(program, self.order, tuple(watch))
         for core, index in self.order.sequence:
             check_bounds(program, core, index)
-        self._steps = self._exact() if exact_only or not _compiled() else self._fast()
+        self.steps = self._exact() if exact_only or not _compiled() else self._fast()
 
     def write(self, value: str, array: Array) -> None:
         """Put [B, *shape] (or one sample, for all) into DATA."""
@@ -64,7 +64,7 @@ class Machine:
         first, last = self.order.segments[segment]
         for i in range(first, last):
             try:
-                self._steps[i]()
+                self.steps[i]()
             except ModelError as error:
                 core, index = self.order.sequence[i]
                 raise error.at(Where(value=f"command {index} of core {core}")) from None

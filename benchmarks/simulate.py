@@ -1,0 +1,93 @@
+"""Bit-exact simulation beside plain onnxruntime fp32 on one thread, in the same run: python benchmarks/simulate.py MODEL.onnx PROGRAM.npu ...
+
+Hazards and clock are cached (they do not depend on data), compiled kernels and plans warm; image decoding excluded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from npuflow.engine.program import load_program
+from npuflow.engine.runner import Runner
+from npuflow.engine.sim.machine import Machine
+
+
+def session(path: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def feeds(program: Any, count: int) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    entries = program.meta["inputs"]
+    return [{e["name"]: rng.normal(0, 1, e["shape"]).astype(e["dtype"]) for e in entries} for _ in range(count)]
+
+
+def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
+    """Interleaved medians: fp32 passes of the same samples before and after every simulated batch."""
+    program = load_program(path)
+    samples = feeds(program, batch)
+    plain, runner = session(model), Runner(program, batch)
+    start = time.perf_counter()
+    runner.run_many(samples)
+    cold = time.perf_counter() - start
+    plain.run(None, samples[0])
+    float_times, sim_times = [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for sample in samples:
+            plain.run(None, sample)
+        middle = time.perf_counter()
+        runner.run_many(samples)
+        float_times.append((middle - start) / batch)
+        sim_times.append((time.perf_counter() - middle) / batch)
+    fp32, simulated = float(np.median(float_times)), float(np.median(sim_times))
+    return {
+        "program": path.name, "commands": sum(len(w) for w in program.commands), "batch": batch, "first_batch_s": round(cold, 2),
+        "fp32_ms": round(fp32 * 1e3, 2), "simulated_ms": round(simulated * 1e3, 2), "ratio": round(simulated / fp32, 2),
+    }  # fmt: skip
+
+
+def by_opcode(path: Path, batch: int) -> dict[str, tuple[float, int, int]]:
+    """Milliseconds per sample, commands, and commands on the plain numpy path, by opcode."""
+    machine = Machine(load_program(path), batch)
+    for segment in range(len(machine.order.segments)):
+        machine.run(segment)
+    spent: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    slow: Counter[str] = Counter()
+    for (core, index), step in zip(machine.order.sequence, machine.steps, strict=True):
+        name = machine.program.decoded[core][index].opcode
+        start = time.perf_counter()
+        step()
+        spent[name] += time.perf_counter() - start
+        count[name] += 1
+        slow[name] += getattr(getattr(step, "func", step), "__module__", "").endswith(".exact")
+    return {n: (round(t * 1e3 / batch, 3), count[n], slow[n]) for n, t in spent.most_common()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pairs", nargs="+", type=Path, help="MODEL.onnx PROGRAM.npu, repeated")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--opcodes", action="store_true", help="where the time goes")
+    args = parser.parse_args()
+    for model, program in zip(args.pairs[::2], args.pairs[1::2], strict=True):
+        print(json.dumps(measure(model, program, args.batch, args.rounds)))
+        if args.opcodes:
+            for name, (ms, count, slow) in by_opcode(program, args.batch).items():
+                print(f"  {name:8s} {ms:9.3f} ms/sample {count:6d} commands, {slow} of them plain numpy")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""Random commands of every opcode, with the constants they read, wrapped into programs that run on random memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from npuflow.engine.program import Program, fingerprint, target_meta
+from npuflow.hw.check import RANGES
+from npuflow.hw.encode import encode
+from npuflow.hw.isa import BY_NAME, DTYPES, ROUNDINGS
+from npuflow.hw.target import Memory, Target
+
+LOCAL = 16384
+TARGET = replace(Target(), memory=replace(Memory(), local_bytes=LOCAL))
+QUEUES = {"LOAD": 0, "STORE": 1, "TENSOR": 2, "VECTOR": 3}
+SIZES = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
+SMALL = DTYPES[:4]
+
+
+@dataclass
+class Case:
+    """Fields under construction: `at` is the next free byte of local memory, `consts` what LOADs put where."""
+
+    rng: np.random.Generator
+    opcode: str
+    fields: dict = field(default_factory=dict)
+    consts: list = field(default_factory=list)
+    at: int = 0
+    usual: str = ""                # most tensors of a case share one type, as in real programs
+
+    def __post_init__(self) -> None:
+        self.usual = self.usual or self.pick(*SMALL)
+
+    def pick(self, *values):
+        return values[int(self.rng.integers(len(values)))]
+
+    def number(self, lo: int, hi: int) -> int:
+        return int(self.rng.integers(lo, hi + 1))
+
+    def place(self, size: int) -> int:
+        at = self.at
+        self.at += -(-size // 8) * 8 + 8 * self.number(0, 2)
+        return at
+
+    def tensor(self, name: str, dims, dtype: str | None = None, broadcast: bool = False) -> None:
+        dtype = dtype or (self.usual if self.rng.random() < 0.85 else self.pick(*SMALL))
+        size = SIZES[dtype]
+        order = list(range(len(dims))) if self.rng.random() < 0.6 else list(self.rng.permutation(len(dims)))
+        strides, step = [0] * len(dims), size
+        for d in reversed(order):
+            if broadcast and self.rng.random() < 0.25:
+                continue
+            strides[d] = step
+            step *= dims[d]
+            step += size * (self.number(0, 2) if self.rng.random() < 0.3 else 0)
+        start = self.place(step)
+        for d in range(len(dims)):
+            if strides[d] and self.rng.random() < 0.1:
+                start += strides[d] * (dims[d] - 1)
+                strides[d] = -strides[d]
+        self.fields.update({name: start, f"{name}_type": dtype, f"{name}_strides": tuple(strides)})
+
+    def zero(self, name: str, dtype_of: str | None = None) -> None:
+        lo, hi = RANGES[self.fields[f"{dtype_of or name}_type"]]
+        self.fields[f"{name}_zero"] = self.pick(0, self.number(lo, hi), self.number(lo, hi))
+
+    def const(self, name: str, values: np.ndarray) -> None:
+        at = self.place(values.nbytes)
+        self.fields[name] = at
+        self.consts.append((at, values.tobytes()))
+
+    def clamp(self) -> None:
+        lo, hi = RANGES[self.fields["y_type"]]
+        a, b = sorted((self.number(lo, hi), self.number(lo, hi)))
+        self.fields.update(dict(lo=lo, hi=hi) if self.rng.random() < 0.7 else dict(lo=a, hi=b))
+
+    def finish(self, bits: int, zero: bool = True) -> None:
+        """Clamp, zero, rounding and a shift that brings `bits`-bit values near the container."""
+        self.clamp()
+        width = 8 * SIZES[self.fields["y_type"]]
+        shift = max(-3, min(62, bits - width + self.number(-2, 3)))
+        lo, hi = RANGES[self.fields["y_type"]]
+        self.fields.update(shift=shift, zero=self.pick(0, self.number(lo, hi)), rounding=self.pick(*ROUNDINGS))
+
+    def multiplier(self, bits: int | None = None) -> int:
+        bits = bits or self.pick(1, 8, 16, 31, 32)
+        return self.number(1 << (bits - 1), (1 << bits) - 1)
+
+    def acc(self, count: int, size: int | None = None) -> None:
+        dtype = self.pick("int32", "int32", "int64")
+        self.fields.update(acc=self.place(count * SIZES[dtype]), acc_type=dtype, accumulate=self.pick(0, 0, 1))
+
+    def window(self) -> tuple[int, int]:
+        n, c, h, w = self.number(1, 2), self.number(1, 4), self.number(1, 8), self.number(1, 9)
+        self.fields["x_dims"] = (n, c, h, w)
+        self.tensor("x", (n, c, h, w))
+        self.zero("x")
+        kernel, stride = (self.number(1, 3), self.number(1, 4)), (self.number(1, 3), self.number(1, 2))
+        origin = (-self.number(0, 3), self.number(-3, 1))
+        self.fields.update(kernel=kernel, stride=stride, dilation=(self.pick(1, 1, 2), self.pick(1, 1, 3)), origin=origin)
+        out = (self.number(1, 6), self.number(1, 7))
+        self.fields.update(out_height=out[0], out_width=out[1])
+        return out
+
+
+def _values(c: Case, dtype: str, count: int) -> np.ndarray:
+    lo, hi = RANGES[dtype]
+    edge = c.rng.random() < 0.3
+    return (c.rng.choice([lo, hi], count) if edge else c.rng.integers(lo, hi, count, endpoint=True)).astype(dtype)
+
+
+def _fill(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 5) for _ in range(4))
+    c.tensor("y", dims)
+    lo, hi = RANGES[c.fields["y_type"]]
+    c.fields["value"] = c.number(lo, hi)
+
+
+def _copy(c: Case) -> None:
+    c.fields["dims"] = dims = (1, 1, *(c.number(1, 4) for _ in range(4)))
+    c.fields["element"] = size = c.pick(1, 2, 4, 8)
+    for name in "xy":
+        c.tensor(name, dims, {1: "int8", 2: "int16", 4: "int32", 8: "int64"}[size])
+        del c.fields[f"{name}_type"]
+
+
+def _conv(c: Case) -> None:
+    groups, per = c.pick((1, 3), (1, 5), (2, 2), (4, 1), (3, 1))
+    out = groups * c.number(1, 3)
+    out_h, out_w = c.window()
+    n, _, h, w = c.fields["x_dims"]
+    c.fields["x_dims"] = dims = (n, groups * per, h, w)
+    c.tensor("x", dims)
+    c.zero("x")
+    dtype = c.pick("int8", "int8", "uint8", "int16")
+    kernel = c.fields["kernel"]
+    c.fields.update(w_type=dtype, groups=groups, batch=n, out_channels=out, insert=c.pick((1, 1), (1, 1), (2, 2), (1, 3)))
+    c.const("w", _values(c, dtype, out * per * kernel[0] * kernel[1]))
+    c.zero("w", "w")
+    if c.rng.random() < 0.3:
+        c.const("w_zeros", c.rng.integers(-5, 6, out).astype(np.int32) if c.rng.random() < 0.7 else np.full(out, 3, np.int32))
+    c.acc(n * out * out_h * out_w)
+
+
+def _matmul(c: Case) -> None:
+    batch, m, k, n = c.number(1, 3), c.number(1, 5), c.number(1, 9), c.number(1, 6)
+    c.fields.update(batch=batch, m=m, k=k, n=n)
+    for name, dims in (("a", (batch, m, k)), ("b", (batch, k, n))):
+        c.tensor(name, dims, broadcast=name == "b")
+        c.zero(name)
+    if c.rng.random() < 0.4:
+        dtype = c.pick("int8", "uint8", "int16")
+        size = SIZES[dtype]
+        c.fields.update(b_type=dtype, b_strides=(0 if batch == 1 else k * n * size, n * size, size))
+        c.const("b", _values(c, dtype, (1 if batch == 1 else batch) * k * n))
+        c.zero("b")
+    if c.rng.random() < 0.3:
+        c.const("b_zeros", c.rng.integers(-3, 4, n).astype(np.int32))
+    c.acc(batch * m * n)
+
+
+def requant(c: Case, dims=None, acc=None) -> None:
+    """A REQUANT of its own memory, or of an accumulator that another command left."""
+    dims = dims or tuple(c.number(1, 5) for _ in range(4))
+    axis = c.number(0, 3)
+    c.fields.update(dims=dims, channel_axis=axis)
+    if acc is None:
+        c.acc(int(np.prod(dims)))
+        del c.fields["accumulate"]
+    else:
+        c.fields.update(acc=acc[0], acc_type=acc[1])
+    c.tensor("y", dims)
+    bits = c.pick(8, 16, 31, 32)
+    if c.rng.random() < 0.6:
+        c.const("multipliers", c.rng.integers(1 << (bits - 1), 1 << bits, dims[axis]).astype(np.uint32))
+    else:
+        c.fields["multiplier"] = c.multiplier(bits)
+    if c.rng.random() < 0.6:
+        dtype = c.pick("int8", "int16", "int32")
+        c.fields.update(bias_type=dtype, bias_shift=c.pick(0, 0, 5))
+        c.const("bias", _values(c, dtype, dims[axis]))
+    c.finish(bits + (16 if acc is not None else 32 if c.fields["acc_type"] == "int32" else 64))
+    lo, hi = RANGES[c.fields["y_type"]]
+    if c.rng.random() < 0.4:
+        c.const("los", c.rng.integers(lo, 1, dims[axis]).astype(np.int32))
+        c.const("his", c.rng.integers(1, hi, dims[axis]).astype(np.int32))
+
+
+def _binary(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 5) for _ in range(4))
+    for name in "ab":
+        c.tensor(name, dims, broadcast=True)
+        if c.opcode != "MINMAX":
+            c.zero(name)
+    c.tensor("y", dims)
+    bits = 8 * (SIZES[c.fields["a_type"]] + SIZES[c.fields["b_type"]])
+    if c.opcode == "MINMAX":
+        c.fields["maximum"] = c.pick(0, 1)
+        c.clamp()
+    elif c.opcode == "ADD":
+        c.fields.update(a_multiplier=c.multiplier(20) * c.pick(1, -1), b_multiplier=c.multiplier(c.pick(4, 20, 31)) * c.pick(1, -1))
+        c.finish(bits // 2 + 20)
+    else:
+        c.fields["multiplier"] = m = c.multiplier()
+        c.finish((bits if c.opcode == "MUL" else 0) + m.bit_length())
+
+
+def _prelu(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 5) for _ in range(4))
+    for name in ("x", "slope"):
+        c.tensor(name, dims, broadcast=name == "slope")
+        c.zero(name)
+    c.tensor("y", dims)
+    c.fields.update(multiplier=c.multiplier(16), negative=c.multiplier(c.pick(10, 31)) * c.pick(1, -1))
+    c.finish(8 * SIZES[c.fields["x_type"]] + 16)
+
+
+def _rescale(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 6) for _ in range(4))
+    c.tensor("x", dims, broadcast=True)
+    c.zero("x")
+    c.tensor("y", dims)
+    c.fields["multiplier"] = m = c.multiplier()
+    c.finish(8 * SIZES[c.fields["x_type"]] + m.bit_length())
+
+
+def _pool(c: Case) -> None:
+    out = c.window()
+    n, channels, h, w = c.fields["x_dims"]
+    c.tensor("y", (n, channels, *out))
+    area = c.fields["kernel"][0] * c.fields["kernel"][1]
+    if c.opcode == "MAXPOOL":
+        del c.fields["x_zero"]
+        c.clamp()
+        return
+    c.fields.update(count_lo=(c.number(-2, 0), 0), count_hi=(h + c.number(0, 2), w + c.number(0, 2)))
+    bits = c.pick(16, 31)
+    c.const("multipliers", c.rng.integers(1 << (bits - 1), 1 << bits, area + 1).astype(np.uint32))
+    c.finish(8 * SIZES[c.fields["x_type"]] + bits)
+
+
+def _reduce(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 6) for _ in range(3))
+    c.tensor("x", dims)
+    c.zero("x")
+    c.fields["maximum"] = c.pick(0, 0, 1)
+    c.acc(dims[0] * dims[2])
+
+
+def _lut(c: Case) -> None:
+    c.fields["dims"] = dims = tuple(c.number(1, 6) for _ in range(4))
+    wide = c.rng.random() < 0.4
+    c.tensor("x", dims, c.pick("int16", "uint16") if wide else c.pick("int8", "uint8"), broadcast=True)
+    c.tensor("y", dims)
+    lo, hi = RANGES[c.fields["x_type"]]
+    bits = c.pick(6, 8, 10) if wide else 0
+    c.fields.update(base=lo, bits=bits)
+    count = ((hi - lo + 1) >> bits) + (bits > 0)
+    y = RANGES[c.fields["y_type"]]
+    table = c.rng.integers(y[0], y[1], count, endpoint=True)
+    if c.rng.random() < 0.15:
+        table = table[: count - c.number(1, 60)]      # data may leave it
+    c.fields["entries"] = len(table)
+    c.const("table", table.astype(np.int32 if bits else c.fields["y_type"]))
+
+
+def _softmax(c: Case) -> None:
+    c.fields["dims"] = dims = (c.number(1, 3), c.number(1, 9), c.number(1, 3))
+    wide = c.rng.random() < 0.5
+    c.tensor("x", dims, c.pick("int16", "uint16") if wide else c.pick("int8", "uint8"))
+    c.tensor("y", dims)
+    scale = 0.0003 if wide else 0.05
+    if wide:
+        low = np.rint((1 << 15) * np.exp(-scale * np.arange(256)))
+        high = np.rint(float(1 << 31) * np.exp(-scale * 256 * np.arange(256)))
+        c.const("high", high.astype(np.uint32))
+        c.fields["low_bits"] = 8
+    else:
+        low = np.rint(float(1 << 31) * np.exp(-scale * np.arange(256)))
+    c.const("low", low.astype(np.uint32))
+    lo, hi = RANGES[c.fields["y_type"]]
+    c.fields.update(entries=256, multiplier=c.pick(255, 256, 32767), zero=c.pick(0, lo))
+    c.clamp()
+
+
+def _resize(c: Case) -> None:
+    n, channels, h, w = (c.number(1, k) for k in (2, 3, 6, 6))
+    c.fields["x_dims"] = (n, channels, h, w)
+    c.tensor("x", (n, channels, h, w))
+    c.zero("x")
+    out, bits = (c.number(1, 7), c.number(1, 7)), c.pick(0, 4, 11)
+    origin = (c.number(-3, 2), c.number(-3, 2))
+    for name, o, extent, start in (("rows", out[0], h, origin[0]), ("columns", out[1], w, origin[1])):
+        index = c.rng.integers(0, extent, (o, 2)) - start
+        weight = c.rng.integers(0, (1 << bits) + 1, o)
+        c.const(name, np.column_stack([index, (1 << bits) - weight, weight]).astype(np.int32))
+    c.fields.update(out_height=out[0], out_width=out[1], weight_bits=bits, origin=origin)
+    c.tensor("y", (n, channels, *out))
+    c.fields["multiplier"] = m = c.multiplier(c.pick(1, 16, 31))
+    c.finish(8 * SIZES[c.fields["x_type"]] + m.bit_length())
+    c.fields["shift"] = max(-2 * bits, min(62 - 2 * bits, c.fields["shift"]))
+
+
+MAKERS = {
+    "FILL": _fill, "COPY": _copy, "CONV": _conv, "MATMUL": _matmul, "REQUANT": requant, "ADD": _binary, "MUL": _binary,
+    "DIV": _binary, "MINMAX": _binary, "PRELU": _prelu, "RESCALE": _rescale, "MAXPOOL": _pool, "AVGPOOL": _pool,
+    "REDUCE": _reduce, "LUT": _lut, "SOFTMAX": _softmax, "RESIZE": _resize,
+}  # fmt: skip
+
+
+def random_case(seed: int, opcode: str) -> Case:
+    case = Case(np.random.default_rng(seed), opcode)
+    MAKERS[opcode](case)
+    return case
+
+
+def flat_copy(opcode: str, space: str, external: int, local: int, count: int):
+    one = (0, 0, 0, 0, 0, 1)
+    fields = dict(space=space, external=external, local=local, element=1, dims=(1, 1, 1, 1, 1, count))
+    return opcode, {**fields, "external_strides": one, "local_strides": one}
+
+
+def serial(commands, const: bytes = b"", data: int = 2 * LOCAL, values=None, target=TARGET) -> Program:
+    """A one-core program whose commands run strictly one after the other."""
+    words, counts = [], [0, 0, 0, 0]
+    for opcode, fields in commands:
+        queue = QUEUES[BY_NAME[opcode].queue]
+        wait = [0 if q == queue else n for q, n in enumerate(counts)]
+        words.append(encode(opcode, fields, queue=queue, wait=wait))
+        counts[queue] += 1
+    if values is None:
+        values = {"in": (0, LOCAL, None), "out": (LOCAL, LOCAL, 0)}
+    meta = {
+        "name": "case", "target": target_meta(target), "inputs": [{"name": "in", "shape": [LOCAL], "dtype": "uint8"}],
+        "outputs": [{"name": "out", "shape": [LOCAL], "dtype": "uint8"}],
+        "values": {k: {"address": a, "shape": [n], "dtype": "uint8", "quant": None, "node": p} for k, (a, n, p) in values.items()},
+        "steps": [{"kind": "npu", "segment": 0, "first": [0], "count": [len(words)]}],
+        "nodes": [{"name": "node", "op": "case", "origin": [], "macs": 0}],
+        "data_bytes": data, "const_bytes": len(const), "local_bytes": LOCAL,
+    }  # fmt: skip
+    return Program(fingerprint(target), meta, (np.array(words, np.uint32).reshape(-1, 64),), const)
+
+
+def wrap(*cases: Case, store: tuple[int, int] = (0, LOCAL)) -> Program:
+    """Load all of local memory from DATA, constants from CONST, run the cases, store `store` back."""
+    const, loads = b"", []
+    for case in cases:
+        for at, body in case.consts:
+            loads.append(flat_copy("LOAD", "CONST", len(const), at, len(body)))
+            const += body
+    run = [(case.opcode, case.fields) for case in cases]
+    last = flat_copy("STORE", "DATA", LOCAL + store[0], store[0], store[1] - store[0])
+    return serial([flat_copy("LOAD", "DATA", 0, 0, LOCAL), *loads, *run, last], const)
