@@ -39,7 +39,7 @@ def to_proto(kind: TensorType) -> onnx.TypeProto | None:
     """The ONNX type; None when nothing is known."""
     import onnx
 
-    if kind.dtype == UNTYPED:
+    if kind.dtype == UNTYPED or "opaque" in kind.dtype:
         return None
     proto = onnx.TypeProto()
     if kind.dtype in ELEMENTS or re.fullmatch(r"type\d+", kind.dtype):

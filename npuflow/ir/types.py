@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class TensorType:
     @property
     def size(self) -> int:
         """Number of elements (1 for a scalar)."""
-        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)

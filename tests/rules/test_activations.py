@@ -14,6 +14,8 @@ NUMBERS = {
 }  # fmt: skip
 C = {name: np.array(value, np.float32) for name, value in NUMBERS.items()}
 
+CUBE = "q = Mul(x, x) p = Mul(q, x) "
+
 
 @pytest.mark.parametrize(
     ("body", "clip"),
@@ -44,8 +46,7 @@ def test_a_value_read_before_the_clip_keeps_it_apart() -> None:
         ("a = Mul(x, slope) b = Add(a, half) y = Clip(b, zero, one)", "hardsigmoid"),
         ("a = Div(x, root2) b = Erf(a) c_ = Add(b, one) d = Mul(x, c_) y = Mul(d, half)", "gelu"),
         ("a = Mul(x, rroot2) b = Erf(a) c_ = Add(one, b) h = Mul(half, x) y = Mul(c_, h)", "gelu"),
-        ("q = Mul(x, x) p = Mul(q, x) a = Mul(c, p) b = Add(x, a) d = Mul(b, k) e = Tanh(d) f = Add(e, one)"
-         + " g = Mul(x, f) y = Mul(half, g)", "gelu"),
+        (CUBE + "a = Mul(c, p) b = Add(x, a) d = Mul(b, k) e = Tanh(d) f = Add(e, one) g = Mul(x, f) y = Mul(half, g)", "gelu"),
         ("p = Pow(x, three) a = Mul(p, c) b = Add(a, x) d = Mul(k, b) e = Tanh(d) f = Add(one, e) h = Mul(x, half) y = Mul(h, f)",
          "gelu"),
         ("t = Softplus(x) u = Tanh(t) y = Mul(x, u)", "mish"),

@@ -26,8 +26,11 @@ def parse(data: bytes) -> onnx.ModelProto:
         raise ModelError("not an ONNX model", because="it holds no graph")
     if not model.opset_import and model.graph.node:
         raise ModelError("the ONNX model states no operator set", because="opset_import is empty")
+    _check_names(model.graph)
     newest = onnx.defs.onnx_opset_version()
     for entry in model.opset_import:
+        if not 0 < entry.version < 1 << 31:
+            raise ModelError(f'version {entry.version} of domain "{entry.domain}" is impossible')
         if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:
             raise ModelError(
                 f"ONNX opset {entry.version} is unknown", because=f"the installed onnx {onnx.__version__} ends at opset {newest}"
@@ -38,6 +41,20 @@ def parse(data: bytes) -> onnx.ModelProto:
         except Exception as fault:  # the inliner raises RuntimeError and its own kinds
             raise ModelError("a function of the ONNX model cannot be inlined", because=str(fault)) from fault
     return _expanded(model)
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    """Names that are not UTF-8 come out of protobuf as bytes, and nothing downstream takes them."""
+    names: list[object] = [graph.name]
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        names.append(value.name)
+    for node in graph.node:
+        names += (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
+        for inner in subgraphs(node):
+            _check_names(inner)
+    wrong = next((n for n in names if not isinstance(n, str)), None)
+    if wrong is not None:
+        raise ModelError(f"the name {wrong!r} is not UTF-8", hint="the file is damaged")
 
 
 def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:

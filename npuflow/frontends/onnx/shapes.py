@@ -36,10 +36,7 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
             found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
-        try:      # onnx is stricter with some constants than onnxruntime, which has the last word
-            return _by_runtime(node, version, known, consts)
-        except ModelError:
-            raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+        raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
     return tuple(from_proto(result.get(o)) for o in node.output)
 
 
