@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import math
 import os
 import struct
@@ -101,21 +99,30 @@ def _encode(value: object, out: bytearray) -> None:
     encoder = _ENCODERS.get(type(value))
     if encoder is not None:
         encoder(value, out)
-    elif isinstance(value, enum.Enum):
+    elif _is_enum(value):
         out += b"e"
         _encode(_qualified(type(value)), out)
-        _encode(value.name, out)
-        _encode(value.value, out)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        _encode(value.name, out)  # type: ignore[attr-defined]
+        _encode(value.value, out)  # type: ignore[attr-defined]
+    elif hasattr(type(value), "__dataclass_fields__"):
         _encode_dataclass(value, out)
     else:
         raise TypeError(f"a {_qualified(type(value))} has no canonical encoding, so it cannot take part in a key")
 
 
+def _is_enum(value: object) -> bool:
+    from enum import Enum
+
+    return isinstance(value, Enum)
+
+
 def _encode_dataclass(value: Any, out: bytearray) -> None:
     if not value.__dataclass_params__.frozen:
         raise TypeError(f"{_qualified(type(value))} is not frozen, so it cannot take part in a key")
-    fields = sorted(field.name for field in dataclasses.fields(value))
+    # Only true fields: ClassVar and InitVar pseudo-fields are told apart by dataclasses itself.
+    from dataclasses import fields as fields_of  # slow to import, and rarely needed
+
+    fields = sorted(field.name for field in fields_of(value))
     out += b"D"
     _encode(_qualified(type(value)), out)
     out += struct.pack(">Q", len(fields))

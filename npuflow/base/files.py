@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from pathlib import Path
 
@@ -71,7 +70,7 @@ class FileDigests:
             return
         kept = {name: (stat, found) for name, (stat, found, doubt) in self._known.items() if not doubt}
         body = json.dumps(kept, separators=(",", ":")).encode()
-        made = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        made = self._path.with_name(f".{self._path.name}.{os.urandom(4).hex()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             made.write_bytes(_check(body) + b"\n" + body)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -100,7 +99,7 @@ class Memo:
 
     def _put(self, body: dict[str, Any]) -> bool:
         text = json.dumps(body, separators=(",", ":")).encode()
-        made = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        made = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             made.write_bytes(_check(text).encode() + b"\n" + text)
