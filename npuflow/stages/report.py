@@ -13,10 +13,12 @@ from npuflow.engine.report.page import render
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, stage
 from npuflow.stages.codegen import Compiled
+from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.simulate import Simulation
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
@@ -50,6 +52,8 @@ def report(
     quantize: Annotated[Quantized, Uses("infer", "to_onnx")],
     fidelity: Fidelity,
     codegen: Compiled,
+    simulate: Simulation,
+    evaluate: Evaluation | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
 
@@ -72,10 +76,29 @@ def report(
         ranges=thresholds.ranges,
         methods=thresholds.methods,
         histogram=histogram,
-        facts=_facts(placement, clock.totals(), quantize, fidelity),
-        notes=[("Nodes kept in float for their numbers", ("node", "reason"), [(n.node, n.reason) for n in quantize.notes])],
+        facts=[*_accuracy(evaluate), *_facts(placement, clock.totals(), quantize, fidelity), _exactness(simulate)],
+        notes=[
+            ("Nodes kept in float for their numbers", ("node", "reason"), [(n.node, n.reason) for n in quantize.notes]),
+            ("Samples left out", ("sample", "reason"), statistics.broken),
+        ],
     )
     return Report(report_data(sources))
+
+
+def _accuracy(evaluation: Evaluation | None) -> list[tuple[str, Any]]:
+    if evaluation is None:
+        return []
+    score = evaluation.score
+    found: list[tuple[str, Any]] = [(f"{name} on {score.samples} samples", round(v, 4)) for name, v in score.figures.items()]
+    found += [(f"{name} of the float model", round(v, 4)) for name, v in score.baseline.items()]
+    if score.agreement is not None and "agreement" not in score.figures:
+        found.append(("agreement with the float model", round(score.agreement, 4)))
+    return found
+
+
+def _exactness(simulation: Simulation) -> tuple[str, Any]:
+    different = sum(1 for c in simulation.checks if c.different)
+    return "tensors that differ from the reference", f"{different} of {len(simulation.checks)}"
 
 
 def _facts(placement: Placement, totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:
