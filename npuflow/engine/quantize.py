@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -41,6 +41,7 @@ def quantize_graph(
 ) -> Quantization:
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note."""
     notes: dict[int, Note] = {}
+    unused = tuple(_unused(graph, on_npu, config))
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
             notes[i] = Note(node.name, "left in float by the recipe")
@@ -49,11 +50,19 @@ def quantize_graph(
         builder = _Builder(graph, config, numerics, ranges, frozenset(chosen))
         result = builder.build()
         if not builder.refused:
-            return Quantization(result, tuple(notes[i] for i in sorted(notes)))
+            return Quantization(result, (*unused, *(notes[i] for i in sorted(notes))))
         if config.on_refusal == "error":
             first = min(builder.refused)
             raise builder.refused[first].at(node=graph.nodes[first].name)
         notes.update({i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()})
+
+
+def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> Iterator[Note]:
+    """A note for every exception that no NPU layer answers to: most likely a misspelt name."""
+    layers = [(names_of(node), op_name(node)) for i, node in enumerate(graph.nodes) if on_npu(i)]
+    for rule in config.overrides:
+        if not any(rule.matches(names, op) for names, op in layers):
+            yield Note(", ".join(rule.layers), "[[quantize.overrides]]: no layer on the NPU has such a name")
 
 
 @dataclass

@@ -60,7 +60,7 @@ def activation_types(
     graph: Graph, chosen: Sequence[Node], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics
 ) -> dict[str, QuantType]:
     """QuantType of every value that the chosen (NPU) nodes read or write as activation; shared-scale sets have one."""
-    groups, bits = Groups(), _widths(graph, chosen, config)
+    groups, (bits, stated) = Groups(), _widths(graph, chosen, config)
     spans: dict[str, Range] = {}
     for node in chosen:
         ids = [value_id for _, value_id in activation_inputs(graph, node)]
@@ -73,34 +73,39 @@ def activation_types(
                 spans[value_id] = fixed if fixed is not None else _span(graph, value_id, ranges)
         if node.op.shares_scale:
             groups.join([*ids, *(o for o in node.outputs if o)])
-    return _types(groups, spans, bits, config, numerics)
+    widest: dict[str, tuple[bool, int]] = {}
+    for value_id in spans:
+        # An exception of the recipe counts for its whole set; among equals the wider wins.
+        root = groups.find(value_id)
+        widest[root] = max(widest.get(root, (False, 0)), (value_id in stated, bits[value_id]))
+    return _types(groups, spans, {root: width for root, (_, width) in widest.items()}, config, numerics)
 
 
 def _types(
     groups: Groups, spans: Mapping[str, Range], bits: Mapping[str, int], config: Quantize, numerics: Numerics
 ) -> dict[str, QuantType]:
     hulls: dict[str, Range] = {}
-    widest: dict[str, int] = {}
     for value_id, (lo, hi) in spans.items():
         root = groups.find(value_id)
         old = hulls.get(root, (lo, hi))
         hulls[root] = (min(lo, old[0]), max(hi, old[1]))
-        widest[root] = max(widest.get(root, 0), bits[value_id])
     scheme = config.activations
     both = numerics.signed_activations and numerics.unsigned_activations and scheme.signed is None
     made = {}
     for root, (lo, hi) in hulls.items():
         try:
-            made[root] = activation_type(lo, hi, activation_grid(scheme, numerics, widest[root]), both)
+            made[root] = activation_type(lo, hi, activation_grid(scheme, numerics, bits[root]), both)
         except TargetError as error:
             raise error.at(value=root) from None
     return {value_id: made[groups.find(value_id)] for value_id in spans}
 
 
-def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> dict[str, int]:
-    """Bits per value: the producer's exception, else the widest that a consumer asks for, else the scheme's."""
+def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> tuple[dict[str, int], set[str]]:
+    """Bits per value: the producer's exception, else the widest that a consumer asks for, else the scheme's; and which
+    values an exception speaks of."""
     made: dict[str, int] = {}
     asked: dict[str, int] = {}
+    stated: set[str] = set()
     for node in chosen:
         rules = config.matching(names_of(node), op_name(node))
         for rule in rules:
@@ -110,9 +115,13 @@ def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> dict[str,
         for _, value_id in activation_inputs(graph, node):
             constant = graph.const(value_id) is not None
             default = (config.constants if constant else None) or config.activations.bits
-            asked[value_id] = max(asked.get(value_id, 0), wanted[-1] if wanted else default)
+            if wanted and value_id not in stated:
+                asked[value_id] = 0
+                stated.add(value_id)
+            if wanted or value_id not in stated:
+                asked[value_id] = max(asked.get(value_id, 0), wanted[-1] if wanted else default)
     outputs = {o: config.activations.bits for n in chosen for o in n.outputs if o}
-    return {**outputs, **asked, **made}
+    return {**outputs, **asked, **made}, stated | set(made)
 
 
 def _span(graph: Graph, value_id: str, ranges: Mapping[str, Range]) -> Range:

@@ -1,0 +1,274 @@
+"""The quantised graph: boundaries, shared scales, exceptions, biases, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError, TargetError
+from npuflow.engine.interpret import interpret
+from npuflow.engine.quantize import Quantization, quantize_graph
+from npuflow.engine.quantize_config import Activations, Override, Quantize, Weights
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, Node, constant
+from npuflow.ir.op import OPS, Op
+from npuflow.ir.types import Array, TensorType, Value
+
+rng = np.random.default_rng(7)
+PLAIN, USUAL, WIDE = Quantize(), Numerics(), Numerics(acc_bits=48, weight_bits=(8, 16))
+
+
+class Net:
+    """Builds small float graphs node by node, and runs them."""
+
+    def __init__(self, *shape: int) -> None:
+        self.values: dict[str, Value] = {"x": Value("x", TensorType(shape))}
+        self.consts: dict[str, Array] = {}
+        self.nodes: list[Node] = []
+        self.data: dict[str, Array] = {"x": rng.normal(size=shape).astype(np.float32)}
+
+    def const(self, name: str, array: Any) -> str:
+        self.values[name], found = constant(name, np.asarray(array, np.float32))
+        self.consts.update(found)
+        self.data[name] = np.asarray(array, np.float32)
+        return name
+
+    def add(self, name: str, op: Op, *inputs: str) -> str:
+        (self.data[name],) = op.clipped(*(self.data[i] for i in inputs))
+        (kind,) = op.infer(*(self.values[i].type for i in inputs))
+        self.values[name] = Value(name, kind)
+        self.nodes.append(Node(op, inputs, (name,), (f"/{name}",)))
+        return name
+
+    def conv(self, name: str, source: str, channels: int, **more: Any) -> str:
+        before = self.values[source].type.shape[1]
+        weight = self.const(f"{name}.w", more.pop("weight", rng.normal(size=(channels, before, 3, 3))))
+        bias = self.const(f"{name}.b", more.pop("bias", rng.normal(size=channels)))
+        op = OPS["conv"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1), **more)
+        return self.add(name, op, source, weight, bias)
+
+    def graph(self, *outputs: str) -> Graph:
+        return Graph(("x",), outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
+
+    def quantised(
+        self, outputs: Sequence[str], config: Quantize = PLAIN, numerics: Numerics = USUAL, host: Sequence[str] = ()
+    ) -> Quantization:
+        graph = self.graph(*outputs)
+        ranges = {k: (float(a.min()), float(a.max())) for k, a in self.data.items() if k not in self.consts}
+        return quantize_graph(graph, lambda i: graph.nodes[i].outputs[0] not in host, ranges, config, numerics)
+
+    def run(self, done: Quantization, numerics: Numerics = USUAL, **inputs: Array) -> dict[str, Array]:
+        return interpret(done.graph, {"x": self.data["x"], **inputs}, numerics, keep=lambda _: True)
+
+
+def chain() -> Net:
+    net = Net(1, 3, 8, 8)
+    net.conv("c1", "x", 4, clip=(0.0, 6.0))
+    net.add("p", OPS["maxpool"]((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), "c1")
+    net.conv("c2", "p", 5)
+    return net
+
+
+def sqnr(real: Array, made: Array) -> float:
+    noise = float(np.sum((real.astype(float) - made) ** 2))
+    return float(10 * np.log10(np.sum(real.astype(float) ** 2) / noise))
+
+
+def test_integers_inside_floats_outside() -> None:
+    net = chain()
+    graph = net.quantised(["c2"]).graph
+    assert [type(n.op).__name__ for n in graph.nodes] == ["QuantizeLinear", "Conv", "MaxPool", "Conv", "DequantizeLinear"]
+    assert graph.inputs == ("x",) and graph.outputs == ("c2:f",)
+    assert [n.is_integer for n in graph.nodes] == [False, True, True, True, False]
+    assert graph.values["c1"].quant == graph.values["p"].quant           # the pool shares its scale
+    assert graph.const("c1.w:q").dtype == np.int8 and graph.const("c1.b:q").dtype == np.int32  # type: ignore[union-attr]
+    assert "c1.w" not in graph.values                                     # the float weights are gone
+
+
+def test_the_interpreter_is_near_the_float_model() -> None:
+    net = chain()
+    found = net.run(net.quantised(["c2"]))
+    assert found["c2"].dtype == np.uint8 and found["c2:f"].dtype == np.float32
+    assert 30 < sqnr(net.data["c2"], found["c2:f"]) < 60
+    better = net.run(net.quantised(["c2"], Quantize(activations=Activations(bits=16)), WIDE), WIDE)
+    assert sqnr(net.data["c2"], better["c2:f"]) > sqnr(net.data["c2"], found["c2:f"])
+    # With 16-bit weights too, only float32's own precision and 16 bits of activation are left.
+    best_config = Quantize(Weights(bits=16), Activations(bits=16))
+    best = net.run(net.quantised(["c2"], best_config, WIDE), WIDE)
+    assert sqnr(net.data["c2"], best["c2:f"]) > 80
+
+
+def test_integer_ports() -> None:
+    net = chain()
+    done = net.quantised(["c2"], Quantize(inputs="integer", outputs="integer"))
+    assert [type(n.op).__name__ for n in done.graph.nodes] == ["Conv", "MaxPool", "Conv"]
+    assert done.graph.values["x"].quant is not None and done.graph.outputs == ("c2",)
+    reference = net.run(net.quantised(["c2"]))
+    again = net.run(done, x=reference["x:q"])
+    np.testing.assert_array_equal(again["c2"], reference["c2"])
+
+
+def test_a_host_node_in_between_gets_boundaries() -> None:
+    net = chain()
+    graph = net.quantised(["c2"], host=["p"]).graph
+    kinds = [type(n.op).__name__ for n in graph.nodes]
+    assert kinds == ["QuantizeLinear", "Conv", "DequantizeLinear", "MaxPool", "QuantizeLinear", "Conv", "DequantizeLinear"]
+    host = next(n for n in graph.nodes if type(n.op).__name__ == "MaxPool")
+    assert host.inputs == ("c1:f",) and host.outputs == ("p",) and not host.is_integer
+    found = net.run(net.quantised(["c2"], host=["p"]))
+    assert sqnr(net.data["c2"], found["c2:f"]) > 30
+
+
+def test_one_boundary_serves_all_consumers() -> None:
+    net = Net(1, 3, 6, 6)
+    net.conv("a", "x", 3)
+    net.conv("b", "x", 3)
+    net.add("s", OPS["add"](), "a", "b")
+    net.add("m", OPS["mul"](), "s", "s")
+    kinds = [type(n.op).__name__ for n in net.quantised(["m", "s"]).graph.nodes]
+    assert kinds.count("QuantizeLinear") == 1 and kinds.count("DequantizeLinear") == 2
+
+
+def test_shared_scales_cover_every_member() -> None:
+    net = Net(1, 3, 6, 6)
+    net.conv("a", "x", 3)
+    net.conv("b", "x", 3, weight=10 * rng.normal(size=(3, 3, 3, 3)))
+    net.add("m", OPS["max"](), "a", "b")
+    graph = net.quantised(["m"]).graph
+    types = {graph.values[v].quant for v in ("a", "b", "m")}
+    assert len(types) == 1
+    (quant,) = types
+    assert quant is not None
+    lo = min(float(net.data[v].min()) for v in "abm")
+    hi = max(float(net.data[v].max()) for v in "abm")
+    assert quant.scale[0] == pytest.approx((hi - lo) / 255, rel=1e-5)
+
+
+@pytest.mark.parametrize("layers", [("c1",), ("/c1",), ("*1",), ("conv",)])
+def test_exceptions_by_name_operator_and_pattern(layers: tuple[str, ...]) -> None:
+    net = chain()
+    rule = Override(layers, weight_bits=4, weight_per="tensor", bits=6)
+    graph = net.quantised(["c2"], Quantize(overrides=(rule,))).graph
+    first, second = graph.values["c1.w:q"].quant, graph.values["c2.w:q"].quant
+    assert first is not None and second is not None
+    assert (first.bits, first.axis) == (4, None)
+    assert (second.bits, second.axis) == ((4, None) if layers == ("conv",) else (8, 0))
+    assert graph.values["c1"].quant.bits == 6  # type: ignore[union-attr]
+
+
+def test_an_exception_that_names_nothing_is_said() -> None:
+    done = chain().quantised(["c2"], Quantize(overrides=(Override(("c9",), bits=4),)))
+    assert any(note.node == "c9" and "no layer" in note.reason for note in done.notes)
+
+
+def test_layers_left_in_float() -> None:
+    net = chain()
+    done = net.quantised(["c2"], Quantize(overrides=(Override(("c2",), float=True),)))
+    assert [n.reason for n in done.notes] == ["left in float by the recipe"]
+    assert done.graph.outputs == ("c2",) and done.graph.values["c2"].quant is None
+    assert sqnr(net.data["c2"], net.run(done)["c2"]) > 30
+
+
+def test_biases_shift_when_they_are_narrow() -> None:
+    numerics = Numerics(bias_bits=8, bias_shift_max=16)
+    net = Net(1, 3, 6, 6)
+    net.conv("c", "x", 3, bias=np.array([5.0, -3.0, 0.1]))
+    done = net.quantised(["c"], numerics=numerics)
+    node = next(n for n in done.graph.nodes if n.is_integer)
+    shift = dict(node.params or ())["bias_shift"]
+    assert isinstance(shift, int) and shift > 0
+    codes, quant = done.graph.const("c.b:q"), done.graph.values["c.b:q"].quant
+    assert codes is not None and quant is not None and codes.dtype == np.int8 and abs(codes).max() > 63
+    real = np.array(quant.scale) * codes
+    assert np.all(np.abs(real - [5.0, -3.0, 0.1]) <= np.array(quant.scale) / 2 * 1.001)
+    assert sqnr(net.data["c"], net.run(done, numerics)["c:f"]) > 25
+
+
+def test_a_dead_channel_with_a_bias_keeps_its_bias() -> None:
+    net = Net(1, 3, 6, 6)
+    weight = rng.normal(size=(4, 3, 3, 3))
+    weight[2] *= 1e-9
+    net.conv("c", "x", 4, weight=weight, bias=np.array([0.5, 1.0, 7.0, -1.0]))
+    for numerics in (Numerics(), Numerics(multiplier_bits=8, bias_bits=16, bias_shift_max=4)):
+        done = net.quantised(["c"], numerics=numerics)
+        assert not done.notes
+        made = net.run(done, numerics)["c:f"]
+        step = done.graph.values["c"].quant.scale[0]  # type: ignore[union-attr]
+        assert np.abs(made[:, 2] - 7.0).max() <= 1.01 * step
+
+
+def test_sums_that_leave_the_accumulator_are_refused_with_numbers() -> None:
+    net, narrow = chain(), Numerics(acc_bits=18)
+    with pytest.raises(TargetError, match=r"terms reach .*: (19|20) bits, the accumulator has 18") as error:
+        net.quantised(["c2"], Quantize(on_refusal="error"), narrow)
+    assert error.value.where.node in ("/c1", "/c2")
+    done = net.quantised(["c2"], numerics=narrow)
+    assert "/c2" in [n.node for n in done.notes] and "accumulator has 18" in done.notes[0].reason
+    assert done.graph.outputs == ("c2",)                                  # computed by the host instead
+    assert sqnr(net.data["c2"], net.run(done, narrow)["c2"]) > 30
+
+
+def test_the_accumulator_proof_is_sharp() -> None:
+    """All-positive weights and inputs reach the proved bound exactly: one bit fewer is refused, and rightly."""
+    net = Net(1, 1, 3, 3)
+    net.data["x"] = np.full((1, 1, 3, 3), 1.0, np.float32)
+    net.conv("c", "x", 1, weight=np.ones((1, 1, 3, 3)), bias=np.zeros(1))
+    largest = 9 * 127 * 255
+    enough = largest.bit_length() + 1
+    assert not net.quantised(["c"], numerics=Numerics(acc_bits=enough)).notes
+    assert net.quantised(["c"], numerics=Numerics(acc_bits=enough - 1)).notes
+
+
+def test_a_missing_threshold_names_its_value() -> None:
+    graph = chain().graph("c2")
+    with pytest.raises(TargetError, match="no threshold") as error:
+        quantize_graph(graph, lambda _: True, {"x": (-1.0, 1.0)}, Quantize(), Numerics())
+    assert error.value.where.value == "c1"
+
+
+def test_constants_take_part_in_pairs() -> None:
+    net = Net(1, 3, 4, 4)
+    net.add("s", OPS["mul"](), "x", net.const("k", np.array([0.5, 2.0, -3.0]).reshape(3, 1, 1)))
+    net.add("t", OPS["add"](), "s", net.const("half", 0.5))
+    done = net.quantised(["t"])
+    assert done.graph.values["half:q"].quant is not None
+    assert sqnr(net.data["t"], net.run(done)["t:f"]) > 30
+    wide = net.quantised(["t"], Quantize(constants=16))
+    assert wide.graph.values["k:q"].quant.bits == 16  # type: ignore[union-attr]
+    assert sqnr(net.data["t"], net.run(wide)["t:f"]) > 30
+
+
+def test_one_weight_for_two_layers_may_need_two_codes() -> None:
+    net = Net(1, 3, 6, 6)
+    weight, bias = net.const("w", rng.normal(size=(3, 3, 3, 3))), net.const("b", rng.normal(size=3))
+    op = OPS["conv"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    net.add("a", op, "x", weight, bias)
+    net.add("b2", op, "a", weight, bias)
+    graph = net.quantised(["b2"], Quantize(overrides=(Override(("b2",), weight_bits=4),))).graph
+    assert {graph.values[v].quant.bits for v in graph.values if v.startswith("w:q")} == {4, 8}  # type: ignore[union-attr]
+    assert len([v for v in graph.values if v.startswith("b:q")]) == 2      # another input scale, other codes
+
+
+def test_the_interpreter_checks_its_inputs() -> None:
+    done = chain().quantised(["c2"])
+    with pytest.raises(DataError, match='no data for the input "x"'):
+        interpret(done.graph, {}, Numerics())
+    with pytest.raises(DataError, match="shape"):
+        interpret(done.graph, {"x": np.zeros((1, 3, 4, 4), np.float32)}, Numerics())
+
+
+def test_names_that_look_like_ours_do_not_collide() -> None:
+    net = Net(1, 3, 6, 6)
+    net.conv("x:q", "x", 3)
+    net.conv("x:q:f", "x:q", 3)
+    done = net.quantised(["x:q:f", "x:q"])
+    found = net.run(done)
+    outputs = done.graph.outputs
+    for name, source in zip(outputs, ("x:q:f", "x:q"), strict=True):
+        assert sqnr(net.data[source], found[name]) > 25
+    assert export_model(net.graph("x:q"))
