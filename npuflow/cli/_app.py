@@ -74,7 +74,7 @@ def run(args: Sequence[str]) -> int:
     only = args[0] if args and args[0] in verbs() else None
     app = application(only)
     try:
-        app(args=list(args), prog_name="npuflow")
+        app(args=list(args), prog_name="npuflow", obj={"argv": list(args)})
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except NpuflowError as error:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import NpuflowError
 from npuflow.cli._engine import stages
 from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
+from npuflow.cli._noop import MARK, memo_folder
 from npuflow.cli._progress import duration, view
-from npuflow.flow.recipe_build import Settings, located, open_cache, plan_recipe, run_plan
+from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache, plan_recipe, run_plan
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
+    from npuflow.flow.memo_write import Built
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result
 
 
-def run(paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, quiet: bool) -> int:
-    """Build every recipe in turn; the worst exit code. No recipe is built before all of them are known to be right."""
+def run(
+    paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, quiet: bool,
+    command: Sequence[str] = (),
+) -> int:  # fmt: skip
+    """Build every recipe in turn; the worst exit code. No recipe is built before all of them are known to be right.
+
+    `command` are the words that the user typed, for the memo that lets the same command end at once next time.
+    """
+    begun = time.time_ns()
     planned: list[tuple[Recipe, Plan]] = []
     worst = 0
     for path in paths:
@@ -33,10 +44,21 @@ def run(paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_js
             worst = max(worst, show(error, as_json=as_json))
     if worst:
         return worst
+    built: list[Built] = []
+    said: list[str] = []
     for recipe, plan in planned:
-        worst = max(worst, _one(recipe, plan, settings, as_json=as_json, quiet=quiet, alone=len(planned) == 1))
+        code, whole, told = _one(recipe, plan, settings, as_json=as_json, quiet=quiet, alone=len(planned) == 1)
+        worst = max(worst, code)
+        said.append(told)
+        built += [whole] if whole is not None else []
         if worst and not settings.keep_going:
             break
+    folder = memo_folder(command)
+    if folder is not None and not worst and not settings.force:
+        from npuflow.flow.memo import Memo
+        from npuflow.flow.memo_write import remember
+
+        remember(Memo(folder, command), begun, built, "".join(said))
     return worst
 
 
@@ -48,42 +70,57 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
     return recipe, plan_recipe(recipe, stages(), settings)
 
 
-def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, alone: bool) -> int:
+def _one(
+    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, alone: bool
+) -> tuple[int, Built | None, str]:
+    """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     shown = view(plan, quiet=quiet or as_json)
+    again: list[str] = []
 
     def tell(event: Event) -> None:
         body = line(event, None if alone else recipe.name) if as_json else None
         if body is not None:
             emit(body)
+            again.append(json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(json.dumps(MARK), MARK))
         shown.show(event)
 
     try:
-        result = run_plan(plan, recipe, open_cache(recipe, settings), settings, tell)
+        store = open_cache(recipe, settings)
+        result = run_plan(plan, recipe, store, settings, tell)
     except NpuflowError as error:
         shown.close()
         if error.code == "NF-BUILD-130":
             sys.stderr.write(f"{error.message}; {error.hint}\n")
-            return 130
-        return show(located(error, recipe, plan), as_json=as_json)
+            return 130, None, ""
+        return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
     for fault in result.errors:
         show(fault)
     if not as_json:
-        sys.stdout.write(_conclusion(recipe, result))
-    return max((fault.exit_code for fault in result.errors), default=0)
+        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, duration(result.seconds)))
+        again = [_conclusion(recipe, result, 0, result.hit + result.ran, MARK)[:-1]]
+    code = max((fault.exit_code for fault in result.errors), default=0)
+    from npuflow.flow.memo_write import Built
+
+    whole = Built(recipe, plan, store, result, lock_path(recipe, settings))
+    return code, whole, "".join(f"{text}\n" for text in again)
 
 
-def _conclusion(recipe: Recipe, result: Result) -> str:
+def unchanged(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON line of an event in a build that finds everything again."""
+    if body["event"] == "step":
+        return {**body, "status": "hit", "reason": body["reason"] if body["key"] is None else ""}
+    if body["event"] == "summary":
+        return {**body, "hit": body["hit"] + body["ran"], "ran": 0, "seconds": MARK}
+    return dict(body)
+
+
+def _conclusion(recipe: Recipe, result: Result, ran: int, hit: int, took: str) -> str:
     """The last lines of a build: what was done, and where the products are."""
-    counts = [f"{result.ran} ran", f"{result.hit} hit"]
+    counts = [f"{ran} ran", f"{hit} hit"]
     counts += [f"{number} {what}" for number, what in ((result.failed, "failed"), (result.skipped, "skipped")) if number]
-    if result.errors:
-        head = f"{recipe.name}: failed"
-    elif result.ran == 0:
-        head = f"{recipe.name}: nothing to do"
-    else:
-        head = f"{recipe.name}: done"
-    lines = [f"{head} ({', '.join(counts)}, {duration(result.seconds)})"]
+    word = "failed" if result.errors else "done" if ran else "nothing to do"
+    lines = [f"{recipe.name}: {word} ({', '.join(counts)}, {took})"]
     width = max((len(name) for name in result.products), default=0)
     lines += [f"  {name:<{width}}  {_near(path)}" for name, path in sorted(result.products.items())]
     return "\n".join(lines) + "\n"

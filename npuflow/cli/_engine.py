@@ -100,6 +100,12 @@ def settings(
     )  # fmt: skip
 
 
+def typed(context: typer.Context) -> list[str]:
+    """The words after the verb, as the user typed them."""
+    words = (context.find_root().obj or {}).get("argv", [])
+    return list(words[1:])
+
+
 def plan(recipe: Recipe, until: str | None = None, override: Sequence[str] | None = None) -> Plan:
     """The wired plan of a recipe."""
     return plan_recipe(recipe, stages(), settings(until=until, override=override))

@@ -1,66 +1,84 @@
-"""The fast way out of a build that has nothing to do."""
+"""The fast way out of a build that has nothing to do: no option parser, no stages, no recipe, no store."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from npuflow.flow.memo import Memo
-from npuflow.flow.recipe_cache import cache_folder
-
-if TYPE_CHECKING:
-    from npuflow.flow.memo_write import Built
-
-_PLACE = "@SECONDS@"
+VALUED = {"--set", "--until", "--cache", "--out", "--override", "--remote", "--jobs", "-j", "--scheduler"}
+FLAGS = {"--json", "--quiet", "-q", "--keep-going", "-k"}
+MARK = "\0seconds\0"
+"""Stands in the remembered text for the time that this build took."""
 
 
 def nothing_to_do(args: Sequence[str]) -> bool:
-    """Whether a memo proves that these recipes are built; prints what an ordinary build would, if so."""
+    """Whether a memo proves that these recipes are built; says so if it does."""
     begun = time.perf_counter()
-    memo = memo_of(args)
-    if memo is None or not memo.holds():
+    folder = memo_folder(args)
+    if folder is None:
+        return False
+    from npuflow.flow.memo import Memo
+
+    memo = Memo(folder, args)
+    if not memo.holds():
         return False
     seconds = time.perf_counter() - begun
-    sys.stdout.write(memo.payload.replace(f'"{_PLACE}"', f"{seconds:.6f}").replace(_PLACE, f"{seconds:.2f} s"))
+    shown = f"{seconds:.6f}" if "--json" in args else f"{seconds * 1000:.0f} ms"
+    sys.stdout.write(str(memo.payload).replace(MARK, shown))
+    sys.stdout.flush()
     return True
 
 
-def memo_of(args: Sequence[str]) -> Memo | None:
-    """Where the memo of a `build` command line is, if it has one."""
-    recipes = [arg for arg in args if arg.endswith(".toml") and not arg.startswith("-")]
-    if not recipes or any(arg in ("--force", "-n", "--dry-run", "--help") or arg[:8] == "--force=" for arg in args):
+def memo_folder(args: Sequence[str]) -> Path | None:
+    """The cache folder of a build command, or None if only the full way can tell."""
+    recipes: list[str] = []
+    cache: str | None = None
+    rest = iter(args)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if word in FLAGS:
+            continue
+        if name in VALUED:
+            given = value if equals else next(rest, None)
+            if given is None:
+                return None
+            if name == "--cache":
+                cache = given
+        elif word.startswith("-"):
+            return None
+        else:
+            recipes.append(word)
+    if not recipes:
         return None
-    flag: Path | None = None
-    for at, arg in enumerate(args):
-        if arg == "--cache" and at + 1 < len(args):
-            flag = Path(args[at + 1])
-        elif arg.startswith("--cache="):
-            flag = Path(arg.partition("=")[2])
-    return Memo(cache_folder(flag, None, Path(recipes[0]).parent), args)
+    from npuflow.flow.recipe_cache import cache_folder
+
+    if cache is not None or os.environ.get("NPUFLOW_CACHE"):
+        return cache_folder(Path(cache) if cache is not None else None, None, Path())
+    places = {_stated(Path(recipe), args) for recipe in recipes}
+    return places.pop() if len(places) == 1 else None  # recipes with caches of their own have no memo in common
 
 
-def remember(args: Sequence[str], begun: int, built: Sequence[Built], texts: Sequence[Any]) -> None:
-    """Write the memo of a successful build. `texts`: what it would print if everything had been a hit."""
-    memo = memo_of(args)
-    if memo is None:
-        return
-    from npuflow.flow import memo_write
+def _stated(recipe: Path, args: Sequence[str]) -> Path | None:
+    """The cache that a recipe states or falls back to; the file is only parsed if it may say something about it."""
+    from npuflow.flow.recipe_cache import cache_folder
 
-    lines = [text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) + "\n" for text in texts]
-    memo_write.remember(memo, begun, built, "".join(lines))
+    try:
+        text = recipe.read_bytes()
+    except OSError:
+        return None
+    if b"cache" not in text and b"extends" not in text and not any("build" in word for word in args):
+        return cache_folder(None, None, recipe.absolute().parent)
+    from npuflow.base.errors import NpuflowError
+    from npuflow.cli._engine import settings
+    from npuflow.flow.recipe import load
+    from npuflow.flow.recipe_build import cache_place
 
-
-def as_hits(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The JSON lines of a build as the next one would print them: nothing runs, nothing is repaired."""
-    lines = []
-    for event in events:
-        if event["event"] == "step":
-            lines.append({**event, "status": "hit", "reason": event["reason"] if event["key"] is None else ""})
-        elif event["event"] == "summary":
-            hit = event["hit"] + event["ran"]
-            lines.append({**event, "hit": hit, "ran": 0, "seconds": _PLACE})
-    return lines
+    sets = [args[i + 1] for i, word in enumerate(args[:-1]) if word == "--set"]
+    sets += [word.partition("=")[2] for word in args if word.startswith("--set=")]
+    try:
+        return cache_place(load(recipe, sets), settings())
+    except NpuflowError:
+        return None  # the full way says what is wrong

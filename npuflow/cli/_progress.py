@@ -63,6 +63,11 @@ def warn(event: Any) -> None:
     sys.stderr.write(f"warning: {event.message}\n" + (f"  try      {event.hint}\n" if event.hint else ""))
 
 
+def warn_text(text: str) -> None:
+    """A warning without more to it."""
+    sys.stderr.write(f"warning: {text}\n")
+
+
 class Plain:
     """One line for each step as it settles; a fan-out speaks now and then, and when it is done."""
 

@@ -11,6 +11,7 @@ from npuflow.cli._engine import CacheOption, JsonOption, OverrideOption, RecipeA
 
 
 def build(
+    context: typer.Context,
     recipes: RecipeArgs,
     sets: SetOption = None,
     until: UntilOption = None,
@@ -40,7 +41,7 @@ def build(
 ) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
     from npuflow.cli._build import run
-    from npuflow.cli._engine import settings
+    from npuflow.cli._engine import settings, typed
 
     chosen = settings(
         cache=cache, remote=remote, jobs=jobs, scheduler=scheduler, until=until, keep_going=keep_going,
@@ -51,5 +52,5 @@ def build(
 
         show(recipes, sets or [], chosen, as_json=as_json)
         return
-    code = run(recipes, sets or [], chosen, as_json=as_json, quiet=quiet)
+    code = run(recipes, sets or [], chosen, as_json=as_json, quiet=quiet, command=typed(context))
     raise typer.Exit(code)

@@ -37,13 +37,19 @@ class Settings:
     out: Path | None = None
 
 
+def cache_place(recipe: Recipe | None, settings: Settings) -> Path:
+    """The cache folder, which need not exist yet."""
+    table = recipe.build if recipe is not None else None
+    chosen = table.cache.path if table is not None and table.cache is not None else None
+    return cache_folder(settings.cache, chosen, recipe.folder if recipe is not None else Path.cwd())
+
+
 def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
     """The cache where flag, environment, recipe or default put it, with the shared cache behind it if there is one."""
     from npuflow.flow.store import Store
 
     table = recipe.build if recipe is not None else None
-    chosen = table.cache.path if table is not None and table.cache is not None else None
-    root = cache_folder(settings.cache, chosen, recipe.folder if recipe is not None else Path.cwd())
+    root = cache_place(recipe, settings)
     remote = settings.remote or (table.remote if table is not None else None)
     DIGESTS.open(root / "memo" / "files.json")
     mode = table.remote_mode if table is not None else "read-write"
@@ -97,14 +103,22 @@ def lock_path(recipe: Recipe, settings: Settings) -> Path:
     return output_folder(recipe, settings) / f"{recipe.name}.lock"
 
 
+def previous_lock_path(recipe: Recipe, settings: Settings) -> Path:
+    """The lock before the last one, so that `why` can still answer after a build."""
+    return lock_path(recipe, settings).with_suffix(".previous.lock")
+
+
 def write_lock(plan: Plan, recipe: Recipe, store: Store, settings: Settings, result: Result) -> None:
     """Say in a file that people can read and compare what was built from what."""
     from npuflow.base.errors import StoreError
-    from npuflow.flow.lock import lock_of, write
+    from npuflow.flow.lock import lock_of, text, write
 
     path = lock_path(recipe, settings)
+    lock = lock_of(plan, result.refs, store.load)
     try:
-        write(path, lock_of(plan, result.refs, store.load))
+        if path.exists() and path.read_bytes() != text(lock).encode():
+            path.replace(previous_lock_path(recipe, settings))
+        write(path, lock)
     except OSError as error:
         raise StoreError(f"the lock {path} cannot be written", because=error.strerror or str(error)) from error
 

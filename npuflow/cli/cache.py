@@ -1,0 +1,58 @@
+"""Look after the cache: stats, verify, gc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.cli._engine import CacheOption, SetOption
+
+RecipeOption = Annotated[
+    Path | None, typer.Option("--recipe", metavar="RECIPE", help="The cache of this recipe.", show_default=False)
+]
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def stats(
+    recipe: RecipeOption = None,
+    cache: CacheOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Say where the cache is and what it holds."""
+    from npuflow.cli._cache import show_stats
+
+    show_stats(recipe, cache, as_json=as_json)
+
+
+@app.command()
+def verify(
+    recipe: RecipeOption = None,
+    rerun: Annotated[
+        str | None, typer.Option("--rerun", metavar="STAGE", help="Run this stage of --recipe again and compare.")
+    ] = None,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """Read every byte of the cache and set aside what is damaged; --rerun looks for a stage that is not deterministic."""
+    from npuflow.cli._cache import verify_all, verify_stage
+
+    raise typer.Exit(verify_all(recipe, cache) if rerun is None else verify_stage(rerun, recipe, sets or [], cache))
+
+
+@app.command()
+def gc(
+    grace: Annotated[
+        float, typer.Option("--grace", metavar="HOURS", min=0, help="Keep what is younger or was used since.")
+    ] = 24.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go.")] = False,
+    recipe: RecipeOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """Remove what no build's output, no running build and no recent use needs."""
+    from npuflow.cli._cache import collect
+
+    raise typer.Exit(collect(recipe, cache, grace * 3600, dry=dry_run))

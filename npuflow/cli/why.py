@@ -1,0 +1,26 @@
+"""Why a step would run, or ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.cli._engine import CacheOption, RecipeArg, SetOption
+
+
+def why(
+    step: Annotated[str, typer.Argument(metavar="STEP", help="A stage, or STAGE/ITEM.", show_default=False)],
+    recipe: RecipeArg,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Compare with the lock in DIR/NAME.")
+    ] = None,
+) -> None:
+    """Say why a step would run (or, if it would not, why it ran last): what changed, and the chain that leads there."""
+    from npuflow.cli._engine import settings
+    from npuflow.cli._why import explain
+
+    typer.echo(explain(step, recipe, sets or [], settings(cache=cache, out=out)), nl=False)
