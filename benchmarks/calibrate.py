@@ -1,0 +1,183 @@
+"""Cost and quality of calibration: statistics and every threshold method, as multiples of a plain float pass.
+
+    python benchmarks/calibrate.py cost RECIPE [--set KEY=VALUE ...] [--samples 32 128]
+    python benchmarks/calibrate.py quality RECIPE [--set ...] [--count N]    needs an [evaluate] table
+
+One thread. Decoding is excluded (samples are ready in memory, as they are for the plain pass), sessions are included,
+compiled kernels are cached; what compiling them cold costs is printed. Memory is that of a fresh process each.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from npuflow.engine import observe, statistics, thresholds
+from npuflow.engine.data import Data
+from npuflow.engine.data_list import found
+from npuflow.engine.data_read import samples
+from npuflow.engine.evaluate import Evaluate, decibels, labelled
+from npuflow.engine.place import place
+from npuflow.engine.quantize import quantize_graph
+from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe import load
+from npuflow.hw.target import Target
+from npuflow.ir.contracts import CALIBRATORS, FRONTENDS
+from npuflow.ir.rule import RULES
+from npuflow.stages.model import ModelTable
+
+
+class Case:
+    """A recipe's graph, placement and samples."""
+
+    def __init__(self, path, sets):
+        self.recipe = load(path, sets)
+        self.model = self.table(ModelTable, "model")
+        reader = FRONTENDS["onnx"]()
+        reading = reader.read(reader.gather(Path(self.model.path)), self.model.bindings)
+        self.graph = rewrite(reading.graph, list(RULES.names())).graph
+        self.target = self.table(Target, "target")
+        self.placed = place(self.graph, self.target)
+        self.types = {name: self.graph.type(name) for name in self.graph.inputs}
+        self.names = observe.needed_values(self.graph, self.placed.on_npu)
+        self.quantize = self.table(Quantize, "quantize") or Quantize()
+
+    def table(self, kind, name):
+        tables = self.recipe.tables
+        if name not in tables:
+            return None
+        made, faults = self.recipe.read(kind)
+        if faults:
+            sys.exit("\n".join(map(str, faults)))
+        return made
+
+    def feeds(self, count):
+        data = replace(self.table(Data, "data"), count=count)
+        listed = {name: (one.files, one.detail) for name, one in found(data).items()}
+        ready = [(name, s.feed(self.types)) for name, s in samples(listed) if not s.broken]
+        return (ready * -(-count // len(ready)))[:count]
+
+    def observer(self):
+        model = export_model(self.graph, [n for n in self.names if n not in self.types])
+        return observe.Observer(model, self.types, self.names)
+
+    def collect(self, feeds):
+        observer = self.observer()
+        return statistics.merged((f"{i}/{name}", observer.observe(feed)) for i, (name, feed) in enumerate(feeds))
+
+    def ranges(self, stats, method):
+        calibrate = thresholds.Calibrate(method=method)
+        return thresholds.thresholds(self.graph, stats, calibrate, self.quantize, self.target.numerics).ranges
+
+
+def timed(work, *args):
+    started = time.perf_counter()
+    result = work(*args)
+    return time.perf_counter() - started, result
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def plain_pass(case, feeds):
+    session = observe.session(export_model(case.graph))
+    names = list(case.graph.outputs)
+    for _, feed in feeds:
+        session.run(names, feed)
+
+
+def cost(case, counts):
+    warm = case.feeds(2)
+    cold, _ = timed(case.collect, warm)
+    again, _ = timed(case.collect, warm)
+    print(f"{len(case.names)} tensors; first call {cold:.2f} s, second {again:.2f} s (kernels compiled or loaded)")
+    for count in counts:
+        feeds = case.feeds(count)
+        before, _ = timed(plain_pass, case, feeds)
+        gather, stats = timed(case.collect, feeds)
+        methods = {name: timed(case.ranges, stats, name)[0] for name in CALIBRATORS.names()}
+        after, _ = timed(plain_pass, case, feeds)
+        plain = (before + after) / 2
+        every = gather + sum(methods.values())
+        each = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in methods.items())
+        print(f"{count} samples: plain {1000 * plain / count:.1f} ms a sample ({before:.2f} and {after:.2f} s); statistics "
+              f"{gather / plain:.2f}x; with all methods {every / plain:.2f}x; {each}; {len(stats.keys):,} cells")
+
+
+def memory(args, counts):
+    for count in counts:
+        for what in ("plain", "collect"):
+            command = [sys.executable, __file__, "peak", args.recipe, "--what", what, "--samples", str(count)]
+            for pair in args.set:
+                command += ["--set", pair]
+            print(count, what, subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(), "MB")
+
+
+def streamed(case, count, what):
+    """Samples decoded one by one, so that only the pass itself shows."""
+    ready = case.feeds(min(count, 4))
+    feeds = (ready[i % len(ready)] for i in range(count))
+    plain_pass(case, feeds) if what == "plain" else case.collect(feeds)
+    print(f"{peak():.0f}")
+
+
+def quality(case, count):
+    from npuflow.engine.codegen import generate
+    from npuflow.engine.runner import Runner
+    from npuflow.engine.tiling import Machine, plan_network
+
+    stats = case.collect(case.feeds(case.table(Data, "data").count or 10**9))
+    evaluate = replace(case.table(Evaluate, "evaluate"), count=count)
+    listed = labelled(evaluate, case.table(Data, "data"))
+    feeds = [s.feed(case.types) for _, s in samples({n: (o.files, o.detail) for n, o in listed.items()})]
+    session = observe.session(export_model(case.graph))
+    names = list(case.graph.outputs)
+    truth = [session.run(names, feed)[0] for feed in feeds]
+    for method in CALIBRATORS.names():
+        done = quantize_graph(case.graph, case.placed.on_npu, case.ranges(stats, method), case.quantize, case.target.numerics)
+        target = case.target
+        machine = Machine(target.compute, target.memory, target.dma)
+        program = generate(done.graph, plan_network(done.graph, machine, target.numerics), target)
+        runner, own = Runner(program), program.meta["outputs"][0]["name"]
+        mine = [found[own] for found in runner.stream(feeds)]
+        a, b = np.concatenate(truth), np.concatenate(mine)
+        row = {"method": method, "samples": len(feeds), "sqnr_db": round(decibels(a, b), 2)}
+        row["agreement"] = round(float((a.argmax(1) == b.argmax(1)).mean()), 4) if a.ndim == 2 else None
+        print(json.dumps(row), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("cost", "memory", "quality", "peak"))
+    parser.add_argument("recipe")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--samples", type=int, nargs="+", default=[32, 128])
+    parser.add_argument("--count", type=int, default=169)
+    parser.add_argument("--what", default="collect")
+    args = parser.parse_args()
+    if args.mode == "memory":
+        memory(args, args.samples)
+        return
+    case = Case(args.recipe, args.set)
+    if args.mode == "cost":
+        cost(case, args.samples)
+    elif args.mode == "peak":
+        streamed(case, args.samples[0], args.what)
+    else:
+        quality(case, args.count)
+
+
+if __name__ == "__main__":
+    main()
