@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,12 +12,12 @@ from npuflow.engine.codegen_commands import CommandList
 from npuflow.engine.codegen_consts import ConstPool
 from npuflow.engine.codegen_data import Data, lay_out
 from npuflow.engine.codegen_moves import emit_moves
-from npuflow.engine.codegen_tiles import Bench, emit_layer
+from npuflow.engine.codegen_tiles import Bench, emit_group
 from npuflow.engine.cost import Machine
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program import Program, fingerprint, target_meta
-from npuflow.engine.tiling import Plan, moves_of
-from npuflow.engine.tiling_model import describe
+from npuflow.engine.tiling import Group, Plan, moves_of, stored
+from npuflow.engine.tiling_model import describe, space_of
 from npuflow.engine.tiling_moves import staging_bytes
 from npuflow.engine.tiling_views import Views, views_of
 from npuflow.hw.target import Target
@@ -32,7 +32,8 @@ class _Output:
     bench: Bench
     steps: list[dict[str, Any]]
     hosts: list[bytes]
-    written: dict[str, int]                # value -> last node that stores into it
+    written: dict[str, int]                # value -> node whose stores complete it
+    stored: dict[str, int]                 # bytes that several values may share, by owner -> last node that stored there
     macs: dict[int, int]
 
 
@@ -43,13 +44,15 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     index = {id(n): i for i, n in enumerate(graph.nodes)}
     order = [(index[id(n)], n) for p in parts for n in p.nodes]
     views = views_of(graph, [(i, n) for i, n in order if i in moves], moves)
-    data = lay_out(views, *_lifetimes(graph, parts), target.memory)
+    kept = stored(graph, plan.groups)
+    data = lay_out(views, *_lifetimes(graph, parts, plan, kept), target.memory)
     commands = CommandList(0, target.dma.channels)
     ring = Ring(target.memory.local_bytes, target.memory.local_align)
     bench = Bench(commands, ring, ConstPool(target.memory.burst), data, target.numerics)
-    out = _Output(bench, [], [], {}, {})
+    out = _Output(bench, [], [], {}, {}, {})
     machine = Machine(target.compute, target.memory, target.dma)
-    choices = {g.nodes[0]: g.choice for g in plan.groups}
+    groups = {g.nodes[0]: g for g in plan.groups}
+    done: set[int] = set()
     segment = 0
     for part in parts:
         if part.kind == "host":
@@ -59,19 +62,26 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
         commands.starts.add(first)
         for node in part.nodes:
             number = index[id(node)]
-            site = graph.site(node)
+            if number in done:
+                continue
+            group = groups.get(number)
+            if group is None:
+                raise InternalError(f"the plan does not hold {node.name}")
+            done.update(group.nodes)
             if number in moves:
                 live = [m for n, m in enumerate(moves[number]) if (number, n) not in views.saved]
-                emit_moves(bench, site, live, staging_bytes(machine), number)
+                emit_moves(bench, graph.site(node), live, staging_bytes(machine), number)
+                emitted = bool(live)
             else:
-                choice = choices.get(number)
-                if choice is None:
-                    raise InternalError(f"the plan does not tile {node.name}")
-                layer = describe(site, target.numerics)
-                out.macs[number] = layer.space.total_macs
-                emit_layer(bench, site, layer, choice, number)
-            for value_id in node.outputs:
-                out.written[views.root(value_id)[0]] = number
+                _tiled(graph, group, kept, target, out)
+                emitted = True
+            for member in group.nodes:
+                for value_id in graph.nodes[member].outputs:
+                    root = views.root(value_id)[0]
+                    if emitted:
+                        out.stored[root] = member
+                    if root in out.stored:        # a view is complete once the last store into its bytes is
+                        out.written[value_id] = out.stored[root]
         count = len(commands.commands) - first
         idle = [0] * (target.compute.cores - 1)
         out.steps.append({"kind": "npu", "segment": segment, "first": [first, *idle], "count": [count, *idle]})
@@ -79,29 +89,39 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     return _program(graph, plan, target, name, out, views)
 
 
-def _lifetimes(graph: Graph, parts: Sequence[Segment]) -> tuple[dict[str, int], dict[str, int]]:
-    """Step of birth and of last use of every integer value in DATA."""
-    born: dict[str, int] = {}
-    dies: dict[str, int] = {}
-    step = 0
-    for part in parts:
-        for node in part.nodes:
-            step += 1
-            for value_id in node.inputs:
-                if value_id in born:
-                    dies[value_id] = step
-            for value_id in node.outputs:
-                if value_id and graph.values[value_id].quant is not None and graph.values[value_id].const is None:
-                    born[value_id] = dies[value_id] = step
-    for value_id in graph.inputs:
-        if graph.values[value_id].quant is not None:
-            born[value_id] = 0
-            dies.setdefault(value_id, 0)
-            readers = [i for i, n in enumerate(n for p in parts for n in p.nodes) if value_id in n.inputs]
-            dies[value_id] = max((i + 1 for i in readers), default=0)
-    for value_id in graph.outputs:
-        if value_id in born:
-            dies[value_id] = step + 1
+def _tiled(graph: Graph, group: Group, kept: Collection[str], target: Target, out: _Output) -> None:
+    """The commands of a group of tiled nodes."""
+    sites = [graph.site(graph.nodes[n]) for n in group.nodes]
+    spaces = [space_of(s, target.numerics) for s in sites]
+    for number, space in zip(group.nodes, spaces, strict=True):
+        out.macs[number] = space.total_macs
+    assert group.choice is not None
+    emit_group(out.bench, sites, spaces, describe(sites, target.numerics, kept), group.choice, group.nodes)
+
+
+def _lifetimes(
+    graph: Graph, parts: Sequence[Segment], plan: Plan, kept: Collection[str]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Step of birth and of last use of every integer value in DATA; a group is one step."""
+    first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
+    index = {id(n): i for i, n in enumerate(graph.nodes)}
+    step_of: dict[int, int] = {}
+    for node in (n for p in parts for n in p.nodes):
+        lead = first_of.get(index[id(node)], index[id(node)])
+        step_of[index[id(node)]] = step_of[lead] if lead in step_of else len(step_of) + 1
+    born = {i: 0 for i in graph.inputs if graph.values[i].quant is not None}
+    dies = dict(born)
+    for number in sorted(step_of, key=lambda n: (step_of[n], n)):
+        node, step = graph.nodes[number], step_of[number]
+        for value_id in node.inputs:
+            if value_id in born:
+                dies[value_id] = max(dies[value_id], step)
+        for value_id in node.outputs:
+            value = graph.values.get(value_id)
+            if value is not None and value.quant is not None and value.const is None and value_id in kept:
+                born[value_id] = dies[value_id] = step
+    last = max(step_of.values(), default=0) + 1
+    dies.update({o: last for o in graph.outputs if o in born})
     return born, dies
 
 
@@ -180,7 +200,7 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
     return {
         value_id: {
             "address": data.address(value_id), "shape": list(value.type.shape), "dtype": value.dtype,
-            "quant": quant_meta(value.quant), "node": written.get(views.root(value_id)[0]),
+            "quant": quant_meta(value.quant), "node": written.get(value_id),
         }
         for value_id, value in graph.values.items()
         if value.quant is not None and value.const is None and value_id in data

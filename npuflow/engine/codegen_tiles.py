@@ -1,23 +1,22 @@
-"""One tiled layer as commands: loads issued as early as their slots are free, compute from `lower`, stores."""
+"""One tiled group as commands: loads issued as early as their slots are free, compute from `lower`, stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
 
 from npuflow.engine.allocate import Ring, aligned
 from npuflow.engine.codegen_commands import CommandList, Slot, Touch
 from npuflow.engine.codegen_consts import ConstPool, pack
 from npuflow.engine.codegen_data import Data
 from npuflow.engine.codegen_dma import box_copy, box_span, dense
-from npuflow.engine.tiling_model import Layer, Ref, bundles
+from npuflow.engine.tiling_model import Layer, Ref, bundles, follower_ranges
 from npuflow.engine.tiling_search import Choice
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Site
 from npuflow.ir.op import Buffer, TileView
-from npuflow.ir.space import Box, Interval, elements, extent
+from npuflow.ir.space import Box, Interval, Space, elements, extent
 from npuflow.ir.types import Array
 
 Ranges = Mapping[str, Interval]
@@ -92,7 +91,7 @@ def schedule(unit: Unit, steps: Sequence[Ranges], finished: Sequence[bool]) -> N
     last = [-1] * unit.slots                       # last step that used the slot
     turn = 0
     for i, boxes in enumerate(unit.boxes):
-        if unit.home in ("output", "acc"):
+        if unit.home in ("output", "inner", "acc"):
             unit.slot_at.append(turn % unit.slots)
             if finished[i]:
                 turn += 1
@@ -118,8 +117,10 @@ class TileEmitter:
         self._commands.compute(opcode, values, self._slots, self._node, self._step)
 
 
-def emit_layer(bench: Bench, site: Site, layer: Layer, choice: Choice, node: int) -> None:
-    """All commands of one tiled node."""
+def emit_group(
+    bench: Bench, sites: Sequence[Site], spaces: Sequence[Space], layer: Layer, choice: Choice, nodes: Sequence[int]
+) -> None:
+    """All commands of one tiled group; its first member leads, the others follow on finished tiles."""
     steps = steps_of(layer, choice)
     sums = [a.name for a in layer.axes if a.kind == "sum"]
     full = {a.name: a.size for a in layer.axes}
@@ -132,14 +133,18 @@ def emit_layer(bench: Bench, site: Site, layer: Layer, choice: Choice, node: int
         unit.held = [bench.commands.local.open(next(addresses), unit.size) for _ in range(unit.slots)]
     for i, ranges in enumerate(steps):
         for unit, used, slot in _due(units, i):
-            _load(bench, site, unit, used, unit.held[slot], node)
-        view = _view(site, units, ranges, full, i)
-        emitter = TileEmitter(bench, [u.held[u.slot_at[i]] for u in units], node, i)
-        site.op.lower(site, view, emitter)
-        if finished[i]:
-            for unit in units:
-                if unit.home == "output":
-                    _store(bench, site, unit, i, node)
+            _load(bench, sites, unit, used, unit.held[slot], nodes)
+        slots = [u.held[u.slot_at[i]] for u in units]
+        buffers = _buffers(sites, units, i)
+        for member, site in enumerate(sites):
+            if member and not finished[i]:
+                break
+            own = ranges if not member else follower_ranges(layer.space, spaces[member], ranges)
+            view = _view(site, member, buffers, own, {a.name: a.size for a in spaces[member].axes})
+            site.op.lower(site, view, TileEmitter(bench, slots, nodes[member], i))
+        for unit in units:
+            if unit.home == "output" and finished[i]:
+                _store(bench, sites, unit, i, nodes)
 
 
 def _due(units: Sequence[Unit], step: int) -> Iterator[tuple[Unit, int, int]]:
@@ -154,10 +159,10 @@ def _due(units: Sequence[Unit], step: int) -> Iterator[tuple[Unit, int, int]]:
         yield unit, used, slot
 
 
-def _load(bench: Bench, site: Site, unit: Unit, step: int, slot: Slot, node: int) -> None:
-    boxes = unit.boxes[step]
+def _load(bench: Bench, sites: Sequence[Site], unit: Unit, step: int, slot: Slot, nodes: Sequence[int]) -> None:
+    boxes, node = unit.boxes[step], nodes[unit.refs[0].member]
     if unit.home == "const":
-        arrays = [_array(site, r) for r in unit.refs]
+        arrays = [_array(sites[r.member], r) for r in unit.refs]
         block, _ = pack(arrays, boxes)
         if block:
             values = box_copy("CONST", bench.consts.add(block), (len(block),), ((0, len(block)),), slot.low, 1)
@@ -166,7 +171,7 @@ def _load(bench: Bench, site: Site, unit: Unit, step: int, slot: Slot, node: int
     ref, box = unit.refs[0], boxes[0]
     if not elements(box):
         return
-    value = site.inputs[int(ref.key)]
+    value = sites[ref.member].inputs[int(ref.key)]
     assert value is not None
     storage, base = bench.data.of(value.id)
     touch = Touch(value.id, box, *box_span(base, ref.operand.shape, box, ref.itemsize))
@@ -174,9 +179,9 @@ def _load(bench: Bench, site: Site, unit: Unit, step: int, slot: Slot, node: int
     bench.commands.load(values, slot, node, (storage, touch), step)
 
 
-def _store(bench: Bench, site: Site, unit: Unit, step: int, node: int) -> None:
+def _store(bench: Bench, sites: Sequence[Site], unit: Unit, step: int, nodes: Sequence[int]) -> None:
     ref, box, slot = unit.refs[0], unit.boxes[step][0], unit.held[unit.slot_at[step]]
-    value = site.outputs[int(ref.key)]
+    value, node = sites[ref.member].outputs[int(ref.key)], nodes[ref.member]
     storage, base = bench.data.open(value.id)
     touch = Touch(value.id, box, *box_span(base, ref.operand.shape, box, ref.itemsize))
     values = box_copy("DATA", base, ref.operand.shape, box, slot.low, ref.itemsize)
@@ -191,10 +196,13 @@ def _array(site: Site, ref: Ref) -> Array:
     return array
 
 
-def _view(site: Site, units: Sequence[Unit], ranges: Ranges, sizes: Mapping[str, int], step: int) -> TileView:
-    inputs: list[Buffer | None] = [None] * len(site.inputs)
-    outputs: dict[int, Buffer] = {}
-    params: dict[str, Buffer] = {}
+Buffers = dict[tuple[int, int | str], Buffer]
+
+
+def _buffers(sites: Sequence[Site], units: Sequence[Unit], step: int) -> tuple[Buffers, dict[str, Buffer], Buffer | None]:
+    """What is resident in a step: inputs and parameters by member and key, values made in the group, the accumulator."""
+    held: Buffers = {}
+    made: dict[str, Buffer] = {}
     acc = None
     for unit in units:
         base = unit.held[unit.slot_at[step]].low
@@ -202,14 +210,20 @@ def _view(site: Site, units: Sequence[Unit], ranges: Ranges, sizes: Mapping[str,
             buffer = Buffer(base + offset, ref.dtype, box, dense(extent(box), ref.itemsize))
             if ref.home == "acc":
                 acc = buffer
-            elif ref.home == "output":
-                outputs[int(ref.key)] = buffer
-            elif isinstance(ref.key, str):
-                params[ref.key] = buffer
+            elif ref.home in ("output", "inner"):
+                made[sites[ref.member].outputs[int(ref.key)].id] = buffer
             else:
-                inputs[ref.key] = buffer
-    return TileView(ranges, sizes, tuple(inputs), tuple(outputs[i] for i in sorted(outputs)), params, acc)
+                held[ref.member, ref.key] = buffer
+    return held, made, acc
 
 
-def macs_of(layer: Layer) -> int:
-    return layer.space.macs * prod(a.size for a in layer.axes)
+def _view(
+    site: Site, member: int, buffers: tuple[Buffers, dict[str, Buffer], Buffer | None], ranges: Ranges, sizes: Mapping[str, int]
+) -> TileView:
+    held, made, acc = buffers
+    inputs = tuple(
+        held.get((member, i)) or (made.get(value.id) if value is not None else None) for i, value in enumerate(site.inputs)
+    )
+    params = {str(key): b for (m, key), b in held.items() if m == member and isinstance(key, str)}
+    outputs = tuple(made[o.id] for o in site.outputs)
+    return TileView(ranges, sizes, inputs, outputs, params, acc if member == 0 else None)

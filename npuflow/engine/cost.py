@@ -230,9 +230,10 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
 
 
 def estimate(
-    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], order: Sequence[str], slots: Sequence[str]
-) -> Estimate:
-    """The pipeline's makespan. `slots`: per stream "double", "single" or "resident"."""
+    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], order: Sequence[str], slots: Sequence[str],
+    tensor: Floats,
+) -> Estimate:  # fmt: skip
+    """The pipeline's makespan. `slots`: per stream "double", "single" or "resident"; `tensor`: see tensor_cycles."""
     d, c, width = machine.dma, machine.compute, machine.memory.external_bandwidth
     zero = np.zeros(grid.length)
     load, store, load_bus, store_bus, first_load, first_store, amount = (zero.copy() for _ in range(7))
@@ -242,7 +243,7 @@ def estimate(
         if axis.kind != "sum":
             out_steps = out_steps * grid.counts[axis.name]
     for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
-        if stream.home == "acc":
+        if stream.home in ("acc", "inner"):
             continue
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
         bus = m.total * times / m.distinct
@@ -255,8 +256,7 @@ def estimate(
             load, load_bus = load + times * front, load_bus + bus / width
             first_load = first_load + front + bus / width / times
     load, store = load + load_bus, store + store_bus
-    tensor = tensor_cycles(layer, machine, grid)
-    vector = layer.vector_ops * layer.out_elements / c.vector_lanes + out_steps * c.command_cycles
+    vector = layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers)
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
     bus = load_bus + store_bus
     tail = tile_vector + first_store

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.cost import Machine
-from npuflow.engine.partition import is_npu, nbytes
-from npuflow.engine.tiling_model import Layer, describe
+from npuflow.engine.partition import is_npu, nbytes, segments
+from npuflow.engine.tiling_model import Layer, describe, follows, leads, space_of
 from npuflow.engine.tiling_moves import move_costs
 from npuflow.engine.tiling_search import DEFAULT_LEVEL, Choice, Costs, Solution, solve
 from npuflow.engine.tiling_views import views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Move
+from npuflow.ir.space import Space
 
 
 @dataclass(frozen=True)
@@ -78,40 +80,153 @@ def _group(data: Mapping[str, Any]) -> Group:
     return Group(tuple(data["nodes"]), choice, Costs(**data["costs"]))
 
 
-def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL) -> Plan:
-    """Tile every integer node of a quantised graph; equal layers are solved once."""
-    solved: dict[Layer, Solution] = {}
-    groups: list[Group] = []
-    faults: list[TargetError] = []
-    peak = machine.compute.array_rows * machine.compute.array_cols
-    compute = roofline = 0.0
-    moving = moves_of(graph)
-    saved = views_of(graph, list(enumerate(graph.nodes)), moving).saved
-    for index, node in enumerate(graph.nodes):
-        if not is_npu(node):
-            continue
-        site = graph.site(node)
-        if index in moving:
-            moves = [m for n, m in enumerate(moving[index]) if (index, n) not in saved]
-            items = [np.dtype(o.dtype).itemsize for o in site.outputs]
-            groups.append(Group((index,), None, move_costs(moves, items, machine)))
-            continue
-        layer = describe(site, numerics)
-        if layer not in solved:
-            try:
-                solved[layer] = solve(layer, machine, node.name, level)
-            except TargetError as fault:
-                faults.append(fault)
+class Planner:
+    """One network being planned; answers are kept by layer, so that repeated blocks are searched once."""
+
+    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics, level: int) -> None:
+        self.graph, self.machine, self.numerics, self.level = graph, machine, numerics, level
+        self.solved: dict[Layer, Solution] = {}
+        self.faults: list[TargetError] = []
+        self.moving = moves_of(graph)
+        self.saved = views_of(graph, list(enumerate(graph.nodes)), self.moving).saved
+        self._spaces: dict[int, Space] = {}
+
+    def groups(self) -> list[Group]:
+        """Each node with the ones that gain by following it in local memory; level 0 leaves every node alone."""
+        found: list[Group] = []
+        taken: set[int] = set()
+        for index, node in enumerate(self.graph.nodes):
+            if index in taken or not is_npu(node):
                 continue
-        found = solved[layer]
-        groups.append(Group((index,), found.choice, found.costs))
-        compute += found.costs.bound_cycles
-        roofline += layer.space.total_macs / peak
-    if faults:
-        raise _together(faults)
+            group = self._moves(index) if index in self.moving else self._grown(index)
+            if group is not None:
+                taken.update(group.nodes)
+                found.append(group)
+        return found
+
+    def _moves(self, index: int) -> Group:
+        site = self.graph.site(self.graph.nodes[index])
+        moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.saved]
+        return Group((index,), None, move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine))
+
+    def _grown(self, index: int) -> Group | None:
+        try:
+            best = self._solve((index,))
+        except TargetError as fault:
+            self.faults.append(fault)
+            return None
+        nodes: tuple[int, ...] = (index,)
+        while self.level and (follower := self._follower(nodes)) is not None:
+            longer = (*nodes, follower)
+            try:
+                joint, alone = self._solve(longer), self._solve((follower,))
+            except TargetError:
+                break
+            if joint.costs.cycles > best.costs.cycles + alone.costs.cycles:
+                break
+            nodes, best = longer, joint
+        return Group(nodes, best.choice, best.costs)
+
+    def _solve(self, nodes: tuple[int, ...]) -> Solution:
+        sites = [self.graph.site(self.graph.nodes[n]) for n in nodes]
+        layer = describe(sites, self.numerics, needed(self.graph, nodes))
+        if layer not in self.solved:
+            self.solved[layer] = solve(layer, self.machine, sites[0].node.name, self.level)
+        return self.solved[layer]
+
+    def space(self, index: int) -> Space:
+        if index not in self._spaces:
+            self._spaces[index] = space_of(self.graph.site(self.graph.nodes[index]), self.numerics)
+        return self._spaces[index]
+
+    def _follower(self, nodes: tuple[int, ...]) -> int | None:
+        """The next node that works point by point on what the group makes, everything else it reads being there before."""
+        lead = self.space(nodes[0])
+        if not leads(lead):
+            return None
+        made = {o for n in nodes for o in self.graph.nodes[n].outputs}
+        before = self._available(nodes[0])
+        readers = [i for v in made for i in self._readers.get(v, ())]
+        for index in sorted(set(readers) - set(nodes)):
+            node = self.graph.nodes[index]
+            if index in self.moving or not is_npu(node) or self._segment[index] != self._segment[nodes[0]]:
+                continue
+            if any(v and v not in made and v not in before and self.graph.values[v].const is None for v in node.inputs):
+                continue
+            inner = [n for n, v in enumerate(node.inputs) if v in made]
+            if follows(self.space(index), lead.outputs[0].shape, inner):
+                return index
+        return None
+
+    @cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for index, node in enumerate(self.graph.nodes):
+            for value_id in node.inputs:
+                found.setdefault(value_id, []).append(index)
+        return found
+
+    @cached_property
+    def _segment(self) -> dict[int, int]:
+        index = {id(n): i for i, n in enumerate(self.graph.nodes)}
+        return {index[id(n)]: k for k, part in enumerate(segments(self.graph)) for n in part.nodes}
+
+    @cached_property
+    def _made_at(self) -> dict[str, tuple[int, int]]:
+        """Value -> (segment, node) that makes it."""
+        return {o: (self._segment[i], i) for i, n in enumerate(self.graph.nodes) for o in n.outputs}
+
+    def _available(self, index: int) -> Container[str]:
+        """Values that are made before a node runs: in earlier segments, or by earlier nodes of its own."""
+        here = (self._segment[index], index)
+        late = {v for v, place in self._made_at.items() if place >= here}
+        return _Except(late)
+
+
+class _Except(Container[str]):
+    """Every value but some."""
+
+    def __init__(self, out: Collection[str]) -> None:
+        self._out = out
+
+    def __contains__(self, value: object) -> bool:
+        return value not in self._out
+
+
+def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL) -> Plan:
+    """Group and tile every integer node of a quantised graph; equal layers are solved once."""
+    planner = Planner(graph, machine, numerics, level)
+    groups = planner.groups()
+    if planner.faults:
+        raise _together(planner.faults)
+    peak = machine.compute.array_rows * machine.compute.array_cols
+    macs = sum(planner.space(n).total_macs for g in groups if g.choice for n in g.nodes)
     amount = _compulsory(graph)
-    bounds = Bounds(compute, amount / machine.memory.external_bandwidth, roofline, amount)
-    return Plan(tuple(groups), bounds, len(solved))
+    compute = sum(g.costs.bound_cycles for g in groups)
+    bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak, amount)
+    return Plan(tuple(groups), bounds, len(planner.solved))
+
+
+def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
+    """Values made by some nodes that others read, or that are results."""
+    made = {o for n in nodes for o in graph.nodes[n].outputs if o}
+    members = set(nodes)
+    outside = {i for k, n in enumerate(graph.nodes) if k not in members for i in n.inputs if i in made}
+    return frozenset(outside | (made & set(graph.outputs)))
+
+
+def stored(graph: Graph, groups: Sequence[Group]) -> frozenset[str]:
+    """Values that live in external memory: all but those that only their own group needs."""
+    group_of = {n: k for k, g in enumerate(groups) for n in g.nodes}
+    readers: dict[str, set[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        for value_id in node.inputs:
+            readers.setdefault(value_id, set()).add(group_of.get(index, -1 - index))
+    inner = {
+        o for g, group in enumerate(groups) if len(group.nodes) > 1 for n in group.nodes for o in graph.nodes[n].outputs
+        if readers.get(o, set()) == {g} and o not in graph.outputs
+    }  # fmt: skip
+    return frozenset(v for v in graph.values if v not in inner)
 
 
 def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:

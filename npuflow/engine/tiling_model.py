@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Literal
@@ -12,20 +13,24 @@ import numpy as np
 from npuflow.base.errors import InternalError
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Site
-from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
-Home = Literal["input", "const", "output", "acc"]
+Home = Literal["input", "const", "output", "inner", "acc"]   # inner: made and used up in local memory
 PACK = 16                               # bytes to which constants are aligned inside a packed tile
 
 
 @dataclass(frozen=True)
 class Ref:
-    """One operand of a node: an input or output by position, a parameter by name, or the accumulator."""
+    """One operand of a group's member: an input or output by position, a parameter by name, or the accumulator.
+
+    The operand's maps speak of the axes of the group's first member.
+    """
 
     home: Home
     key: int | str
     operand: Operand
     dtype: str
+    member: int = 0
 
     @cached_property
     def itemsize(self) -> int:
@@ -49,7 +54,7 @@ class Stream:
 
     @cached_property
     def name(self) -> str:
-        return "+".join(f"{r.home}:{r.key}" for r in self.refs)
+        return "+".join(f"{r.operand.name}" + (f".{r.member}" if r.member else "") for r in self.refs)
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,16 @@ class MacMap:
 
 @dataclass(frozen=True)
 class Layer:
-    """A node ready to be tiled; equal layers have equal answers, so the search is memoised by it."""
+    """A group ready to be tiled; equal layers have equal answers, so the search is memoised by it.
+
+    `space` is that of the first member; the others work point by point on its output.
+    """
 
     space: Space
     streams: tuple[Stream, ...]
     mac: MacMap | None
+    follower_ops: int = 0                 # vector operations of the other members, per output element
+    followers: int = 0
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -89,38 +99,103 @@ class Layer:
         return sum(prod(o.shape) for o in self.space.outputs)
 
     @cached_property
-    def vector_ops(self) -> int:
-        """Vector operations per output element: a layer on the array has at least its requantisation."""
-        return self.space.ops or int(self.mac is not None)
+    def vector_work(self) -> int:
+        """Vector operations: a layer on the array has at least its requantisation."""
+        own = self.space.ops or int(self.mac is not None)
+        return self.out_elements * (own + self.follower_ops)
 
     def bytes_of(self, *homes: Home) -> int:
         """Bytes of whole operands that live in external memory."""
         return sum(prod(r.operand.shape) * r.itemsize for s in self.streams for r in s.refs if r.home in homes)
 
 
-def describe(site: Site, numerics: Numerics) -> Layer:
-    """The layer of a node that has an iteration space."""
+def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str]) -> Layer:
+    """The layer of a group: its first member's space, and members that follow it point by point.
+
+    `stored`: values that somebody outside the group needs; the others stay in local memory.
+    """
+    space = space_of(sites[0], numerics)
+    activations, constants, results = _operands(sites[0], space, 0, {}, {}, stored)
+    made, ops = {v.id: 0 for v in sites[0].outputs}, 0
+    for member, site in enumerate(sites[1:], 1):
+        other = space_of(site, numerics)
+        found = _operands(site, other, member, made, _axes_between(space, other), stored)
+        for mine, theirs in zip((activations, constants, results), found, strict=True):
+            mine += theirs
+        made[site.outputs[0].id] = member
+        ops += other.ops
+    streams = [Stream("input", (r,)) for r in activations]
+    streams += bundles(constants, frozenset(a.name for a in space.axes))
+    streams += [Stream(r.home, (r,)) for r in results]
+    if space.accumulator is not None:
+        container = "int32" if numerics.acc_bits <= 32 else "int64"
+        streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, container),)))
+    mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
+    return Layer(space, tuple(streams), mac, ops, len(sites) - 1)
+
+
+def space_of(site: Site, numerics: Numerics) -> Space:
     space = site.op.space(site, numerics)
     if space is None:
         raise InternalError(f"{site.node.name} has neither an iteration space nor moves")
+    return space
+
+
+def _operands(
+    site: Site, space: Space, member: int, made: Mapping[str, int], axes: Mapping[str, str | None], stored: Collection[str]
+) -> tuple[list[Ref], list[Ref], list[Ref]]:
+    """(activations, constants, results) of one member, their maps on the first member's axes."""
+
+    def moved(operand: Operand) -> Operand:
+        if not member:
+            return operand
+        maps = tuple(DimMap() if m.axis is None or axes[m.axis] is None else replace(m, axis=axes[m.axis]) for m in operand.maps)
+        return replace(operand, maps=maps)
+
     activations: list[Ref] = []
     constants: list[Ref] = []
     for index, operand in enumerate(space.inputs):
         value = site.inputs[index] if index < len(site.inputs) else None
-        if operand is None or value is None:
+        if operand is None or value is None or value.id in made:
             continue
-        home: Home = "input" if site.consts[index] is None else "const"
-        (activations if home == "input" else constants).append(Ref(home, index, operand, value.dtype))
+        fixed = site.consts[index] is not None
+        ref = Ref("const" if fixed else "input", index, moved(operand), value.dtype, member)
+        (constants if fixed else activations).append(ref)
     for operand in space.params:
-        constants.append(Ref("const", operand.name, operand, site.array(operand.name).dtype.name))
-    outputs = [Ref("output", i, o, site.outputs[i].dtype) for i, o in enumerate(space.outputs)]
-    streams = [Stream("input", (r,)) for r in activations]
-    streams += bundles(constants, frozenset(a.name for a in space.axes))
-    streams += [Stream("output", (r,)) for r in outputs]
-    if space.accumulator is not None:
-        container = "int32" if numerics.acc_bits <= 32 else "int64"
-        streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, container),)))
-    return Layer(space, tuple(streams), _mac_map(space, activations + constants))
+        constants.append(Ref("const", operand.name, moved(operand), site.array(operand.name).dtype.name, member))
+    results = [
+        Ref("output" if site.outputs[i].id in stored else "inner", i, moved(o), site.outputs[i].dtype, member)
+        for i, o in enumerate(space.outputs)
+    ]
+    return activations, constants, results
+
+
+def _axes_between(first: Space, other: Space) -> dict[str, str | None]:
+    """Axes of a follower -> axes of the first member, by the dimensions of their outputs."""
+    pairs = zip(other.outputs[0].maps, first.outputs[0].maps, strict=True)
+    return {theirs.axis: mine.axis for theirs, mine in pairs if theirs.axis is not None}
+
+
+def follower_ranges(first: Space, other: Space, tile: Tile) -> dict[str, Interval]:
+    """The tile of a follower that belongs to a tile of the first member."""
+    between = _axes_between(first, other)
+    return {a.name: tile[mine] if (mine := between.get(a.name)) is not None else (0, a.size) for a in other.axes}
+
+
+def leads(space: Space) -> bool:
+    """Whether other members can work on this space's output: one output, each dimension an axis as it is."""
+    return len(space.outputs) == 1 and all(m == DimMap(m.axis) for m in space.outputs[0].maps)
+
+
+def follows(space: Space, shape: tuple[int, ...], inner: Collection[int]) -> bool:
+    """Whether a space works point by point on tensors of a shape; `inner`: inputs made inside the group."""
+    plain = all(a.kind == "par" and a.multiple == 1 for a in space.axes) and not space.macs and space.accumulator is None
+    if not plain or not leads(space) or space.outputs[0].shape != shape:
+        return False
+    if any(m != DimMap(m.axis) for o in (*space.inputs, *space.params) if o is not None for m in o.maps):
+        return False
+    whole = [o for i, o in enumerate(space.inputs) if i in inner and o is not None]
+    return bool(whole) and all(o.shape == shape and o.maps == space.outputs[0].maps for o in whole)
 
 
 def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:

@@ -108,7 +108,7 @@ def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], gr
             out_counts = out_counts * grid.counts[axis.name]
     slots = []
     for stream, m, kind in zip(layer.streams, moved, kinds, strict=True):
-        several = out_counts if stream.home == "acc" else m.distinct
+        several = out_counts if stream.home in ("acc", "inner") else m.distinct
         slots.append(several if kind == "resident" else np.minimum(several, 2 if kind == "double" else 1))
     return slots
 
@@ -148,7 +148,9 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
     every = grid_of(layer, machine, level)
     moved = traffic(layer, machine, every)
     bound = machine.memory.local_bytes
-    bound_cycles = _bound_cycles(layer, machine, every)
+    tensor = tensor_cycles(layer, machine, every)
+    steps = STEP_COST * np.prod(list(every.counts.values()), axis=0) if every.counts else np.zeros(1)
+    bound_cycles = max(float(tensor.min()), layer.vector_work / machine.compute.vector_lanes)
     best: tuple[tuple[float, float, float], Choice, Estimate, int] | None = None
     tightest = None
     for kinds in variants(layer):
@@ -161,10 +163,10 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
             continue
         grid, few = every.take(fits), [_take(m, fits) for m in moved]
         for order in orders(layer, grid):
-            e = estimate(layer, machine, grid, few, order, kinds)
-            steps = np.prod(list(grid.counts.values()), axis=0)
-            worth = e.cycles + STEP_COST * steps
-            index = int(np.lexsort((used[fits], e.bytes, worth))[0])
+            e = estimate(layer, machine, grid, few, order, kinds, tensor[fits])
+            worth = e.cycles + steps[fits]
+            equal = np.flatnonzero(worth == worth.min())
+            index = int(equal[np.lexsort((used[fits][equal], e.bytes[equal]))[0]])
             score = (float(worth[index]), float(e.bytes[index]), float(used[fits][index]))
             if best is None or score < best[0]:
                 sizes = tuple((a.name, int(grid.sizes[a.name][index])) for a in layer.axes)
@@ -182,13 +184,6 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
         bound_cycles, float(layer.bytes_of("input", "const", "output")),
     )  # fmt: skip
     return Solution(choice, costs)
-
-
-def _bound_cycles(layer: Layer, machine: Machine, every: Grid) -> float:
-    """Compute cycles of the best mapping on a free memory system: local memory without limit."""
-    tensor = tensor_cycles(layer, machine, every)
-    vector = layer.vector_ops * layer.out_elements / machine.compute.vector_lanes
-    return max(float(tensor.min()), vector)
 
 
 def _take(m: Traffic, index: Ints) -> Traffic:

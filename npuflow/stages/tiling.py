@@ -20,7 +20,7 @@ class Tiling(Config):
     """How hard the tiling search tries."""
 
     level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
-    """0: a few sizes per axis; 3: the default; 5: nearly all sizes."""
+    """0: every layer alone, few tile sizes; 3: point-wise layers join the layer before; 5: nearly all sizes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def tiling(
     """Tile every integer node; equal layers are searched once."""
     plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level)
     bounds = plan.bounds
-    log(f"{len(plan.groups)} layers, {plan.solved} different ones searched")
+    members = sum(len(g.nodes) for g in plan.groups)
+    log(f"{members} layers in {len(plan.groups)} groups; {plan.solved} different tilings searched")
     log(
         f"{plan.cycles:.0f} cycles; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"

@@ -7,8 +7,7 @@ import random
 import numpy as np
 
 from npuflow.engine.cost import Grid, Machine, traffic
-from npuflow.engine.partition import is_npu
-from npuflow.engine.tiling import Bounds, Group, Plan, moves_of
+from npuflow.engine.tiling import Bounds, Group, Plan, Planner, needed
 from npuflow.engine.tiling_model import Layer, describe
 from npuflow.engine.tiling_search import Choice, Costs, footprint, slot_counts, variants
 from npuflow.hw.target import Numerics
@@ -43,11 +42,14 @@ def choice(layer: Layer, machine: Machine, rng: random.Random) -> Choice:
     return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used)
 
 
-def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random) -> Plan:
-    moving = moves_of(graph)
-    groups = [
-        Group((i,), None if i in moving else choice(describe(graph.site(n), numerics), machine, rng), FREE)
-        for i, n in enumerate(graph.nodes)
-        if is_npu(n)
-    ]
+def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 0) -> Plan:
+    """The planner's groups with tilings of our own."""
+    planner = Planner(graph, machine, numerics, level)
+    groups = []
+    for group in planner.groups():
+        if group.choice is not None:
+            sites = [graph.site(graph.nodes[n]) for n in group.nodes]
+            layer = describe(sites, numerics, needed(graph, group.nodes))
+            group = Group(group.nodes, choice(layer, machine, rng), FREE)
+        groups.append(group)
     return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0)

@@ -1,5 +1,6 @@
 """Small networks on every shipped target: exact, safe, near the closed form; refusals carry their numbers."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.testing.op import quantised, samples
+from tests.codegen import random_tilings
 from tests.codegen.harness import SMALL, build, check_exact, local, machine
 from tests.codegen.networks import mixed
 
@@ -48,6 +50,27 @@ def test_less_memory_more_tiles_same_integers(size: int) -> None:
     graph, inputs = mixed(target.numerics)
     program = check_exact(graph, inputs, target)
     assert len(program.commands[0]) > 50
+
+
+def test_followers_stay_in_local_memory() -> None:
+    """Sigmoid and Add join their convolutions: the same integers, fewer bytes, fewer cycles."""
+    graph, inputs = mixed(SMALL.numerics)
+    alone = plan_network(graph, machine(SMALL), SMALL.numerics, level=0)
+    joined = plan_network(graph, machine(SMALL), SMALL.numerics, level=3)
+    assert max(len(g.nodes) for g in alone.groups) == 1
+    assert {len(g.nodes) for g in joined.groups} >= {1, 2}
+    programs = [profile(check_exact(graph, inputs, SMALL, plan)).totals() for plan in (alone, joined)]
+    assert programs[1]["bytes"] < programs[0]["bytes"]
+    assert programs[1]["cycles"] < programs[0]["cycles"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_tiling_of_groups(seed: int) -> None:
+    target = local(SMALL, 1 << 16)
+    graph, inputs = mixed(target.numerics)
+    plan = random_tilings.plan(graph, machine(target), target.numerics, random.Random(seed), level=3)
+    assert any(len(g.nodes) > 1 for g in plan.groups)
+    check_exact(graph, inputs, target, plan)
 
 
 def test_two_channels() -> None:
