@@ -103,11 +103,11 @@ def _standing(graph: Graph, applied: Sequence[Applied], refusals: Iterable[Refus
 
 def apply(graph: Graph, change: Change) -> Graph:
     """The graph with the change made, dead nodes gone, nodes in an order that runs."""
-    gone = {_key(node) for node in change.remove}
-    last = max(i for i, node in enumerate(graph.nodes) if _key(node) in gone)
+    gone = {id(node) for node in change.remove}
+    last = max(i for i, node in enumerate(graph.nodes) if id(node) in gone)
     nodes: list[Node] = []
     for index, node in enumerate(graph.nodes):
-        if _key(node) not in gone:
+        if id(node) not in gone:
             nodes.append(node)
         if index == last:
             nodes.extend(change.nodes)
@@ -119,10 +119,6 @@ def apply(graph: Graph, change: Change) -> Graph:
     for old, new in change.alias:
         graph = _redirected(graph, old, new)
     return prune(replace(graph, nodes=_ordered(graph)))
-
-
-def _key(node: Node) -> str:
-    return next(o for o in node.outputs if o)
 
 
 def _redirected(graph: Graph, old: str, new: str) -> Graph:

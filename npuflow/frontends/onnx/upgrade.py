@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from npuflow.base.errors import ModelError
+from npuflow.frontends.onnx.forms import rewritten
 from npuflow.ir.onnx_nodes import subgraphs
 from npuflow.ir.onnx_run import newest_opset
 from npuflow.ir.onnx_types import value_info
@@ -16,7 +17,6 @@ from npuflow.ir.types import TensorType
 
 # Same signature, other meaning: never taken for compatible.
 _CHANGED = {"GroupNormalization", "RoiAlign", "Split"}
-_COERCED = {"Softmax", "LogSoftmax", "Hardmax"}
 _RENAMED = {"BatchNormalization"}     # inputs got other names, no more
 
 
@@ -68,8 +68,9 @@ def upgraded(
         raise ModelError(message, because="it loops over a batch").at(node=node.name or None)
     if compatible(node.op_type, version, target):
         return [node], target
-    if node.op_type in _COERCED and version < 13:
-        return _coerced(node, prefix), target
+    own = rewritten(node, version, prefix)
+    if own is not None:
+        return own, target
     converted = _convert(node, version, target, types, prefix)
     if node.op_type in ("Upsample", "Resize") and version < 11:
         for part in converted:
@@ -77,19 +78,6 @@ def upgraded(
                 part.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
                 part.attribute.append(onnx.helper.make_attribute("nearest_mode", "floor"))
     return converted, target
-
-
-def _coerced(node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
-    """Before opset 13 these worked on the input flattened to two dimensions at `axis`."""
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    make = onnx.helper.make_node
-    shape, flat, result = (f"{prefix}/{name}" for name in ("shape", "flat", "result"))
-    return [
-        make("Shape", [node.input[0]], [shape]),
-        make("Flatten", [node.input[0]], [flat], axis=axis),
-        make(node.op_type, [flat], [result], node.name, axis=-1),
-        make("Reshape", [result, shape], [node.output[0]]),
-    ]
 
 
 def _runnable(node: onnx.NodeProto, version: int, target: int) -> int:
