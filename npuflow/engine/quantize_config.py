@@ -59,6 +59,7 @@ class Quantize(Config):
     activations: Activations = Activations()
     overrides: tuple[Override, ...] = ()  # later ones win
     constants: Bits | None = None         # bits of constant operands of element-wise operators; absent: as activations
+    trim: bool = True                     # no codes for inputs of table functions where the output stands still
     inputs: Literal["float", "integer"] = "float"
     outputs: Literal["float", "integer"] = "float"
     on_refusal: Literal["host", "error"] = "host"   # when a layer's numbers do not fit the target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize_config import Quantize, activation_grid
+from npuflow.engine.quantize_trim import narrower
 from npuflow.engine.quantize_types import activation_type
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
@@ -78,7 +80,13 @@ def activation_types(
         # An exception of the recipe counts for its whole set; among equals the wider wins.
         root = groups.find(value_id)
         widest[root] = max(widest.get(root, (False, 0)), (value_id in stated, bits[value_id]))
-    return _types(groups, spans, {root: width for root, (_, width) in widest.items()}, config, numerics)
+    widths = {root: width for root, (_, width) in widest.items()}
+    types = _types(groups, spans, widths, config, numerics)
+    if not config.trim:
+        return types
+    members = Counter(groups.find(v) for v in spans)
+    spans.update(narrower(graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1}))
+    return _types(groups, spans, widths, config, numerics)
 
 
 def _types(

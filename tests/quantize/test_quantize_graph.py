@@ -272,3 +272,16 @@ def test_names_that_look_like_ours_do_not_collide() -> None:
     for name, source in zip(outputs, ("x:q:f", "x:q"), strict=True):
         assert sqnr(net.data[source], found[name]) > 25
     assert export_model(net.graph("x:q"))
+
+
+def test_inputs_of_tables_spend_no_codes_where_nothing_happens() -> None:
+    net = Net(1, 3, 8, 8)
+    net.conv("c", "x", 4, weight=4 * rng.normal(size=(4, 3, 3, 3)))
+    net.add("s", OPS["silu"](), "c")
+    plain, trimmed = net.quantised(["s"], Quantize(trim=False)), net.quantised(["s"])
+    before, after = (d.graph.values["c"].quant.scale[0] for d in (plain, trimmed))  # type: ignore[union-attr]
+    assert after < 0.75 * before
+    assert sqnr(net.data["s"], net.run(trimmed)["s:f"]) > sqnr(net.data["s"], net.run(plain)["s:f"])
+    # Read by someone else too, every value counts.
+    both = net.quantised(["s", "c"])
+    assert both.graph.values["c"].quant == plain.graph.values["c"].quant
