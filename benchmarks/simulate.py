@@ -1,6 +1,7 @@
-"""Bit-exact simulation beside plain onnxruntime fp32 on one thread, in the same run: python benchmarks/simulate.py MODEL.onnx PROGRAM.npu ...
+"""Bit-exact simulation beside plain onnxruntime fp32, in the same run: simulate.py MODEL.onnx PROGRAM.npu ...
 
-Hazards and clock are cached (they do not depend on data), compiled kernels and plans warm; image decoding excluded.
+Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do not depend on
+data), compiled kernels and plans warm, image decoding excluded; the first batch, with everything cold, is printed beside.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
     program = load_program(path)
     samples = feeds(program, batch)
     plain, runner = session(model), Runner(program, batch)
-    start = time.perf_counter()
+    start = time.process_time()
     runner.run_many(samples)
-    cold = time.perf_counter() - start
+    cold = time.process_time() - start
     plain.run(None, samples[0])
     float_times, sim_times = [], []
     for _ in range(rounds):
-        start = time.perf_counter()
+        start = time.process_time()
         for sample in samples:
             plain.run(None, sample)
-        middle = time.perf_counter()
+        middle = time.process_time()
         runner.run_many(samples)
         float_times.append((middle - start) / batch)
-        sim_times.append((time.perf_counter() - middle) / batch)
+        sim_times.append((time.process_time() - middle) / batch)
     fp32, simulated = float(np.median(float_times)), float(np.median(sim_times))
     return {
         "program": path.name, "commands": sum(len(w) for w in program.commands), "batch": batch, "first_batch_s": round(cold, 2),
@@ -67,9 +68,9 @@ def by_opcode(path: Path, batch: int) -> dict[str, tuple[float, int, int]]:
     slow: Counter[str] = Counter()
     for (core, index), step in zip(machine.order.sequence, machine.steps, strict=True):
         name = machine.program.decoded[core][index].opcode
-        start = time.perf_counter()
+        start = time.process_time()
         step()
-        spent[name] += time.perf_counter() - start
+        spent[name] += time.process_time() - start
         count[name] += 1
         slow[name] += getattr(getattr(step, "func", step), "__module__", "").endswith(".exact")
     return {n: (round(t * 1e3 / batch, 3), count[n], slow[n]) for n, t in spent.most_common()}

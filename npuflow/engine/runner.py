@@ -159,15 +159,16 @@ class Runner:
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
     """The container integers of a float array: nearest, ties to even, in float64; NaN becomes the zero point."""
     scale, zero = _along(quant, "scale", np.float64, real.ndim), _along(quant, "zero_point", np.int64, real.ndim)
-    with np.errstate(invalid="ignore"):
-        ratio = real.astype(np.float64) / scale
-    ratio = np.where(np.isnan(ratio), 0.0, np.minimum(np.maximum(ratio, -(2.0**40)), 2.0**40))
-    below = np.floor(ratio)
-    rest = ratio - below
-    whole = below.astype(np.int64)
-    whole = whole + ((rest > 0.5) | ((rest == 0.5) & (whole % 2 != 0)))
     lo, hi, dtype = container(quant)
-    return np.asarray(np.minimum(np.maximum(whole + zero, lo), hi).astype(dtype))
+    codes = real.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.divide(codes, scale, out=codes)
+    unknown = np.isnan(codes)
+    if unknown.any():
+        codes[unknown] = 0.0
+    np.rint(codes, out=codes)                          # IEEE: ties to even
+    np.add(np.maximum(np.minimum(codes, 2.0**40), -(2.0**40)), zero, out=codes)
+    return np.asarray(np.minimum(np.maximum(codes, lo), hi).astype(dtype))
 
 
 def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
@@ -187,9 +188,10 @@ def container(quant: Mapping[str, Any]) -> tuple[int, int, str]:
 
 def _along(quant: Mapping[str, Any], name: str, dtype: type, rank: int) -> Array:
     """A per-tensor number, or per-channel numbers shaped to broadcast along their axis."""
-    numbers, axis = np.asarray(quant[name], dtype), quant.get("axis")
+    numbers: Array = np.asarray(quant[name], dtype)
+    axis = quant.get("axis")
     if axis is None or numbers.size == 1:
-        return numbers.reshape(-1)[0]
+        return numbers.reshape(-1)[:1].reshape(())
     numbers = np.repeat(numbers, quant.get("group") or 1)
     shape = [1] * rank
     shape[axis] = prod(numbers.shape)

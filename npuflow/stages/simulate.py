@@ -51,7 +51,8 @@ class Simulation(Artifact):
 
     def summary(self) -> dict[str, Any]:
         different = sum(1 for c in self.checks if c.different)
-        return {"cycles": round(self.totals["cycles"]), "tensors": len(self.checks), "different": different, "hazards": self.hazards}
+        cycles = round(self.totals["cycles"])
+        return {"cycles": cycles, "tensors": len(self.checks), "different": different, "hazards": self.hazards}
 
 
 @stage(cpu="native")

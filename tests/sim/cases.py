@@ -74,7 +74,7 @@ class Case:
     def clamp(self) -> None:
         lo, hi = RANGES[self.fields["y_type"]]
         a, b = sorted((self.number(lo, hi), self.number(lo, hi)))
-        self.fields.update(dict(lo=lo, hi=hi) if self.rng.random() < 0.7 else dict(lo=a, hi=b))
+        self.fields.update({"lo": lo, "hi": hi} if self.rng.random() < 0.7 else {"lo": a, "hi": b})
 
     def finish(self, bits: int, zero: bool = True) -> None:
         """Clamp, zero, rounding and a shift that brings `bits`-bit values near the container."""
@@ -200,7 +200,8 @@ def _binary(c: Case) -> None:
         c.fields["maximum"] = c.pick(0, 1)
         c.clamp()
     elif c.opcode == "ADD":
-        c.fields.update(a_multiplier=c.multiplier(20) * c.pick(1, -1), b_multiplier=c.multiplier(c.pick(4, 20, 31)) * c.pick(1, -1))
+        a, b = c.multiplier(20) * c.pick(1, -1), c.multiplier(c.pick(4, 20, 31)) * c.pick(1, -1)
+        c.fields.update(a_multiplier=a, b_multiplier=b)
         c.finish(bits // 2 + 20)
     else:
         c.fields["multiplier"] = m = c.multiplier()
@@ -318,7 +319,7 @@ def random_case(seed: int, opcode: str) -> Case:
 
 def flat_copy(opcode: str, space: str, external: int, local: int, count: int):
     one = (0, 0, 0, 0, 0, 1)
-    fields = dict(space=space, external=external, local=local, element=1, dims=(1, 1, 1, 1, 1, count))
+    fields = {"space": space, "external": external, "local": local, "element": 1, "dims": (1, 1, 1, 1, 1, count)}
     return opcode, {**fields, "external_strides": one, "local_strides": one}
 
 
@@ -335,7 +336,9 @@ def serial(commands, const: bytes = b"", data: int = 2 * LOCAL, values=None, tar
     meta = {
         "name": "case", "target": target_meta(target), "inputs": [{"name": "in", "shape": [LOCAL], "dtype": "uint8"}],
         "outputs": [{"name": "out", "shape": [LOCAL], "dtype": "uint8"}],
-        "values": {k: {"address": a, "shape": [n], "dtype": "uint8", "quant": None, "node": p} for k, (a, n, p) in values.items()},
+        "values": {
+            k: {"address": a, "shape": [n], "dtype": "uint8", "quant": None, "node": p} for k, (a, n, p) in values.items()
+        },
         "steps": [{"kind": "npu", "segment": 0, "first": [0], "count": [len(words)]}],
         "nodes": [{"name": "node", "op": "case", "origin": [], "macs": 0}],
         "data_bytes": data, "const_bytes": len(const), "local_bytes": LOCAL,

@@ -1,4 +1,4 @@
-"""The instruction set read aloud, one element at a time, in Python integers on byte arrays: slow, and obviously what the words say."""
+"""The instruction set read aloud, one element at a time, in Python integers on byte arrays."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Scalar:
 
     def tensor(self, c: Command, name: str):
         at, dtype, strides = c.number(name), c.text(f"{name}_type"), c.vector(f"{name}_strides")
-        return lambda *index: self.get(dtype, at + sum(i * s for i, s in zip(index, strides)))
+        return lambda *index: self.get(dtype, at + sum(i * s for i, s in zip(index, strides, strict=True)))
 
     def write(self, c: Command, index, value: int) -> None:
-        at = c.number("y") + sum(i * s for i, s in zip(index, c.vector("y_strides")))
+        at = c.number("y") + sum(i * s for i, s in zip(index, c.vector("y_strides"), strict=True))
         self.put(c.text("y_type"), at, value)
 
     def clamp(self, c: Command, index, value: int, lo=None, hi=None) -> None:
@@ -76,8 +76,8 @@ class Scalar:
     def copy_bytes(self, c, source, a, a_strides, sink, b, b_strides) -> None:
         n = c.number("element")
         for index in self.each(c):
-            p = c.number(a) + sum(i * s for i, s in zip(index, c.vector(a_strides)))
-            q = c.number(b) + sum(i * s for i, s in zip(index, c.vector(b_strides)))
+            p = c.number(a) + sum(i * s for i, s in zip(index, c.vector(a_strides), strict=True))
+            q = c.number(b) + sum(i * s for i, s in zip(index, c.vector(b_strides), strict=True))
             sink[q : q + n] = source[p : p + n]
 
     def fill(self, c: Command) -> None:
@@ -141,7 +141,8 @@ class Scalar:
     def add(self, c: Command) -> None:
         a, b = self.tensor(c, "a"), self.tensor(c, "b")
         for i in self.each(c):
-            value = (a(*i) - c.number("a_zero")) * c.number("a_multiplier") + (b(*i) - c.number("b_zero")) * c.number("b_multiplier")
+            value = (a(*i) - c.number("a_zero")) * c.number("a_multiplier")
+            value += (b(*i) - c.number("b_zero")) * c.number("b_multiplier")
             self.clamp(c, i, self.scale(c, value))
 
     def mul(self, c: Command) -> None:
@@ -189,7 +190,10 @@ class Scalar:
         for i in self.each(c):
             d = x(*i) - c.number("base")
             f = d % (1 << s)
-            self.write(c, i, entry(d) if s == 0 else (entry(d >> s) * ((1 << s) - f) + entry((d >> s) + 1) * f + (1 << (s - 1))) >> s)
+            if s == 0:
+                self.write(c, i, entry(d))
+            else:
+                self.write(c, i, (entry(d >> s) * ((1 << s) - f) + entry((d >> s) + 1) * f + (1 << (s - 1))) >> s)
 
     # --- windows
     def window(self, c: Command, index):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import LOCAL, MAKERS, Case, random_case, requant, wrap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalar import Fault, Scalar
 
-from cases import LOCAL, MAKERS, Case, random_case, requant, wrap
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.machine import Machine
 

@@ -34,17 +34,23 @@ def rounded(p, shift, half, mode):  # type: ignore[no-untyped-def]
 def requant_rows(acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero):  # type: ignore[no-untyped-def]
     for r in range(ao.shape[0]):
         c = channel[r]
-        b, k, low, high = bias[c], m[c], lo[c], hi[c]
+        b, k, low, high = bias[c], m[c], lo[c] - zero, hi[c] - zero
         src = acc[ao[r] : ao[r] + n]
-        if ys == 1:
+        if ys == 1 and mode == 0:                      # the usual case by itself: only so does it become vector code
             dst = y[yo[r] : yo[r] + n]
             for i in range(n):
-                v = rounded((np.int64(src[i]) + b) * k, shift, half, mode) + zero
-                dst[i] = min(max(v, low), high)
+                v = ((np.int64(src[i]) + b) * k + half) >> shift
+                dst[i] = min(max(v, low), high) + zero
+        elif ys == 1 and mode == 1:
+            dst = y[yo[r] : yo[r] + n]
+            for i in range(n):
+                p = (np.int64(src[i]) + b) * k
+                v = (p + half - 1 + ((p >> shift) & 1)) >> shift
+                dst[i] = min(max(v, low), high) + zero
         else:
             for i in range(n):
-                v = rounded((np.int64(src[i]) + b) * k, shift, half, mode) + zero
-                y[yo[r] + i * ys] = min(max(v, low), high)
+                v = rounded((np.int64(src[i]) + b) * k, shift, half, mode)
+                y[yo[r] + i * ys] = min(max(v, low), high) + zero
 
 
 @compiled
@@ -157,18 +163,19 @@ def softmax(x, x0, xb, xs, y, y0, yb, ys, batch, dims, low, high, bits, m, zero,
                 total = np.int64(0)
                 for r in range(rows):
                     d = top - np.int64(x[at + r * xs[1]])
+                    k = d if high.shape[0] == 0 else d >> bits
+                    v = np.int64(0)
                     if high.shape[0] == 0:
-                        good = good and d < low.shape[0]
-                        v = np.int64(low[d]) if d < low.shape[0] else np.int64(0)
+                        good = good and k < low.shape[0]
+                        v = np.int64(low[min(k, low.shape[0] - 1)])
                     else:
-                        k = d >> bits
                         good = good and k < high.shape[0]
-                        v = (np.int64(low[d & ((1 << bits) - 1)]) * np.int64(high[k])) >> 15 if k < high.shape[0] else np.int64(0)
+                        v = (np.int64(low[d & ((1 << bits) - 1)]) * np.int64(high[min(k, high.shape[0] - 1)])) >> 15
                     e[r] = v
                     total += v
                 if total <= 0:
                     good = False
-                    total = 1
+                    total = np.int64(1)
                 to = y0 + b * yb + a * ys[0] + i * ys[2]
                 for r in range(rows):
                     v = (2 * e[r] * m + total) // (2 * total) + zero

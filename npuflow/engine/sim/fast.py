@@ -241,7 +241,8 @@ def _window(bench: Bench, i: int, c: Command) -> tuple[Any, ...]:
     x, y = (bench.operand(i, c, n) for n in "xy")
     shape = (c.vector("kernel"), c.vector("stride"), c.vector("dilation"), c.vector("origin"))
     size = (c.number("out_height"), c.number("out_width"))
-    return (x.flat, x.base, x.sample, x.strides, c.vector("x_dims"), y.flat, y.base, y.sample, y.strides, bench.batch, *shape, size)
+    ends = (x.flat, x.base, x.sample, x.strides, c.vector("x_dims"), y.flat, y.base, y.sample, y.strides, bench.batch)
+    return (*ends, *shape, size)
 
 
 def _maxpool(bench: Bench, i: int, c: Command) -> Step:

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import windows as w
+from npuflow.engine.sim.access import SIZES
+from npuflow.engine.sim.fast_columns import filler
 from npuflow.engine.sim.gemm import product
 from npuflow.engine.sim.operands import Bench, Operand
 from npuflow.hw.check import RANGES
@@ -60,7 +62,8 @@ def conv(bench: Bench, i: int, c: Command) -> Step | None:
     spread = max(abs(lo - c.number("x_zero")), abs(hi - c.number("x_zero")))
     size = np.abs(weights.reshape(out, -1).astype(np.int64) - zeros[:, None])
     peak = int(size.sum(1).max()) * spread
-    if per == 1 and c.vector("insert") == (1, 1) and c.text("acc_type") == "int32" and peak < 1 << 31 and np.abs(zeros).max() < 1 << 20:
+    simple = c.vector("insert") == (1, 1) and c.text("acc_type") == "int32" and np.abs(zeros).max() < 1 << 20
+    if per == 1 and simple and peak < 1 << 31:
         bench.grow(i, peak, bool(c.number("accumulate")))
         return _depthwise(bench, i, c, weights, zeros)
     if zeros.min() != zeros.max():
@@ -79,10 +82,18 @@ def _depthwise(bench: Bench, i: int, c: Command, weights: Array, zeros: Array) -
     out, size = c.number("out_channels"), (c.number("out_height"), c.number("out_width"))
     flat, starts = bench.sum(i, c, dims[0] * out * prod(size))
     shape = (kernel, c.vector("stride"), c.vector("dilation"), c.vector("origin"), size, out // dims[1])
-    w32 = np.ascontiguousarray(weights.reshape(out, *kernel).astype(np.int32))
+    # 16-bit factors multiply twice as fast, and 8-bit operands always fit them
+    bytes_only = max(SIZES[c.text("x_type")], SIZES[c.text("w_type")]) == 1
+    small = bytes_only and max(int(np.abs(zeros).max()), abs(c.number("x_zero"))) < 1 << 14
+    dtype = "int16" if small else "int32"
+    reach = [(size[d] - 1) + (kernel[d] - 1) * shape[2][d] // shape[1][d] + 1 for d in (0, 1)]
+    columns = max(reach[1], 1)
+    buf = bench.scratch("phases", dtype, (prod(shape[1]) * reach[0] * columns + prod(kernel) * columns,))
+    plane = bench.scratch("plane", "int32", (size[0] * columns,))
+    ready = np.ascontiguousarray(weights.reshape(out, *kernel).astype(dtype))
     return partial(
-        w.depthwise, x.flat, x.base, x.sample, x.strides, dims, w32, zeros.astype(np.int32), *shape,
-        c.number("x_zero"), flat, starts, bool(c.number("accumulate")),
+        w.depthwise, x.flat, x.base, x.sample, x.strides, dims, ready, zeros.astype(dtype), *shape,
+        c.number("x_zero"), buf, plane, flat, starts, bool(c.number("accumulate")),
     )  # fmt: skip
 
 
@@ -90,55 +101,49 @@ class _Conv:
     """Columns of some samples, one product per pair of halves, sums where they belong."""
 
     def __init__(self, bench: Bench, i: int, c: Command, weights: Array, xs: tuple[Half, ...], ws: tuple[Half, ...]) -> None:
-        self.x, self.c, self.xs = bench.operand(i, c, "x"), c, xs
-        self.dims, self.groups = c.vector("x_dims"), c.number("groups")
-        out, n = c.number("out_channels"), self.dims[0]
-        self.size = (c.number("out_height"), c.number("out_width"))
-        pixels, depth = prod(self.size), self.dims[1] // self.groups * prod(c.vector("kernel"))
-        self.shape = tuple(c.vector(name) for name in ("kernel", "stride", "dilation", "origin", "insert"))
-        flat, starts = bench.sum(i, c, n * out * pixels)
-        rows = bench.batch * n
-        step = max(1, min(rows, COLUMN_BYTES // max(1, self.groups * depth * pixels)))
-        self.pieces: list[tuple[int, Array, list[list[tuple[Callable[[], None], Array | None, int]]]]] = []
-        keep = bool(c.number("accumulate"))
-        simple = len(xs) == len(ws) == 1 and not keep and i in bench.facts.sums and c.text("acc_type") == "int32"
-        self.flat = flat
-        planes = [_bytes(weights, h).reshape(self.groups, out // self.groups, depth) for h in ws]
-        turned = pixels == 1 and self.groups == 1           # a product with one column is slow: make the samples its rows
-        self.offsets = np.concatenate([starts[b] + np.arange(n) * out * pixels for b in range(bench.batch)])
+        dims, self.groups, self.out = c.vector("x_dims"), c.number("groups"), c.number("out_channels")
+        self.pixels = c.number("out_height") * c.number("out_width")
+        self.depth = dims[1] // self.groups * prod(c.vector("kernel"))
+        n, rows = dims[0], bench.batch * dims[0]
+        self.flat, starts = bench.sum(i, c, n * self.out * self.pixels)
+        self.offsets = np.concatenate([start + np.arange(n) * self.out * self.pixels for start in starts])
+        self.keep = bool(c.number("accumulate"))
+        alone = len(xs) == len(ws) == 1 and not self.keep and i in bench.facts.sums and c.text("acc_type") == "int32"
+        planes = [(_bytes(weights, h).reshape(self.groups, -1, self.depth), h) for h in ws]
+        x = bench.operand(i, c, "x")
+        step = n * max(1, min(bench.batch, COLUMN_BYTES // max(1, n * self.groups * self.depth * self.pixels)))
+        self.calls: list[tuple[Step, Array | None, int, int, bool]] = []     # (call, part to add, weight, first, keep)
         for first in range(0, rows, step):
-            count = min(step, rows - first)
-            columns = bench.scratch("columns", "uint8", (count, self.groups, depth, pixels))
-            whole = flat[: rows * out * pixels].reshape(rows, self.groups, out // self.groups, pixels)[first : first + count] if simple else None
-            calls = []
-            for h in xs:
-                row = []
-                for g, plane in zip(ws, planes, strict=True):
-                    to = whole if whole is not None else bench.scratch("part", "int32", (count, self.groups, out // self.groups, pixels))
-                    if turned:
-                        a, b = columns.reshape(count, depth), np.ascontiguousarray(plane[0].T)
-                        call = product(a, h.zero, b, g.zero, to.reshape(count, out))
-                    else:
-                        call = product(plane if self.groups > 1 else plane[0], g.zero, columns if self.groups > 1 else columns[:, 0], h.zero,
-                                       to if self.groups > 1 else to[:, 0])
-                    row.append((call, None if whole is not None else to.reshape(count, -1), h.weight + g.weight))
-                calls.append(row)
-            self.pieces.append((first, columns.reshape(count, self.dims[1] * prod(c.vector("kernel")), pixels), calls))
-        self.keep = keep
+            self._piece(bench, c, x, first, min(step, rows - first), xs, planes, alone)
+
+    def _piece(
+        self, bench: Bench, c: Command, x: Operand, first: int, count: int, xs: tuple[Half, ...],
+        planes: list[tuple[Array, Half]], alone: bool,
+    ) -> None:  # fmt: skip
+        groups, per = self.groups, self.out // self.groups
+        columns = bench.scratch("columns", "uint8", (count, groups, self.depth, self.pixels))
+        shape = (count, groups, per, self.pixels)
+        size = self.out * self.pixels
+        to = self.flat[first * size : (first + count) * size].reshape(shape) if alone else bench.scratch("part", "int32", shape)
+        keep = self.keep
+        for h in xs:
+            self.calls.append((filler(bench, c, x, columns.reshape(count, -1, self.pixels), first, h), None, 0, 0, False))
+            for plane, g in planes:
+                if groups > 1:
+                    call = product(plane, g.zero, columns, h.zero, to)
+                elif self.pixels == 1:         # a product with one column is slow: make the samples its rows
+                    turned = np.ascontiguousarray(plane[0].T)
+                    call = product(columns.reshape(count, -1), h.zero, turned, g.zero, to.reshape(count, -1))
+                else:
+                    call = product(plane[0], g.zero, columns[:, 0], h.zero, to[:, 0])
+                self.calls.append((call, None if alone else to.reshape(count, -1), h.weight + g.weight, first, keep))
+                keep = True
 
     def __call__(self) -> None:
-        x = self.x
-        for first, columns, calls in self.pieces:
-            keep = self.keep
-            for half, row in zip(self.xs, calls, strict=True):
-                w.columns(
-                    x.flat, x.base, x.sample, x.strides, self.dims, *self.shape, self.size, columns, first, half.shift, half.add, half.zero
-                )
-                for call, part, weight in row:
-                    call()
-                    if part is not None:
-                        w.gather_sums(part, self.flat, self.offsets[first : first + len(part)], weight, keep)
-                        keep = True
+        for call, part, weight, first, keep in self.calls:
+            call()
+            if part is not None:
+                w.gather_sums(part, self.flat, self.offsets[first : first + len(part)], weight, keep)
 
 
 def _bytes(values: Array, half: Half) -> Array:
@@ -166,8 +171,9 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
 
 class _MatMul:
     def __init__(
-        self, bench: Bench, i: int, c: Command, size: tuple[int, int, int, int], a_halves: tuple[Half, ...], b_halves: tuple[Half, ...]
-    ) -> None:
+        self, bench: Bench, i: int, c: Command, size: tuple[int, int, int, int],
+        a_halves: tuple[Half, ...], b_halves: tuple[Half, ...],
+    ) -> None:  # fmt: skip
         batch, m, k, n = size
         self.a, self.b = bench.operand(i, c, "a"), bench.operand(i, c, "b")
         self.flat, self.offsets = bench.sum(i, c, batch * m * n)

@@ -111,7 +111,9 @@ class Bench:
 
 
 @lru_cache(maxsize=4096)
-def walk(dims: tuple[int, ...], strides: tuple[tuple[int, ...], ...], keep: int = -1) -> tuple[int, tuple[Array, ...], tuple[int, ...], Array]:
+def walk(
+    dims: tuple[int, ...], strides: tuple[tuple[int, ...], ...], keep: int = -1
+) -> tuple[int, tuple[Array, ...], tuple[int, ...], Array]:
     """Iterate `dims` as rows: (row length, offsets of every row per operand, step within a row per operand, kept index by row).
 
     Dimensions are merged where every operand allows it; dimension `keep` (if any) stays by itself, and if it ends up

@@ -84,42 +84,95 @@ def gather_sums(part, acc, offsets, shift, keep):  # type: ignore[no-untyped-def
 
 
 @compiled
-def depthwise(x, x0, xb, xs, dims, w, zeros, kernel, stride, dilation, origin, size, per, zero, acc, offsets, keep):  # type: ignore[no-untyped-def]
-    """One input channel per group: out channel o reads channel o // per. `w` is [out, kh, kw], int32."""
+def depthwise(  # type: ignore[no-untyped-def]
+    x, x0, xb, xs, dims, w, zeros, kernel, stride, dilation, origin, size, per,
+    zero, buf, plane, acc, offsets, keep,
+):  # fmt: skip
+    """One input channel per group: out channel o reads channel o // per. `w` is [out, kh, kw], of the type of `buf`.
+
+    A channel is copied, centred and padded, into `buf` as one plane per phase of the stride, so that every tap is a
+    contiguous run over the whole output plane (of pitch `wide`; columns beyond the output's width are never read).
+    """
     n, channels, height, width = dims
     oh, ow = size
-    line = np.empty(ow, np.int32)
+    deep = (oh - 1) + ((kernel[0] - 1) * dilation[0]) // stride[0] + 1
+    wide = (ow - 1) + ((kernel[1] - 1) * dilation[1]) // stride[1] + 1
+    one, run, taps = deep * wide, oh * wide, kernel[0] * kernel[1]
+    base, k = np.empty(taps, np.int64), np.empty(taps, buf.dtype)
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            r, c = i * dilation[0], j * dilation[1]
+            phase = (r % stride[0]) * stride[1] + c % stride[1]
+            base[i * kernel[1] + j] = phase * one + (r // stride[0]) * wide + c // stride[1]
+    line = plane[:run]
     for b in range(offsets.shape[0]):
         for s in range(n):
             for o in range(channels * per):
-                plane = x0 + b * xb + s * xs[0] + (o // per) * xs[1]
+                if o % per == 0:
+                    at = x0 + b * xb + s * xs[0] + (o // per) * xs[1]
+                    _phases(x, at, xs, height, width, stride, origin, deep, wide, zero, buf)
+                for i in range(kernel[0]):
+                    for j in range(kernel[1]):
+                        k[i * kernel[1] + j] = w[o, i, j] - zeros[o]
+                _taps(buf, base, k, taps, run, line)
                 to = offsets[b] + (s * channels * per + o) * oh * ow
                 for y in range(oh):
-                    line[:] = 0
-                    for i in range(kernel[0]):
-                        sy = y * stride[0] + i * dilation[0] + origin[0]
-                        if sy < 0 or sy >= height:
-                            continue
-                        for j in range(kernel[1]):
-                            left = j * dilation[1] + origin[1]
-                            lo = min(ow, max(0, -(left // stride[1])))
-                            hi = max(lo, min(ow, (width - 1 - left) // stride[1] + 1))
-                            k = np.int32(w[o, i, j] - zeros[o])
-                            at = plane + sy * xs[2]
-                            if stride[1] == 1 and xs[3] == 1:
-                                src, dst = x[at + left + lo : at + left + hi], line[lo:hi]
-                                for q in range(hi - lo):
-                                    dst[q] += (np.int32(src[q]) - np.int32(zero)) * k
-                            else:
-                                for q in range(lo, hi):
-                                    line[q] += (np.int32(x[at + (q * stride[1] + left) * xs[3]]) - np.int32(zero)) * k
-                    row = acc[to + y * ow : to + (y + 1) * ow]
+                    row, src = acc[to + y * ow : to + (y + 1) * ow], line[y * wide : y * wide + ow]
                     if keep:
                         for q in range(ow):
-                            row[q] += line[q]
+                            row[q] += src[q]
                     else:
                         for q in range(ow):
-                            row[q] = line[q]
+                            row[q] = src[q]
+
+
+@compiled
+def _phases(x, at, xs, height, width, stride, origin, deep, wide, zero, buf):  # type: ignore[no-untyped-def]
+    """buf[phase][r, c] = x - zero at row r * stride + phase + origin; 0 outside the tile."""
+    to = 0
+    for p in range(stride[0]):
+        for f in range(stride[1]):
+            left = f + origin[1]
+            lo = min(wide, max(0, -(left // stride[1])))
+            hi = max(lo, min(wide, (width - 1 - left) // stride[1] + 1))
+            for r in range(deep):
+                row = buf[to : to + wide]
+                to += wide
+                y = r * stride[0] + p + origin[0]
+                if y < 0 or y >= height:
+                    row[:] = 0
+                    continue
+                for q in range(lo):
+                    row[q] = 0
+                for q in range(hi, wide):
+                    row[q] = 0
+                start = at + y * xs[2] + left * xs[3]
+                if stride[1] == 1 and xs[3] == 1:
+                    src, dst = x[start + lo : start + hi], row[lo:hi]
+                    for q in range(hi - lo):
+                        dst[q] = np.int32(src[q]) - np.int32(zero)
+                else:
+                    for q in range(lo, hi):
+                        row[q] = np.int32(x[start + q * stride[1] * xs[3]]) - np.int32(zero)
+
+
+@compiled
+def _taps(buf, base, k, taps, run, line):  # type: ignore[no-untyped-def]
+    """line[q] = sum over taps of buf[base + q] * k, a few taps at a time."""
+    line[:] = 0
+    t = 0
+    while t + 3 <= taps:
+        a, b, c = buf[base[t] : base[t] + run], buf[base[t + 1] : base[t + 1] + run], buf[base[t + 2] : base[t + 2] + run]
+        p, q, r = np.int32(k[t]), np.int32(k[t + 1]), np.int32(k[t + 2])
+        for i in range(run):
+            line[i] += np.int32(a[i]) * p + np.int32(b[i]) * q + np.int32(c[i]) * r
+        t += 3
+    while t < taps:
+        a = buf[base[t] : base[t] + run]
+        p = np.int32(k[t])
+        for i in range(run):
+            line[i] += np.int32(a[i]) * p
+        t += 1
 
 
 @compiled
@@ -152,8 +205,9 @@ def maxpool(x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation,
 
 @compiled
 def avgpool(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, zero_x, m, counts, shift, half, mode, zero, lo, hi
-):
+    x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size,
+    zero_x, m, counts, shift, half, mode, zero, lo, hi,
+):  # fmt: skip
     """`counts` [oh, ow] is how many window positions count at each output."""
     n, channels, height, width = dims
     for b in range(batch):
