@@ -80,12 +80,14 @@ def definitions(step: Step) -> dict[str, str]:
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as one table with dotted keys; lists stay values."""
+    """Nested tables as one table with dotted keys; lists as JSON text."""
     out: dict[str, Any] = {}
     for name, inner in value.items():
         path = f"{prefix}.{name}" if prefix else name
         if isinstance(inner, Mapping):
             out.update(flat(inner, path))
+        elif isinstance(inner, list | tuple):
+            out[path] = _json(inner)  # as the lock's text has it, so that a lock read back compares equal
         elif inner is not None:
             out[path] = inner
     return out
@@ -174,7 +176,11 @@ def _value(value: Any) -> str:
         return "nan" if math.isnan(value) else ("-inf" if value < 0 else "inf") if math.isinf(value) else repr(value)
     if isinstance(value, int):
         return str(value)
-    return _quoted(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    return _quoted(_json(value))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _quoted(text: str) -> str:
