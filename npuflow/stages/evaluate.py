@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from npuflow.engine import evaluate as scoring
@@ -12,7 +12,8 @@ from npuflow.engine.data_read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.observe import session
-from npuflow.engine.runner import Runner
+from npuflow.engine.program import Program
+from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
@@ -62,10 +63,11 @@ def listing(evaluate: Evaluate, data: Data) -> Listing:
 
 
 class _Float:
-    """The float model, one sample at a time."""
+    """An ONNX model in onnxruntime, one sample at a time."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.session, self.names = session(export_model(graph)), list(graph.outputs)
+    def __init__(self, model: bytes) -> None:
+        self.session = session(model)
+        self.names = [output.name for output in self.session.get_outputs()]
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         return [dict(zip(self.names, self.session.run(self.names, dict(feed)), strict=True)) for feed in samples]
@@ -82,13 +84,28 @@ class _Integers:
 
 
 class _Named:
-    """A model whose outputs go by the float model's names: where a value is dequantised its id differs."""
+    """A model whose outputs go by the float model's names (where a value is dequantised its id differs), integer ones
+    as the real numbers that they stand for.
+    """
 
-    def __init__(self, model: scoring.Model, own: Sequence[str], names: Sequence[str]) -> None:
-        self.model, self.pairs = model, list(zip(own, names, strict=True))
+    def __init__(
+        self, model: scoring.Model, own: Sequence[str], names: Sequence[str], quants: Sequence[Any] | None = None
+    ) -> None:
+        self.model = model
+        self.ports = list(zip(own, names, quants or [None] * len(own), strict=True))
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        return [{name: found[own] for own, name in self.pairs} for found in self.model.run_many(samples)]
+        found = self.model.run_many(samples)
+        return [{name: _real(one[own], quant) for own, name, quant in self.ports} for one in found]
+
+
+def _quant(graph: Graph, name: str) -> Mapping[str, Any] | None:
+    quant = graph.values[name].quant
+    return None if quant is None else asdict(quant)
+
+
+def _real(array: Array, quant: Mapping[str, Any] | None) -> Array:
+    return array if quant is None or array.dtype.kind == "f" else dequantize(array, quant)
 
 
 @stage(files=listing, when="evaluate", cpu="native", floats=True)
@@ -102,7 +119,35 @@ def evaluate(
     numerics: Numerics,
 ) -> Evaluation:
     """Run the program on the simulator (or its integers on the reference) beside the float model."""
-    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
+    if evaluate.by == "simulator":
+        program = simulated(compiled.program, graph.graph)
+    else:
+        own, integers = quantized.graph.outputs, _Integers(quantized.graph, numerics)
+        program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
+    score = scored(files, graph.graph, placement.placed.share, program, evaluate)
+    for name, why in score.left_out.items():
+        log(f"left out {name}: {why}")
+    log(f"{score.samples} samples, {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
+    for figure, value in score.figures.items():
+        log(f"{figure}: {value:.4f}, float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}")
+    return Evaluation(score)
+
+
+def simulated(program: Program, graph: Graph) -> scoring.Model:
+    """A program on the simulator, its outputs by the float graph's names, as real numbers."""
+    ports = program.meta["outputs"]
+    return _Named(Runner(program), [p["name"] for p in ports], graph.outputs, [p.get("quant") for p in ports])
+
+
+def exported(model: bytes, graph: Graph) -> scoring.Model:
+    """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime."""
+    made = _Float(model)
+    return _Named(made, made.names, graph.outputs)
+
+
+def scored(files: Files, graph: Graph, share: float, program: scoring.Model, table: Evaluate) -> Score:
+    """Read the listed samples and compare the program with the float graph."""
+    types = {name: graph.type(name) for name in graph.inputs}
     broken: dict[str, str] = {}
 
     def feeds() -> Iterator[tuple[Mapping[str, Array], Any]]:
@@ -113,17 +158,6 @@ def evaluate(
             else:
                 yield sample.feed(types), files[name].detail["label"]
 
-    if evaluate.by == "simulator":
-        own = [entry["name"] for entry in compiled.program.meta["outputs"]]
-        program = _Named(Runner(compiled.program), own, graph.graph.outputs)
-    else:
-        program = _Named(_Integers(quantized.graph, numerics), quantized.graph.outputs, graph.graph.outputs)
-    metric: Metric = evaluate.options or METRICS[evaluate.metric]()
-    share = placement.placed.share
-    score = scoring.score(feeds(), program, _Float(graph.graph), metric, evaluate.metric, share)
-    for name, why in broken.items():
-        log(f"left out {name}: {why}")
-    log(f"{score.samples} samples, {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
-    for figure, value in score.figures.items():
-        log(f"{figure}: {value:.4f}, float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}")
-    return Evaluation(Score(**{**asdict(score), "left_out": broken}))
+    metric: Metric = table.options or METRICS[table.metric]()
+    score = scoring.score(feeds(), program, _Float(export_model(graph)), metric, table.metric, share)
+    return replace(score, left_out=broken)

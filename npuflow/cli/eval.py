@@ -1,0 +1,96 @@
+"""The accuracy of a program beside its float model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuflow.base.errors import UsageError
+from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
+
+if TYPE_CHECKING:
+    from npuflow.engine.evaluate import Score
+    from npuflow.flow.plan import Plan
+    from npuflow.flow.run import Result
+    from npuflow.flow.store import Store
+
+
+def eval(  # noqa: A001
+    recipe: RecipeArg,
+    program: Annotated[
+        Path | None,
+        typer.Option("--program", metavar="FILE", help="Measure this .npu or .onnx instead of what the recipe builds."),
+    ] = None,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure accuracy on the recipe's [evaluate] data: metric, difference to the float model, SQNR, agreement."""
+    import json
+    from dataclasses import asdict
+
+    score = _measured(recipe, program, sets or [], cache)
+    if as_json:
+        typer.echo(json.dumps({**asdict(score), "delta": score.delta}))
+        return
+    rows = [(n, f"{v:.4f}", f"{score.baseline[n]:.4f}", f"{score.delta[n]:+.4f}") for n, v in score.figures.items()]
+    width = max(10, *(len(name) for name in score.figures))
+    typer.echo(f"{'':<{width}}  {'program':>9}  {'float':>9}  {'change':>9}")
+    for name, mine, theirs, change in rows:
+        typer.echo(f"{name:<{width}}  {mine:>9}  {theirs:>9}  {change:>9}")
+    for name, value in score.sqnr_db.items():
+        typer.echo(f"SQNR of {name}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
+    if score.agreement is not None:
+        typer.echo(f"agreement with the float model: {100 * score.agreement:.2f} %")
+    typer.echo(f"{score.samples} samples; {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
+    for name, why in score.left_out.items():
+        typer.echo(f"left out {name}: {why}")
+
+
+def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | None) -> Score:
+    from npuflow.cli._engine import settings, stages
+    from npuflow.flow.recipe import load
+    from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
+
+    recipe = load(path, sets)
+    if recipe.table("evaluate") is None:
+        raise UsageError(f"{path} has no [evaluate] table", hint='[evaluate] source = "...", metric = "agreement"')
+    chosen = settings(cache=cache, until="evaluate")
+    plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
+    if program is None:
+        result = run_plan(plan, recipe, store, chosen).check()
+        from npuflow.stages.evaluate import Evaluation
+
+        return store.load(_digest(result, "evaluate"), Evaluation).score
+    if not program.is_file():
+        raise UsageError(f'no file "{program}"')
+    early = settings(cache=cache, until="placement")
+    result = run_plan(plan_recipe(recipe, stages(), early), recipe, store, early).check()
+    return _given(program, plan, store, result)
+
+
+def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
+    """A program that the recipe did not build, on the recipe's data and beside its float model."""
+    from npuflow.engine.evaluate import Evaluate
+    from npuflow.engine.program import load_program
+    from npuflow.flow.refs import Files
+    from npuflow.stages import evaluate as stage
+    from npuflow.stages.parse import Parsed
+    from npuflow.stages.placement import Placement
+
+    graph = store.load(_digest(result, "parse"), Parsed).graph
+    share = store.load(_digest(result, "placement"), Placement).placed.share
+    if path.suffix == ".npu":
+        model = stage.simulated(load_program(path), graph)
+    else:
+        model, share = stage.exported(path.read_bytes(), graph), 0.0
+    step = plan["evaluate"]
+    table = step.configs["evaluate"]
+    assert isinstance(table, Evaluate)
+    return stage.scored(Files(step.listing or {}), graph, share, model, table)
+
+
+def _digest(result: Result, stage: str) -> str:
+    return result.refs[stage].digest
