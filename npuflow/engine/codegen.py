@@ -201,6 +201,7 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
         value_id: {
             "address": data.address(value_id), "shape": list(value.type.shape), "dtype": value.dtype,
             "quant": quant_meta(value.quant), "node": written.get(value_id),
+            "owner": views.root(value_id)[0],
         }
         for value_id, value in graph.values.items()
         if value.quant is not None and value.const is None and value_id in data

@@ -64,8 +64,9 @@ class Estimate:
     tensor: Floats
     vector: Floats
     bus: Floats
-    head: Floats              # before the first compute command can start
-    tail: Floats              # after the last one has ended
+    head: Floats              # loads before the first compute command can start
+    early: Floats             # the part of them that waits for nobody: constants
+    tail: Floats              # from the last load to the end
     bytes: Floats
     cycles: Floats
 
@@ -198,7 +199,9 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
     for passes in _passes(layer, mac, c, grid):
         cycles = cycles * passes
     if mac.depthwise:
-        cycles = cycles * _points(layer, mac) / c.depthwise_macs + 0.5 * steps
+        alone = _lone_channels(layer, mac, grid)
+        share = (1 - alone) / c.depthwise_macs + alone
+        cycles = cycles * _points(layer, mac) * share + 0.5 * steps
     elif c.dataflow == "weight_stationary":
         cycles = cycles * _points(layer, mac)
     else:
@@ -207,6 +210,13 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
             tile, tiles = tile * grid.sizes[name], tiles * grid.counts[name]
         cycles = cycles * np.ceil(tile / c.array_rows) * tiles
     return cycles + steps * (c.command_cycles + c.fill_cycles)
+
+
+def _lone_channels(layer: Layer, mac: MacMap, grid: Grid) -> Floats:
+    """Share of a depthwise layer's channels that are the only one of their tile: to the array that is a dense layer."""
+    assert mac.group_axis is not None
+    size, tile = layer.space.axis(mac.group_axis).size, grid.sizes[mac.group_axis]
+    return np.where(tile == 1, 1.0, np.where(size % tile == 1, 1.0 / size, 0.0)) if size > 1 else np.ones(grid.length)
 
 
 def _points(layer: Layer, mac: MacMap) -> float:
@@ -236,7 +246,7 @@ def estimate(
     """The pipeline's makespan. `slots`: per stream "double", "single" or "resident"; `tensor`: see tensor_cycles."""
     d, c, width = machine.dma, machine.compute, machine.memory.external_bandwidth
     zero = np.zeros(grid.length)
-    load, store, load_bus, store_bus, first_load, first_store, amount = (zero.copy() for _ in range(7))
+    load, store, load_bus, store_bus, first_load, first_store, amount, early = (zero.copy() for _ in range(8))
     steps, out_steps = np.ones(grid.length), np.ones(grid.length)
     for axis in layer.axes:
         steps = steps * grid.counts[axis.name]
@@ -254,7 +264,8 @@ def estimate(
             first_store = first_store + front + bus / width / times
         else:
             load, load_bus = load + times * front, load_bus + bus / width
-            first_load = first_load + front + bus / width / times
+            once = front + bus / width / times
+            first_load, early = first_load + once, early + (once if stream.home == "const" else 0.0)
     load, store = load + load_bus, store + store_bus
     vector = layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers)
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
@@ -265,7 +276,7 @@ def estimate(
         first_load + tensor + tail,
         first_load + tile_tensor + vector + first_store,
         first_load + tile_tensor + tile_vector + store,
-        bus + d.setup_cycles,
+        bus + d.setup_cycles + tile_tensor + tile_vector,
     ], axis=0)
     cycles = overlapped if "single" not in slots else np.maximum(overlapped, load + tensor + vector + store)
-    return Estimate(load, store, tensor, vector, bus, first_load, tail, amount, cycles)
+    return Estimate(load, store, tensor, vector, bus, first_load, early, tile_tensor + tail, amount, cycles)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ class Plan:
 
     @property
     def cycles(self) -> float:
-        return sum(g.costs.cycles for g in self.groups)
+        """All groups one after the other, less the constants that come in while the group before runs out."""
+        hidden = sum(min(a.costs.tail, b.costs.early) for a, b in pairwise(self.groups))
+        return sum(g.costs.cycles for g in self.groups) - hidden
 
     @property
     def bytes(self) -> float:

@@ -116,7 +116,7 @@ def move_costs(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine)
             first = max(first, cycles / count)
     cycles = max(load + first, store + first, bus)
     plain = 2.0 * sum(prod(m.dims) * itemsize[m.output] for m in moves)
-    return Costs(cycles, load, store, 0.0, 0.0, bus, first, first, amount, 0.0, plain)
+    return Costs(cycles, load, store, 0.0, 0.0, bus, first, 0.0, first, amount, 0.0, plain)
 
 
 def _side(dims: Sequence[tuple[int, int]], item: int, machine: Machine) -> tuple[float, float]:

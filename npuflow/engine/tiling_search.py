@@ -40,6 +40,7 @@ class Costs:
     vector: float
     bus: float
     head: float
+    early: float
     tail: float
     bytes: float
     bound_cycles: float
@@ -180,7 +181,8 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
         return float(values[i])
 
     costs = Costs(
-        at(e.cycles), at(e.load), at(e.store), at(e.tensor), at(e.vector), at(e.bus), at(e.head), at(e.tail), at(e.bytes),
+        at(e.cycles), at(e.load), at(e.store), at(e.tensor), at(e.vector), at(e.bus), at(e.head), at(e.early), at(e.tail),
+        at(e.bytes),
         bound_cycles, float(layer.bytes_of("input", "const", "output")),
     )  # fmt: skip
     return Solution(choice, costs)

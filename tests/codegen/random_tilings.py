@@ -13,7 +13,7 @@ from npuflow.engine.tiling_search import Choice, Costs, footprint, slot_counts, 
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 
-FREE = Costs(*[0.0] * 11)
+FREE = Costs(*[0.0] * 12)
 
 
 def grid_of(layer: Layer, sizes: dict[str, int]) -> Grid:
