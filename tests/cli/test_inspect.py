@@ -1,0 +1,56 @@
+"""`npuflow inspect`: graph before and after, placement, refusals, in text and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from npuflow.cli._app import run
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,T] x) => (float[N,T] y) {
+    s = Sigmoid(x) a = Mul(x, s) b = CumSum(a, axis) c = Relu(b) y = Tanh(c) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    proto = parser.parse_model(TEXT)
+    proto.graph.initializer.append(onnx.helper.make_tensor("axis", 7, [], [1]))
+    path = tmp_path / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return str(path)
+
+
+def test_the_page_says_what_happened(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", model, "--input", "x=2,5"]) == 0
+    out = capsys.readouterr().out
+    for part in ("float32[2, 5]", "before: 5 nodes", "after: 4 nodes", "recognise_gated 1", "host: CumSum (1)", "segments: 3"):
+        assert part in out
+
+
+def test_free_dimensions_are_noted_and_explain_the_placement(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", model, "--dim", "N=2"]) == 0
+    out = capsys.readouterr().out
+    assert "dimension 1 (T)" in out and "not known before it runs" in out
+
+
+def test_json_and_text(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", model, "--input", "x=2,5", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["after"]["silu"] == 1 and len(report["places"]) == 4
+    assert run(["inspect", model, "--input", "x=2,5", "--text"]) == 0
+    assert "= silu(x)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--input", "x"], '"="'), (["--input", "x=a"], "no number"), (["--input", "z=1"], "no input"), (["--target", "nope"], "no target")],
+)  # fmt: skip
+def test_wrong_options_are_explained(
+    model: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", model, *options]) == 2
+    assert message in capsys.readouterr().err
