@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -77,7 +78,8 @@ class FileDigests:
             made.replace(self._path)
             self._fresh = False
         except OSError:
-            made.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                made.unlink()
 
     def forget(self) -> None:
         self._known.clear()
