@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import StepState, task, work
+from npuflow.flow.run_state import Result, StepState, task, work
 from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import Lease, add_root
@@ -24,40 +23,11 @@ from npuflow.flow.store_manifest import Damaged
 
 ATTEMPTS = 3
 OnEvent = Callable[[Event], None]
+__all__ = ["Interrupted", "Result", "build"]
 
 
 class Interrupted(BuildError):
     """The user stopped the build; what was finished is kept."""
-
-
-@dataclass
-class Result:
-    """What a build did. `refs` and `keys` say what every step gave, and under which key."""
-
-    hit: int = 0
-    ran: int = 0
-    failed: int = 0
-    skipped: int = 0
-    seconds: float = 0.0
-    refs: dict[str, Ref] = field(default_factory=dict)
-    keys: dict[str, dict[str | None, str]] = field(default_factory=dict)
-    status: dict[str, dict[str | None, str]] = field(default_factory=dict)
-    errors: list[NpuflowError] = field(default_factory=list)
-    products: dict[str, Path] = field(default_factory=dict)
-
-    @property
-    def outputs(self) -> dict[str, str]:
-        return {stage: ref.digest for stage, ref in self.refs.items()}
-
-    @property
-    def ok(self) -> bool:
-        return not self.errors
-
-    def check(self) -> Result:
-        """This result, or the first error that spoilt it."""
-        if self.errors:
-            raise self.errors[0]
-        return self
 
 
 def build(
@@ -142,9 +112,9 @@ class _Driver:
         self._advance()
         self._feed()
         while self.flying:
-            sent, outcome = self.workers.arrivals.get()
-            self.workers.learn(sent, outcome)
-            self._arrived(sent, outcome)
+            self._arrived(*self.workers.arrivals.get())
+            while not self.workers.arrivals.empty():
+                self._arrived(*self.workers.arrivals.get())
             self._advance()
             self._feed()
 
@@ -261,6 +231,8 @@ class _Driver:
     def _feed(self) -> None:
         """Hand out tasks, but no more than the workers can hold."""
         handed: list[Task] = []
+        if len(self.flying) > self.workers.window // 2:
+            return  # a wave of a few is dearer than a wave of many
         while self.queue and not self.halted and len(self.flying) < self.workers.window:
             made = next(self.queue[0], None)
             if made is None:
@@ -277,6 +249,7 @@ class _Driver:
     # outcomes
 
     def _arrived(self, sent: Task, outcome: Outcome) -> None:
+        self.workers.learn(sent, outcome)
         for one in sent.work:
             self.flying.pop(one.key, None)
         if outcome.fatal and outcome.error is not None:
@@ -291,12 +264,12 @@ class _Driver:
             self._retry_or_fail(state, sent, outcome, left)
         state.conclude()
         if state.over:
-            hits = sum(status == "hit" for status in state.status.values())
-            self.emit(Progress(sent.step, len(state.found), len(state.keys), hits))
+            self.emit(Progress(sent.step, len(state.found), len(state.keys), state.hits))
 
     def _settled(self, state: StepState, done: Done, forced: bool) -> None:
-        item = state.pending.pop(done.key, None)
-        if done.key not in state.keys.values() if item is None and state.over else state.keys.get(item) != done.key:
+        item = done.item
+        state.pending.pop(done.key, None)
+        if state.keys.get(done.item) != done.key:
             return  # the answer to a question that is no longer asked
         state.found[item] = done.ref
         if forced:
@@ -357,6 +330,7 @@ class _Driver:
         """Tell of a step once; a step looked up again after a repair is told of only if it ran."""
         if item in state.status and (status == "hit" or state.status[item] == status == "ran"):
             return
+        state.hits += (status == "hit") - (state.status.get(item) == "hit")
         state.status[item] = status
         self.emit(
             StepEvent(state.step.name, item, key, status, seconds, output, reason, error, summary)  # type: ignore[arg-type]

@@ -5,15 +5,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from npuflow.base.errors import InternalError
+from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.keys import Bound
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref
 from npuflow.flow.run_step import Load, Task, Work
 from npuflow.flow.store import Spec
+
+
+@dataclass
+class Result:
+    """What a build did. `refs` and `keys` say what every step gave, and under which key."""
+
+    hit: int = 0
+    ran: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    refs: dict[str, Ref] = field(default_factory=dict)
+    keys: dict[str, dict[str | None, str]] = field(default_factory=dict)
+    status: dict[str, dict[str | None, str]] = field(default_factory=dict)
+    errors: list[NpuflowError] = field(default_factory=list)
+    products: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return {stage: ref.digest for stage, ref in self.refs.items()}
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def check(self) -> Result:
+        """This result, or the first error that spoilt it."""
+        if self.errors:
+            raise self.errors[0]
+        return self
 
 
 @dataclass
@@ -32,6 +63,7 @@ class StepState:
     failed: dict[str | None, Exception] = field(default_factory=dict)
     skipped: str = ""
     status: dict[str | None, str] = field(default_factory=dict)
+    hits: int = 0
     attempts: dict[str, int] = field(default_factory=dict)
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(key, damaged input or lost worker) -> how often that undid it."""

@@ -129,7 +129,7 @@ class _Batch:
 
     def _known(self, work: Work) -> bool:
         """Another build may have settled the key since this one looked."""
-        record = self.store.record(work.key)
+        record = self.store.record(work.key, remote=False)
         if record is None or not self.store.usable(record):
             return False
         self.outcome.done.append(Done(work.key, work.item, record.ref, record.seconds, False, None, record.summary))

@@ -111,7 +111,7 @@ class Store:
 
     # records
 
-    def record(self, key: str, *, touch: bool = True) -> Record | None:
+    def record(self, key: str, *, touch: bool = True, remote: bool = True) -> Record | None:
         """The record of a key, if it is there and whole."""
         path = self.record_path(key)
         with self._needing(key):
@@ -119,7 +119,7 @@ class Store:
             if found is not None and touch:
                 with suppress(OSError):
                     os.utime(path)
-        if found is None and self.remote is not None:
+        if found is None and remote and self.remote is not None:
             data = self.remote.record(key)
             if data is not None:
                 found = self._take_record(key, data)
@@ -140,6 +140,8 @@ class Store:
         try:
             found = Record.decode(data, key, f"remote record {key}")
         except (Damaged, ValueError, KeyError, TypeError) as fault:
+            if self.remote is not None:
+                self.remote.distrust(key)
             self.warn(f"the remote cache holds a damaged record, which is not used: {fault}")
             return None
         return self.commit(found, upload=False)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +39,7 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
     if damaged:
         # What a damaged root protected is unknown: it is set aside, and this collection removes nothing.
         return Collected(stopped=f"{len(damaged)} damaged roots were set aside; the next build of each makes it anew")
-    leases = live(store.root, clock)
-    wanted = needed(leases) | keys
+    wanted = needed(live(store.root, clock)) | keys
     result = Collected()
     doomed_records: list[Path] = []
     for key in store.record_keys():
@@ -59,7 +58,7 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
             result.kept_objects += 1
         else:
             doomed_objects.append(path)
-    debris = list(_debris(store.root, {folder.name for folder in leases}, clock, grace))
+    debris = list(_debris(store.root, grace))
     result.records, result.objects, result.debris = len(doomed_records), len(doomed_objects), len(debris)
     if not dry:
         # Records go before their objects, so that no record is ever left whose object was collected.
@@ -127,13 +126,16 @@ def _name(path: Path) -> str:
     return f"x3:{path.parent.name}{path.stem}"
 
 
-def _debris(root: Path, leases: Iterable[str], clock: float, grace: float) -> Iterator[Path]:
+def _debris(root: Path, grace: float) -> Iterator[Path]:
     """Temporary files, leases and quarantined things that nobody will come back for."""
-    alive = set(leases)
-    for path in (root / "leases").iterdir():
+    # Listed first, judged afterwards: what a build begins meanwhile is not in the list.
+    temporary, leases = list((root / "tmp").iterdir()), list((root / "leases").iterdir())
+    clock = now(root)
+    alive = {folder.name for folder in live(root, clock)}
+    for path in leases:
         if path.name not in alive:
             yield path
-    for path in (root / "tmp").iterdir():
+    for path in temporary:
         lease = path.name.partition(".")[0] if "." in path.name else ""
         # A file without a lease is the work of a moment: it is debris once no build runs, or once it is old.
         if lease not in alive if lease else (not alive or not _young(path, clock, max(grace, 3600.0))):

@@ -77,10 +77,12 @@ class Lease:
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "start": start_time(os.getpid())}
         made = root / "tmp" / f"{self.name}.lease"
         with files.writing(root):
-            made.mkdir(parents=True)
-            (made / "beat").write_text(json.dumps(owner))
             self._folder.parent.mkdir(parents=True, exist_ok=True)
-            made.rename(self._folder)  # a lease is never seen without its owner
+            while not self._folder.exists():
+                with suppress(FileNotFoundError):  # a collection took it for debris before it was a lease
+                    made.mkdir(parents=True, exist_ok=True)
+                    (made / "beat").write_text(json.dumps(owner))
+                    made.rename(self._folder)  # a lease is never seen without its owner
         threading.Thread(target=self._beat, name="npuflow-lease", daemon=True).start()
 
     def _beat(self) -> None:
@@ -137,7 +139,7 @@ def needed(folders: Iterable[Path]) -> set[str]:
 def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:
     """Keep what the last build of this place used, for as long as the place exists."""
     body = {"v": 1, "place": str(place), "host": socket.gethostname(), "keys": sorted(set(keys))}
-    name = bytes_digest(str(place).encode()).partition(":")[2]
+    name = _root_name(str(place))
     with files.writing(root):
         files.replace(root / "roots" / f"{name}.json", sealed(body), root / "tmp")
 
@@ -145,6 +147,13 @@ def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:
 def read_root(path: Path) -> dict[str, Any]:
     """A root's place and keys, or `Damaged`."""
     try:
-        return unsealed(path.read_bytes(), f"root {path.stem}", str(path))
+        body = unsealed(path.read_bytes(), f"root {path.stem}", str(path))
     except OSError as fault:
         raise Damaged(f"root {path.stem}", str(path), f"it cannot be read: {fault.strerror}") from fault
+    if _root_name(body["place"]) != path.stem:
+        raise Damaged(f"root {path.stem}", str(path), f"it is the root of {body['place']}")
+    return body
+
+
+def _root_name(place: str) -> str:
+    return bytes_digest(place.encode()).partition(":")[2]

@@ -73,8 +73,14 @@ class Remote:
 
     def record(self, key: str) -> bytes | None:
         """The bytes of a record, if the remote has it."""
+        if key in self._bad:
+            return None
         data: bytes | None = self._try("reading a record", lambda fs, base: fs.cat_file(_place(base, "records", key)), None)
         return data
+
+    def distrust(self, name: str) -> None:
+        """What arrived under this name was damaged: it is not asked for again, and is replaced when it is pushed."""
+        self._bad.add(name)
 
     def has(self, digest: str) -> bool:
         """Whether the remote has an object."""
@@ -119,7 +125,7 @@ class Remote:
                     self._there.add(digest)
                     self._bad.discard(digest)
             place = _place(base, "records", record.key)
-            if not fs.exists(place):
+            if record.key in self._bad or not fs.exists(place):
                 _send(fs, place, lambda out: out.write(record.encode()))
 
         if self.mode == "read-write":

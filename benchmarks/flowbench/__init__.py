@@ -1,0 +1,1 @@
+"""Synthetic stages for measuring the build system itself."""
