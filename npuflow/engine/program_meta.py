@@ -4,7 +4,7 @@
     target       compute, numerics, memory, dma, limits: the tables of the target
     inputs       [{"name", "shape", "dtype"}], outputs likewise; names are value ids
     values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C order; `node` is the
-                 index of the node whose STOREs write it (null: the runner writes it)
+                 index of the node whose STOREs complete it (null: the runner writes it), `owner` the value whose bytes it shares
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
                  {"kind": "host", "model": index, "inputs": [ids], "outputs": [ids]}
                  {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}

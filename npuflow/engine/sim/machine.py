@@ -44,6 +44,7 @@ class Machine:
         self.memory = Memory(program, batch)
         self.seen: dict[str, Array] = {}
         self._watch = _last_stores(program, self.order, tuple(watch))
+        self._given = [v for v in watch if program.meta["values"][v].get("node") is None]    # the runner writes these
         for core, index in self.order.sequence:
             check_bounds(program, core, index)
         self.steps = self._exact() if exact_only or not _compiled() else self._fast()
@@ -54,6 +55,14 @@ class Machine:
         if array.dtype != view.dtype or array.shape not in (view.shape, view.shape[1:]):
             raise ModelError(f"value {value!r} takes {view.dtype} {view.shape}, not {array.dtype} {array.shape}")
         view[...] = array
+        for other in self._given:
+            if self._owner(other) == self._owner(value):
+                self.seen[other] = self.read(other)
+
+    def _owner(self, value: str) -> str:
+        """The value whose bytes these are: itself, unless it is a view of another."""
+        owner: str = self.program.meta["values"][value].get("owner", value)
+        return owner
 
     def read(self, value: str) -> Array:
         """[B, *shape], a copy of what DATA holds now."""
@@ -131,6 +140,8 @@ def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapp
     wanted = {}
     for value in watch:
         entry = program.meta["values"][value]
+        if entry.get("node") is None:
+            continue
         size = prod(entry["shape"]) * SIZES[entry["dtype"]]
         wanted[value] = (entry["address"], entry["address"] + size, entry.get("node"))
     for i, (core, index) in enumerate(order.sequence):
@@ -139,7 +150,7 @@ def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapp
             continue
         lo, hi = regions(command)[1].span
         for value, (a, b, node) in wanted.items():
-            if lo < b and a < hi and node in (None, command.node):
+            if lo < b and a < hi and node == command.node:
                 last[value] = i
     found: dict[int, list[str]] = {}
     for value, i in last.items():
