@@ -32,9 +32,9 @@ def targets(
 
 
 def _folder() -> Path:
-    from npuflow import targets as package
+    from npuflow.flow.recipe_files import library_folders
 
-    return Path(str(package.__file__)).parent
+    return library_folders()["target"]
 
 
 def _path(name: str) -> Path:
