@@ -8,10 +8,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from npuflow.flow.recipe import load as load_recipe
+    from npuflow.flow.recipe_build import build
 
-_HOMES = {"load_recipe": ("npuflow.flow.recipe", "load")}
+_HOMES = {
+    "build": ("npuflow.flow.recipe_build", "build"),
+    "load_recipe": ("npuflow.flow.recipe", "load"),
+}
 
-__all__ = ["__version__", "load_recipe"]
+__all__ = ["__version__", "build", "load_recipe"]
 
 
 def __getattr__(name: str) -> Any:

@@ -42,7 +42,7 @@ def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], al
         if field.name in table:
             values[field.name] = _value(kinds[field.name], table[field.name], at.child(field.name), faults)
         elif field.default is MISSING and field.default_factory is MISSING:
-            _fault(faults, at.child(field.name), f'"{field.name}" is missing', hint=_wanted(kinds[field.name]))
+            _fault(faults, at.child(field.name), f'"{field.name}" is missing', hint=wanted(kinds[field.name]))
     given = _options(cls, table, values, at, faults)
     keys = [*kinds, *(key for key in also if key not in kinds)]
     for key in table:
@@ -130,7 +130,7 @@ def _scalar(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> A
     if type(value) is kind:
         return value
     quoted = f'"{value}", in quotes' if kind is str and isinstance(value, int | float) else ""
-    return _fault(faults, at, f"expected {_wanted(kind)}, got {_name(value)}", hint=quoted)
+    return _fault(faults, at, f"expected {wanted(kind)}, got {_name(value)}", hint=quoted)
 
 
 def _path(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
@@ -178,7 +178,7 @@ def _union(members: Sequence[Any], value: Any, at: Locator, faults: list[Npuflow
         # Of several tables that could have been meant, the one that nearly fits speaks.
         faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))
         return BAD
-    wanted = " or ".join(dict.fromkeys(_wanted(m) for m in plain))
+    wanted = " or ".join(dict.fromkeys(wanted(m) for m in plain))
     return _fault(faults, at, f"expected {wanted}, got {_name(value)}")
 
 
@@ -241,7 +241,7 @@ _NAMES = {
 }
 
 
-def _wanted(kind: Any) -> str:
+def wanted(kind: Any) -> str:
     """What a type asks for, in the words of a recipe's writer."""
     if kind in _NAMES:
         return _NAMES[kind]
@@ -250,12 +250,12 @@ def _wanted(kind: Any) -> str:
         inner, *marks = get_args(kind)
         for mark in marks:
             if isinstance(mark, Range):
-                return f"{_wanted(inner)} {mark}" if mark.low is not None or mark.high is not None else _wanted(inner)
+                return f"{wanted(inner)} {mark}" if mark.low is not None or mark.high is not None else wanted(inner)
             if isinstance(mark, NamedEntries):
                 return "one of " + ", ".join(sorted(mark.names()))
-        return _wanted(inner)
+        return wanted(inner)
     if origin in (Union, types.UnionType):
-        return " or ".join(_wanted(a) for a in get_args(kind) if a is not type(None))
+        return " or ".join(wanted(a) for a in get_args(kind) if a is not type(None))
     if origin is Literal:
         return "one of " + ", ".join(str(a) for a in get_args(kind))
     if origin is tuple:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import InputError, NpuflowError, Where
 from npuflow.base.files import DIGESTS
@@ -96,6 +96,17 @@ def run_plan(
     if result.ok and settings.until is None:
         write_lock(plan, recipe, store, settings, result)
     return result
+
+
+def build(recipe: str | Path | Recipe, sets: Sequence[str] = (), **settings: Any) -> Result:
+    """Build a recipe from Python, with the fields of `Settings`; the first error of a failed build is raised."""
+    from npuflow.flow.recipe import Recipe, load
+    from npuflow.flow.stage import STAGES
+
+    loaded = recipe if isinstance(recipe, Recipe) else load(recipe, sets)
+    chosen = Settings(**settings)
+    plan = plan_recipe(loaded, STAGES, chosen)
+    return run_plan(plan, loaded, open_cache(loaded, chosen), chosen).check()
 
 
 def lock_path(recipe: Recipe, settings: Settings) -> Path:

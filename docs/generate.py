@@ -1,0 +1,168 @@
+"""Writes the reference pages and the map from the code: `python docs/generate.py` (--check only compares)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n\n"
+
+
+def map_page() -> str:
+    """Every file with its caption, in the order of the floors."""
+    order = ["base", "flow", "hw", "ir", "ops", "rules", "calibrators", "strategies", "frontends", "metrics"]
+    order += ["targets", "engine", "stages", "testing", "cli"]
+    text = "# Map of the code\n\n" + NOTE
+    text += "Imports go down only: `base <- flow`, `base <- hw <- ir <- ops, rules, ... <- engine`, both `<- stages <- cli`.\n"
+    package = ROOT / "npuflow"
+    for folder in ["", *order]:
+        files = sorted((package / folder).glob("*.py") if folder == "" else (package / folder).rglob("*.py"))
+        if not files:
+            continue
+        text += f"\n## npuflow/{folder}\n\n" if folder else "\n## npuflow\n\n"
+        init = package / folder / "__init__.py"
+        text += f"{caption(init)}\n\n" if init.exists() else ""
+        text += "".join(f"- `{p.relative_to(package / folder)}`: {caption(p)}\n" for p in files if p != init)
+    return text
+
+
+def caption(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+
+
+def recipe_page() -> str:
+    """Every table and key that a recipe may have."""
+    from npuflow.base.tables import table_of
+    from npuflow.cli._template import in_order
+    from npuflow.flow.recipe import SETTINGS
+    from npuflow.flow.stage import STAGES
+
+    text = "# Keys of a recipe\n\n" + NOTE
+    text += (
+        "A recipe is a TOML file. Tables belong to the stages that read them; unknown tables and keys are errors.\n"
+        "Beside the tables below a recipe may have:\n\n"
+        "- `extends = \"base.toml\"` (or an array): the recipes whose keys this one overrides, relative to it.\n"
+        "- `target = \"NAME\"`: a file of `npuflow/targets/`, or a path that ends in `.toml`; its keys are the `target.*`\n"
+        "  tables. To override some of them: `[target]` with `extends = \"NAME\"`, and the keys in `[target.numerics]` etc.\n"
+        "- `[sweep]`: dotted keys with arrays of values to try.\n\n"
+        "Paths are relative to the file that writes them; `pkg:NAME/FILE` is a file inside an installed package.\n"
+    )
+    tables = [(cls, on) for cls, on in in_order(STAGES) if table_of(cls) != "target"]
+    for cls, on in [*tables, *((cls, True) for cls in SETTINGS)]:
+        text += f"\n## [{table_of(cls)}]\n\n"
+        about = inspect.cleandoc(cls.__doc__ or "")
+        text += f"{about}\n\n" if about and not about.startswith(f"{cls.__name__}(") else ""
+        text += "" if on else "Optional: without the table its stages do not run.\n\n"
+        text += "\n".join(keys(cls)) + "\n"
+    return text
+
+
+def keys(cls: Any, prefix: str = "", depth: int = 0) -> Iterator[str]:
+    """A table's keys as rows; nested tables with dotted names."""
+    from npuflow.base.tables import Config, hints, options_class, registry_fields
+    from npuflow.base.tables_read import wanted
+    from npuflow.base.tables_schema import field_docs
+    from npuflow.base.tables_write import sketch
+
+    if depth == 0:
+        yield "| key | value | default | meaning |"
+        yield "| --- | --- | --- | --- |"
+    docs = field_docs(cls)
+    for name, default in sketch(cls):
+        kind = hints(cls)[name]
+        shown = f"`{default}`" if default is not None and len(default) <= 40 else "" if default is None else "a table"
+        meaning = " ".join(docs.get(name, "").split()).replace("|", "\\|")
+        yield f"| `{prefix}{name}` | {wanted(kind)} | {shown} | {meaning} |".replace("|  |", "| |")
+        inner = [k for k in (kind, *getattr(kind, "__args__", ())) if isinstance(k, type) and issubclass(k, Config)]
+        if inner and depth < 2:
+            yield from keys(inner[0], f"{prefix}{name}.", depth + 1)
+    for registry in registry_fields(cls).values():
+        for entry in sorted(registry.names()):
+            options = options_class(registry, entry)
+            if options is not None and hints(options) and depth < 2:
+                yield from keys(options, f"{prefix}{entry}.", depth + 1)
+
+
+def cli_page() -> str:
+    """Every verb with its arguments and options."""
+    import typer
+
+    from npuflow.cli._app import application
+
+    text = "# The command line\n\n" + NOTE
+    text += (
+        "Exit codes: 0 done, 1 the build failed, 2 the user's input is wrong, 130 interrupted.\n\n"
+        "The cache is, in this order: `--cache DIR`, the environment's `NPUFLOW_CACHE`, the recipe's `[build] cache`,\n"
+        "the nearest folder `cache/` with a `CACHEDIR.TAG` at or above the recipe, and `~/.cache/npuflow`.\n"
+        "`NO_COLOR` turns colours off; where standard error is not a terminal, progress is plain lines.\n"
+    )
+    group: Any = typer.main.get_command(application())
+    for name, command in sorted(group.commands.items()):
+        text += verb(f"npuflow {name}", command)
+    return text
+
+
+def verb(name: str, command: Any) -> str:
+    if hasattr(command, "commands"):
+        return "".join(verb(f"{name} {inner}", sub) for inner, sub in sorted(command.commands.items()))
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
+    usage = " ".join([name, *(p.metavar or p.name.upper() for p in arguments), *(["[OPTIONS]"] if options else [])])
+    text = f"\n## {name}\n\n{inspect.cleandoc(command.help or '').strip()}\n\n```text\n{usage}\n```\n\n"
+    if options:
+        text += "| option | meaning |\n| --- | --- |\n"
+        for option in options:
+            value = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+            text += f"| `{', '.join(option.opts)}{value}` | {option.help or ''} |\n"
+    return text
+
+
+def json_page() -> str:
+    """The JSON lines of build and plan."""
+    from npuflow.cli._events import FIELDS, VERSION
+
+    text = "# JSON lines\n\n" + NOTE
+    text += (
+        "`npuflow build --json` and `npuflow plan --json` print one JSON object per line on standard output, version "
+        f"{VERSION}.\n"
+        "A line's kind is its `event`. Readers should pass over kinds and fields they do not know: new ones may come at any\n"
+        "time; the version changes when a field changes its meaning or goes away. The last line of a recipe is its\n"
+        "`summary`; with several recipes every line has a field `recipe` as well.\n"
+    )
+    for kind, fields in FIELDS.items():
+        text += f"\n## {kind}\n\n| field | meaning |\n| --- | --- |\n"
+        text += "".join(f"| `{name}` | {meaning} |\n" for name, meaning in fields.items())
+    return text
+
+
+PAGES = {
+    "map.md": map_page,
+    "reference/recipe.md": recipe_page,
+    "reference/cli.md": cli_page,
+    "reference/json.md": json_page,
+}
+
+
+def main(check: bool) -> int:
+    stale = []
+    for name, make in PAGES.items():
+        path, text = DOCS / name, make()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if stale:
+        sys.stdout.write(("stale: " if check else "wrote ") + ", ".join(stale) + "\n")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""The documentation is true: its commands run and print what it says, its links lead somewhere, its pages are current."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+COMMANDS = [p for p in PAGES if "```console" in p.read_text()]
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```console\n(.*?)^```", page.read_text(), re.S | re.M)
+
+
+def steps(block: str) -> list[tuple[str, str]]:
+    """(command, what it prints) of a console block."""
+    parts = re.split(r"^\$ ", block, flags=re.M)[1:]
+    return [(command, expected) for command, _, expected in (part.partition("\n") for part in parts)]
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Whether the text is as the page says; `...` stands for anything or nothing, and blanks for blanks."""
+    first, *others = [" ".join(piece.split()) for piece in expected.split("...")]
+    text = " ".join(printed.split())
+    if not others:
+        return first == text
+    if not text.startswith(first):
+        return False
+    at = len(first)
+    for piece in others[:-1]:
+        found = text.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return text.endswith(others[-1]) and len(text) - len(others[-1]) >= at
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that looks like a checkout to someone who reads the documentation."""
+    folder = tmp_path_factory.mktemp("docs")
+    for name in ("recipes", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("out"))
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    script = bin_folder / "npuflow"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m npuflow "$@"\n')
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", COMMANDS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_print_what_the_page_says(page: Path, place: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")}
+    env |= {
+        "PATH": f"{place / 'bin'}{os.pathsep}{env['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1",
+        "NPUFLOW_CACHE": str(place / "cache"),
+    }  # fmt: skip
+    for command, expected in (step for block in blocks(page) for step in steps(block)):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False, timeout=500,
+        )  # fmt: skip
+        code = re.search(r"^\[exit (\d+)\]\n?", expected, re.M)
+        assert done.returncode == (int(code[1]) if code else 0), f"$ {command}\n{done.stdout}"
+        wanted = expected.replace(code[0], "") if code else expected
+        assert matches(wanted, done.stdout), f"$ {command}\n--- page\n{wanted}--- printed\n{done.stdout}"
+
+
+def test_the_runner_can_fail() -> None:
+    assert matches("a\n...\nb ... d\n", "a\nx\ny\nb c d\n")
+    assert matches("...\nb\n", "b\n")
+    assert not matches("a\n...\nb\n", "a\nx\n")
+    assert not matches("a b\n", "a c\n")
+    assert not matches("a ... a", "a")
+    assert steps("$ one\nout\n$ two\n") == [("one", "out\n"), ("two", "")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} -> {target}"
+
+
+def test_generated_pages_are_current() -> None:
+    """`python docs/generate.py` writes them anew."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs/generate.py"), "--check"], capture_output=True, text=True, cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")} | {"PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop().resolve()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+        todo += [page.parent / link for link in links if not link.startswith("http")]
+    missing = [str(p.relative_to(ROOT)) for p in PAGES if p not in seen and p != ROOT / "docs/README.md"]
+    assert not missing, missing
