@@ -51,16 +51,25 @@ def strided(buffer: Buffer, name: str, shape: tuple[int, ...]) -> dict[str, obje
     return fields
 
 
-def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list[int], int]:
-    """Signed integer multipliers of several operands and their one shift.
+NEGLIGIBLE = 1 / 16                      # of an output code: what an operand's rounded multiplier may be off in all
 
+
+def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics, peak: int = 1 << 16) -> tuple[list[int], int]:
+    """Signed integer multipliers of several operands and their one shift; `peak` bounds what they multiply.
+
+    An operand so small that its multiplier's error moves no output code needs no exact multiplier (it may be 0).
     A target with multiplier_bits = 1 shifts each operand left instead: multipliers are powers of two below 2^15.
     """
     real = np.asarray(ratios, np.float64)
     if numerics.multiplier_bits > 1:
         # A signed 32-bit field carries the multiplier: one bit goes to the sign.
-        m, n = multiplier_shift(real, replace(numerics, multiplier_bits=min(numerics.multiplier_bits, 31)), signed=True)
-        return m.tolist(), n
+        signed = replace(numerics, multiplier_bits=min(numerics.multiplier_bits, 31))
+        _, n = multiplier_shift(np.abs(real).max(), signed)
+        off = np.abs(np.rint(np.ldexp(real, n)) - np.ldexp(real, n))
+        if np.any(off * peak > np.ldexp(NEGLIGIBLE, n)):
+            m, n = multiplier_shift(real, signed, signed=True)
+            return m.tolist(), n
+        return np.rint(np.ldexp(real, n)).astype(np.int64).tolist(), n
     parts = [frexp(abs(r)) for r in real.tolist()]
     lowest, highest = min(e for _, e in parts), max(e for _, e in parts)
     if any(f != 0.5 for f, _ in parts) or highest - lowest > 14:

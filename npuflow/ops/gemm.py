@@ -107,7 +107,7 @@ class Gemm(Op):
             need(per_column, f"C of shape {c} differs by row"),
             need(self.alpha > 0 and (self.beta > 0 or not site.present(2)), f"alpha {self.alpha:g}, beta {self.beta:g}"),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
-            need(min(*site.out_shape, *site.shape(0)) > 0, f"an empty tensor {site.out_shape}"),
+            need(min((*site.out_shape, *site.shape(0))) > 0, f"an empty tensor {site.out_shape}"),
             within("K", self.sides(site.shape(0), site.shape(1))[1:2], target.limits.matmul_k),
         )
 

@@ -83,7 +83,7 @@ class MatMul(Op):
             need(len(a) >= 2 and len(b) >= 2, f"a vector operand: {a} by {b}"),
             need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4"),
             need(site.consts[0] is None or site.consts[1] is None, "both operands are constants"),
-            need(min(*site.out_shape, *a) > 0, f"an empty tensor: {a} by {b}"),
+            need(min((*site.out_shape, *a)) > 0, f"an empty tensor: {a} by {b}"),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
             within("K", a[-1:], target.limits.matmul_k),
         )

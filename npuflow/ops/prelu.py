@@ -36,7 +36,7 @@ class PRelu(BinaryOp):
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         x, slope, y = site.quant(0), site.quant(1), site.out_quant
         ratio = x.scale[0] / y.scale[0]
-        (multiplier, negative), shift = operand_multipliers([ratio, ratio * slope.scale[0]], numerics)
+        (multiplier, negative), shift = operand_multipliers([ratio, ratio * slope.scale[0]], numerics, 1 << 34)
         lo, hi = clamp_bounds(self.clip, y)
         return {"multiplier": multiplier, "negative": negative, "shift": shift, "lo": lo, "hi": hi}
 

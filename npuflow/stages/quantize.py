@@ -42,7 +42,7 @@ class Quantized(Artifact):
 
 @stage
 def quantize(
-    graph: Annotated[Parsed, Uses("prepare", "role", "channel_axis", "output_range", "shares_scale")],
+    graph: Annotated[Parsed, Uses("prepare", "role", "channel_axis", "output_range", "shares_scale", "f")],
     placement: Placement,
     thresholds: Thresholds,
     quantize: Quantize,

@@ -17,7 +17,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.onnx_run import CannotRunError, run
 from npuflow.ir.verify import verify
 
-__all__ = ["Outcome", "cases", "judge", "through"]
+__all__ = ["Outcome", "cases", "feeds_of", "judge", "table", "through"]
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ def judge(case: Any) -> Outcome:
     """Run one case."""
     data = case.model.SerializeToString()
     try:
-        feeds = _feeds(case.model, case.data_sets[0][0])
+        feeds = feeds_of(case.model, case.data_sets[0][0])
         exported = export_model(through(data, {n: a.shape for n, a in feeds.items() if isinstance(a, np.ndarray)}))
     except NpuflowError as fault:
         original = _original(data, case)
         return Outcome(case.name, f"{original or fault}", "runtime" if original else "refused")
     for inputs, expected in case.data_sets:
-        feeds = _feeds(case.model, inputs)
+        feeds = feeds_of(case.model, inputs)
         try:
             found = run(exported, feeds, [o.name for o in case.model.graph.output])
         except CannotRunError as fault:
@@ -75,7 +75,38 @@ def judge(case: Any) -> Outcome:
     return Outcome(case.name)
 
 
-def _feeds(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
+def table(outcomes: Sequence[Outcome]) -> str:
+    """A page: how many cases pass, and every one that does not, with its reason."""
+    import onnx
+    import onnxruntime
+
+    passed = sum(o.passed for o in outcomes)
+    lines = [
+        "# ONNX node cases", "",
+        f"{passed} of the {len(outcomes)} node cases of onnx {onnx.__version__} give their reference outputs when they are read,",
+        f"rewritten, exported and run by onnxruntime {onnxruntime.__version__}. The slow test of",
+        "`tests/frontends/test_node_cases.py` writes this page when `NPUFLOW_WRITE_DOCS` is set.", "",
+        "The others, with the reason:", "",
+    ]  # fmt: skip
+    titles = {
+        "refused": "npuflow does not build the case", "differs": "The result differs",
+        "runtime": "onnxruntime does not give the reference output for the original either, or cannot be fed its types",
+    }  # fmt: skip
+    for kind, title in titles.items():
+        rows = sorted((o.name, o.reason) for o in outcomes if o.kind == kind)
+        lines += [f"## {title} ({len(rows)})", "", "| case | reason |", "| --- | --- |"]
+        lines += [f"| `{name}` | {_cell(reason)} |" for name, reason in rows] + [""]
+    return "\n".join(lines)
+
+
+def _cell(reason: str) -> str:
+    """One cell: no paths of the machine that built onnxruntime, no table marks."""
+    import re
+
+    return re.sub(r"/onnxruntime_src/\S+", "", reason).replace("|", "/").replace("\n", " ")[:160].strip()
+
+
+def feeds_of(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
     stored = {t.name for t in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in stored]
     given = {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in zip(names, inputs, strict=False)}
@@ -86,7 +117,7 @@ def _original(data: bytes, case: Any) -> str:
     """Why onnxruntime does not run the case as it is ("" if it does)."""
     try:
         for inputs, _ in case.data_sets:
-            run(data, _feeds(case.model, inputs))
+            run(data, feeds_of(case.model, inputs))
     except CannotRunError as fault:
         return f"onnxruntime: {fault}"
     return ""
@@ -123,5 +154,5 @@ def _array(index: int, a: Any, b: Any, rtol: float, atol: float) -> Iterator[str
             yield f"output {index} differs"
     elif a.dtype.kind in "fc" and not np.allclose(a, b, rtol, atol, equal_nan=True):
         yield f"output {index} differs by {np.nanmax(np.abs(a - b)):.3g}"
-    elif a.dtype.kind not in "fc" and not np.array_equal(a.astype(np.float64), b.astype(np.float64)):
+    elif a.dtype.kind not in "fc" and not np.array_equal(a.astype(np.float64), b.astype(np.float64), equal_nan=True):
         yield f"output {index} differs"

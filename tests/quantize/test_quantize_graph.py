@@ -285,3 +285,10 @@ def test_inputs_of_tables_spend_no_codes_where_nothing_happens() -> None:
     # Read by someone else too, every value counts.
     both = net.quantised(["s", "c"])
     assert both.graph.values["c"].quant == plain.graph.values["c"].quant
+
+
+def test_an_operand_too_small_to_matter_needs_no_multiplier() -> None:
+    net = Net(1, 3, 4, 4)
+    net.add("s", OPS["add"](), "x", net.const("epsilon", 1e-9))
+    done = net.quantised(["s"], Quantize(on_refusal="error"))
+    assert sqnr(net.data["s"], net.run(done)["s:f"]) > 30
