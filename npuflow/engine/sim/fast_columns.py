@@ -24,7 +24,7 @@ def filler(bench: Bench, c: Command, x: Operand, out: Array, first: int, half: A
     shape = tuple(c.vector(name) for name in ("kernel", "stride", "dilation", "origin", "insert"))
     kernel, stride, dilation, origin, insert = shape
     whole = len(out) % dims[0] == 0 and first % dims[0] == 0          # whole samples of the batch
-    if insert != (1, 1) or half.shift or not whole:
+    if insert != (1, 1) or x.flat.itemsize > 1 or not whole:
         where = (x.flat, x.base, x.sample, x.strides, dims, *shape, size)
         return partial(w.columns, *where, out, first, half.shift, half.add, half.zero)
     start, count = first // dims[0], len(out) // dims[0]

@@ -1,0 +1,205 @@
+"""What `run` and `compare` share: programs and models behind one face, inputs from files, outputs to npz."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import DataError, ModelError, UsageError
+
+Array = npt.NDArray[Any]
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+@dataclass(frozen=True)
+class Port:
+    """A named input with its numpy dtype and shape (-1: free)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Model(Protocol):
+    ports: tuple[Port, ...]
+
+    def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
+
+
+def open_model(path: Path, batch: int = 8, dump: bool = False, real: bool = False) -> Model:
+    """A .npu program (on the simulator) or an .onnx model (on onnxruntime). `real`: integer tensors as what they stand for."""
+    if not path.is_file():
+        raise UsageError(f'no file "{path}"')
+    if path.suffix == ".onnx":
+        return _Onnx(path, dump)
+    return _Npu(path, batch, dump, real)
+
+
+class _Npu:
+    def __init__(self, path: Path, batch: int, dump: bool, real: bool) -> None:
+        from npuflow.engine.runner import Runner
+
+        self.runner, self.dump, self.real = Runner(path, batch), dump, real
+        entries = self.runner.program.meta["inputs"]
+        self.ports = tuple(Port(e["name"], e["dtype"], tuple(e["shape"])) for e in entries)
+
+    def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        return [self._named(found) for found in self.runner.run_many(samples, dump=self.dump)]
+
+    def _named(self, found: Mapping[str, Array]) -> dict[str, Array]:
+        """Tensors under the source model's names: the float twin "v:f" of an integer tensor "v" is what the model calls v."""
+        from npuflow.engine.runner import dequantize
+
+        values, named = self.runner.program.meta["values"], {}
+        outputs = {o["name"] for o in self.runner.program.meta["outputs"]}
+        for name, array in found.items():
+            if name.endswith(":f") and (name in outputs or self.real) and (self.real or name[:-2] not in found):
+                named[name[:-2]] = array
+            elif self.real and name in values and values[name]["quant"] is not None:
+                named.setdefault(name, dequantize(array, values[name]["quant"]))
+            else:
+                named[name] = array
+        return named
+
+
+class _Onnx:
+    def __init__(self, path: Path, dump: bool) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            source = _exposed(path) if dump else str(path)
+            self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors share no public base class
+            raise ModelError(f'"{path}" does not load', because=str(error).splitlines()[0]) from error
+        self.ports = tuple(Port(i.name, _numpy(i.type), tuple(_dim(d) for d in i.shape)) for i in self.session.get_inputs())
+        self.outputs = [o.name for o in self.session.get_outputs()]
+
+    def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        try:
+            return [dict(zip(self.outputs, self.session.run(None, dict(s)), strict=True)) for s in samples]
+        except Exception as error:  # as above
+            raise DataError("the model refuses its inputs", because=str(error).splitlines()[0]) from error
+
+
+def _exposed(path: Path) -> bytes:
+    """The model with every tensor that a node makes as an output; types are left to onnxruntime."""
+    import onnx
+
+    model = onnx.load(str(path))
+    known = {o.name for o in model.graph.output}
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                known.add(name)
+                model.graph.output.append(onnx.ValueInfoProto(name=name))
+    return bytes(model.SerializeToString())
+
+
+def _numpy(kind: str) -> str:
+    inner = kind.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64", "string": "str"}.get(inner, inner)
+
+
+def _dim(d: Any) -> int:
+    return d if isinstance(d, int) else -1
+
+
+def load_inputs(paths: Sequence[Path], ports: Sequence[Port]) -> tuple[list[dict[str, Array]], bool]:
+    """Samples by input name, and whether the arrays held several of them along a leading axis."""
+    arrays: dict[str, Array] = {}
+    for path, port in zip(paths, [*ports, *[None] * len(paths)], strict=False):
+        if path.suffix == ".npz":
+            arrays.update(read_npz(path, ports))
+        elif port is None:
+            raise UsageError(f"{len(paths)} input files for {len(ports)} inputs", hint="an npz holds all of them by name")
+        else:
+            arrays[port.name] = _npy(path) if path.suffix == ".npy" else _picture(path, port)
+    counts = set()
+    for port in ports:
+        if port.name not in arrays:
+            raise DataError(f'no data for the input "{port.name}"', because=f"given: {', '.join(arrays) or 'nothing'}")
+        counts.add(_count(arrays[port.name], port))
+    if len(counts) > 1:
+        raise DataError(f"the inputs hold different numbers of samples: {', '.join(map(str, sorted(map(str, counts))))}")
+    count = counts.pop() if counts else None
+    if count is None:
+        return [{p.name: _shaped(arrays[p.name], p) for p in ports}], False
+    return [{p.name: _shaped(arrays[p.name][i], p) for p in ports} for i in range(count)], True
+
+
+def _count(array: Array, port: Port) -> int | None:
+    """How many samples an array holds; None for exactly one, of the port's own shape."""
+    shape, want = array.shape, port.shape
+    if len(shape) == len(want) and all(w in (-1, s) for s, w in zip(shape, want, strict=True)):
+        return None
+    if len(shape) == len(want) and want[:1] == (1,) and all(w in (-1, s) for s, w in zip(shape[1:], want[1:], strict=True)):
+        return int(shape[0])
+    if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
+        return int(shape[0])
+    raise DataError(f'the input "{port.name}" has shape {shape}, the model wants {want}')
+
+
+def _shaped(array: Array, port: Port) -> Array:
+    array = array.reshape((1, *array.shape)) if array.ndim == len(port.shape) - 1 else array
+    return array if port.dtype == "str" else array.astype(port.dtype, copy=False)
+
+
+def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            found = {name: held[name] for name in held.files}
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f'"{path}" is not a readable npz', because=str(error)) from error
+    if len(ports) == 1 and len(found) == 1:
+        return {ports[0].name: next(iter(found.values()))}
+    return found
+
+
+def _npy(path: Path) -> Array:
+    try:
+        loaded: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f'"{path}" is not a readable npy', because=str(error)) from error
+    return loaded
+
+
+def _picture(path: Path, port: Port) -> Array:
+    """A picture resized to the input, 0..255, in the layout that the input's shape shows; recipes do better."""
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f'"{path}": inputs are npz, npy or pictures')
+    from PIL import Image
+
+    from npuflow.engine.data_image import decode
+
+    planes = port.shape[1] if len(port.shape) == 4 else 0
+    first = planes in (1, 3)
+    if len(port.shape) != 4 or not (first or port.shape[3] in (1, 3)):
+        raise UsageError(f'the input "{port.name}" {port.shape} is no picture', hint="give it as npy")
+    height, width = port.shape[2:] if first else port.shape[1:3]
+    colours = planes if first else port.shape[3]
+    picture = Image.fromarray(np.asarray(decode(path)).astype(np.uint8)).convert("RGB" if colours == 3 else "L")
+    pixels = np.asarray(picture.resize((width, height))).reshape(height, width, colours)
+    return (pixels.transpose(2, 0, 1) if first else pixels)[None].astype(np.float32)
+
+
+def save_outputs(path: Path, outputs: Sequence[Mapping[str, Array]], stacked: bool) -> dict[str, tuple[int, ...]]:
+    """One npz; several samples are concatenated along the first axis. Returns the shapes."""
+    names = list(outputs[0]) if outputs else []
+    arrays = {}
+    for name in names:
+        parts = [np.asarray(o[name]) for o in outputs]
+        arrays[name] = np.concatenate([p if p.ndim else p[None] for p in parts]) if stacked else parts[0]
+    try:
+        with path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+    except OSError as error:
+        raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+    return {name: tuple(a.shape) for name, a in arrays.items()}

@@ -1,0 +1,70 @@
+"""Compare two runs tensor by tensor: npz files, or a program and a model run on the same inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuflow.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuflow.engine.difference import Difference
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="An npz, a .npu program or an .onnx model.", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The same, compared with A.", show_default=False)],
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--inputs", "-i", help="What programs and models are run on; may be repeated.")
+    ] = None,
+    all_tensors: Annotated[bool, typer.Option("--all", help="Every tensor that both have, not only outputs.")] = False,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Differences up to this count as equal.")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per tensor.")] = False,
+) -> None:
+    """Per tensor: elements that differ, largest difference, cosine, SQNR; and the first tensor to diverge (then exit 1)."""
+    import json
+    from dataclasses import asdict
+
+    from npuflow.engine.difference import differences
+
+    found = differences(_tensors(first, inputs, all_tensors), _tensors(second, inputs, all_tensors))
+    if not found:
+        raise UsageError(f'"{first}" and "{second}" have no tensor in common')
+    for difference in found:
+        if as_json:
+            plain = asdict(difference).items()
+            typer.echo(json.dumps({k: str(v) if v in (float("inf"), -float("inf")) else v for k, v in plain}))
+    diverged = [d for d in found if d.different and (d.max_abs > tolerance or d.note)]
+    if not as_json:
+        _table(found)
+        typer.echo(f"{len(found) - len(diverged)} of {len(found)} tensors agree")
+        if diverged:
+            typer.echo(f'first divergence: "{diverged[0].name}" {diverged[0].note}'.rstrip())
+    if diverged:
+        raise typer.Exit(1)
+
+
+def _tensors(path: Path, inputs: list[Path] | None, everything: bool) -> dict[str, Any]:
+    """Named arrays: of an npz, or of a program or model run on the inputs (samples one after the other)."""
+    import numpy as np
+
+    from npuflow.cli._run_model import load_inputs, open_model, read_npz
+
+    if path.suffix == ".npz":
+        return read_npz(path, ())
+    if not inputs:
+        raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE")
+    model = open_model(path, dump=everything, real=True)
+    outputs = model.run(load_inputs(inputs, model.ports)[0])
+    return {name: np.stack([np.asarray(o[name]) for o in outputs]) for name in outputs[0]}
+
+
+def _table(found: tuple[Difference, ...]) -> None:
+    width = min(48, max(6, *(len(d.name) for d in found)))
+    typer.echo(f"{'tensor':{width}s} {'elements':>10s} {'different':>10s} {'max abs':>11s} {'cosine':>10s} {'SQNR dB':>8s}")
+    for d in found:
+        name = d.name if len(d.name) <= width else "…" + d.name[-(width - 1) :]
+        numbers = f"{d.elements:10d} {d.different:10d} {d.max_abs:11.4g} {d.cosine:10.6f} {d.sqnr:8.2f}"
+        typer.echo(f"{name:{width}s} {numbers} {d.note}".rstrip())

@@ -1,0 +1,40 @@
+"""The commands of a program as text, one a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuflow.base.errors import UsageError
+
+
+def disasm(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
+    node: Annotated[str | None, typer.Option("--node", help="Only the commands of this node (name or index).")] = None,
+    core: Annotated[int | None, typer.Option("--core", help="Only this core.")] = None,
+    order: Annotated[bool, typer.Option("--order", help="In an order that may run, all cores together.")] = False,
+) -> None:
+    """Print a program's commands: index, core, queue, node, opcode, fields that are not 0, waits."""
+    from npuflow.engine.program import load_program
+    from npuflow.engine.sim.order import order_of
+    from npuflow.hw.encode import disassemble
+    from npuflow.hw.target import queue_names
+
+    loaded = load_program(program)
+    names = [n["name"] for n in loaded.meta["nodes"]]
+    if node is not None and node not in names and not (node.isdigit() and int(node) < len(names)):
+        raise UsageError(f'the program has no node "{node}"', hint="npuflow profile lists them")
+    wanted = None if node is None else {i for i, n in enumerate(names) if n == node} or {int(node)}
+    queues = queue_names(loaded.target.dma.channels)
+    streams = ((c, i) for c, s in enumerate(loaded.decoded) for i in range(len(s)))
+    seen = None
+    for c, i in order_of(loaded).sequence if order else streams:
+        command = loaded.decoded[c][i]
+        if (core is not None and c != core) or (wanted is not None and command.node not in wanted):
+            continue
+        if command.node != seen and command.node < len(names):
+            seen = command.node
+            typer.echo(f"; {names[seen]} ({loaded.meta['nodes'][seen].get('op', '?')})")
+        typer.echo(disassemble(command, i, queues))
