@@ -1,0 +1,89 @@
+"""Scores of compiled programs on labelled tasks, from the bit-exact simulator, beside the float model.
+
+    python benchmarks/accuracy.py SCORER TASK PROGRAM MODEL [--limit N] [--batch B]
+
+SCORER is a Python file with `samples(task)`, which yields model inputs by name (for "vad": pairs of a new-clip flag and
+inputs without the recurrent state), `OUTPUT[task]`, and `score(task, arrays, baseline)`, which returns metrics. PROGRAM
+is a .npu file and MODEL the float ONNX it was built from. One JSON line per run is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from npuflow.engine.program import load_program
+from npuflow.engine.runner import Runner
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("scorer", path)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while part := list(islice(items, size)):
+        yield part
+
+
+def recurrent(step: Any, samples: Iterator[tuple[bool, dict[str, Any]]]) -> Iterator[Any]:
+    """Outputs in order, the state of a clip carried from frame to frame."""
+    state = np.zeros((2, 1, 128), np.float32)
+    for new, feed in samples:
+        state = np.zeros_like(state) if new else state
+        output, state = step({**feed, "state": state})
+        yield output
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scorer", type=Path)
+    parser.add_argument("task")
+    parser.add_argument("program", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--batch", type=int, default=8)
+    args = parser.parse_args()
+    scorer = module(args.scorer)
+    name = scorer.OUTPUT[args.task]
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(str(args.model), options)
+    program = load_program(args.program)
+    own = dict(zip([o.name for o in session.get_outputs()], [o["name"] for o in program.meta["outputs"]], strict=True))
+    take = lambda: islice(scorer.samples(args.task), args.limit)  # noqa: E731
+    start = time.perf_counter()
+    if args.task == "vad":
+        runner = Runner(program, batch=1)
+
+        def simulated(feed: dict[str, Any]) -> tuple[Any, Any]:
+            found = runner.run(feed)
+            return found[own[name]], found[own["stateN"]]
+
+        got = list(recurrent(simulated, take()))
+        base = list(recurrent(lambda feed: session.run([name, "stateN"], feed), take()))
+    else:
+        runner = Runner(program, batch=args.batch)
+        got = [r[own[name]] for part in chunks(take(), args.batch) for r in runner.run_many(part)]
+        base = [session.run([name], feed)[0] for feed in take()]
+    arrays, floats = ({name: np.concatenate(rows)} for rows in (got, base))
+    line = scorer.score(args.task, arrays, floats)
+    macs = sum(n["macs"] for n in program.meta["nodes"])
+    print(json.dumps({**line, "npu_macs": macs, "seconds": round(time.perf_counter() - start, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
