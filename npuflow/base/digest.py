@@ -88,10 +88,16 @@ def _blocks(array: Any) -> Any:
         yield array[start : start + step]
 
 
+_COUNTS = [struct.pack(">Q", count) for count in range(256)]
+
+
+def _count(count: int) -> bytes:
+    return _COUNTS[count] if count < 256 else struct.pack(">Q", count)
+
+
 def _sized(tag: bytes, body: bytes, out: bytearray) -> None:
-    out += tag
-    out += struct.pack(">Q", len(body))
-    out += body
+    size = len(body)
+    out += tag + (_COUNTS[size] if size < 256 else struct.pack(">Q", size)) + body
 
 
 def _encode(value: object, out: bytearray) -> None:
@@ -138,18 +144,15 @@ def _encode_float(value: Any, out: bytearray) -> None:
 
 def _encode_list(value: Any, out: bytearray) -> None:
     # A tuple and a list are one thing: records come back from JSON with lists.
-    out += b"l"
-    out += struct.pack(">Q", len(value))
+    out += b"l" + _count(len(value))
     for item in value:
         _encode(item, out)
 
 
 def _encode_dict(value: Any, out: bytearray) -> None:
-    out += b"d"
-    out += struct.pack(">Q", len(value))
-    for key in value:
-        if type(key) is not str:
-            raise TypeError(f"a key of a mapping must be a str, not {key!r}")
+    out += b"d" + _count(len(value))
+    if not {str}.issuperset(map(type, value)):
+        raise TypeError(f"the keys of a mapping must be str, not {next(k for k in value if type(k) is not str)!r}")
     for key in sorted(value):
         _sized(b"s", key.encode("utf-8", "surrogatepass"), out)
         _encode(value[key], out)

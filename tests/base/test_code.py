@@ -379,27 +379,3 @@ def test_facets_reach_inherited_methods_and_calls_from_outside_the_class(write: 
     assert set(found.definitions) == {
         "pk.ops.add:Add", "pk.base:Op", "pk.base:Op.infer", "pk.base:Op.cost", "pk.base:helper",
     }  # fmt: skip
-
-
-GOLDEN_TEXT = '''
-"""Module."""
-import re
-async def f(a, /, b: int = 1, *args, c=-2.5e3, **kw) -> "str":
-    """Doc."""
-    x = f"a{b!r:>{c}}" "tail" f"{x=}"
-    async with a as (p, q), b: pass
-    try:
-        y = [i for i in range(3) if i] + [*args]
-    except* (ValueError, TypeError) as e:
-        raise RuntimeError from e
-    match a:
-        case {"k": [1, *rest], **more} | Point(x=0): return lambda z=1: (yield)
-        case _: ...
-    return {**kw, "z": 1j, b"b": ..., None: True}
-'''
-
-
-def test_golden_digest(write: Write) -> None:
-    """Equal on every supported Python; a change here changes every user's keys."""
-    write({"pk/__init__.py": "", "pk/stage.py": GOLDEN_TEXT})
-    assert run("f").digest == "x3:ebfeeeebc8b1a6f7b677427b82539bae"
