@@ -15,6 +15,7 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.onnx_run import CannotRunError, run
+from npuflow.ir.onnx_types import PLAIN
 from npuflow.ir.verify import verify
 
 __all__ = ["Outcome", "cases", "feeds_of", "judge", "table", "through"]
@@ -59,7 +60,8 @@ def judge(case: Any) -> Outcome:
         exported = export_model(through(data, {n: a.shape for n, a in feeds.items() if isinstance(a, np.ndarray)}))
     except NpuflowError as fault:
         original = _original(data, case)
-        return Outcome(case.name, f"{original or fault}", "runtime" if original else "refused")
+        said = f"{fault.message}{f': {fault.because}' if fault.because else ''}"
+        return Outcome(case.name, original or said, "runtime" if original else "refused")
     for inputs, expected in case.data_sets:
         feeds = feeds_of(case.model, inputs)
         try:
@@ -147,6 +149,8 @@ def _values(expected: Any) -> Any:
 
 
 def _array(index: int, a: Any, b: Any, rtol: float, atol: float) -> Iterator[str]:
+    if b.dtype.name not in PLAIN and a.dtype.itemsize == b.dtype.itemsize and a.dtype.kind == "u":
+        a = a.view(b.dtype)              # onnxruntime gives the codes of the small float types
     if a.shape != b.shape:
         yield f"output {index} has the shape {a.shape} instead of {b.shape}"
     elif b.dtype.kind in "OUS":

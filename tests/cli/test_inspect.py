@@ -47,7 +47,8 @@ def test_json_and_text(model: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--input", "x"], '"="'), (["--input", "x=a"], "no number"), (["--input", "z=1"], "no input"), (["--target", "nope"], "no target")],
+    [(["--input", "x"], '"="'), (["--input", "x=a"], "no number"), (["--input", "z=1"], "no input"),
+     (["--target", "nope"], "no target")],
 )  # fmt: skip
 def test_wrong_options_are_explained(
     model: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from onnx import parser
@@ -15,10 +17,11 @@ from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.onnx_run import run
 
-TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,8,8] x, float[N,M] free) => (float[1,4,8,8] y, float[N,M] z, float[8] w) {
-    a = Relu(x) b = Softsign(a) c = Add(a, b) d = CumSum(c, axis) e = Conv<pads=[1,1,1,1]>(d, k) f = Sigmoid(c) g_ = LRN<size=3>(f)
-    h = Mul(e, g_) i = Tanh(h) y = Add(i, a) z = Relu(free) q = RandomNormalLike<seed=1.0>(a) r = ReduceMean<axes=[0,1,3], keepdims=0>(y)
-    s = NonZero(r) t = Cast<to=1>(s) u = ReduceSum<keepdims=0>(t) w = Add(r, u)
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4,8,8] x, float[N,M] free) => (float[1,4,8,8] y, float[N,M] z, float[8] w) {
+    a = Relu(x) b = Softsign(a) c = Add(a, b) d = CumSum(c, axis) e = Conv<pads=[1,1,1,1]>(d, k) f = Sigmoid(c)
+    g_ = LRN<size=3>(f) h = Mul(e, g_) i = Tanh(h) y = Add(i, a) z = Relu(free) q = RandomNormalLike<seed=1.0>(a)
+    r = ReduceMean<axes=[0,1,3], keepdims=0>(y) s = NonZero(r) t = Cast<to=1>(s) u = ReduceSum<keepdims=0>(t) w = Add(r, u)
 }"""
 
 
@@ -60,7 +63,7 @@ def test_segments_compute_what_the_graph_computes(seed: int) -> None:
     parts = segments(GRAPH, lambda n: side[id(n)])
     assert sorted(n.name for p in parts for n in p.nodes) == sorted(n.name for n in GRAPH.nodes)
     assert all(side[id(n)] is (p.kind == "npu") for p in parts for n in p.nodes)
-    assert all(a.kind != b.kind for a, b in zip(parts, parts[1:], strict=False))
+    assert all(a.kind != b.kind for a, b in pairwise(parts))
     values = dict(FEEDS)
     for part in parts:
         feeds = {i: values[i] for i in part.inputs}

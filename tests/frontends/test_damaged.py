@@ -64,5 +64,5 @@ def test_many_damaged_files(seed: int) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not a model at all", bytes(range(256)) * 4])
 def test_what_is_no_model_is_called_so(data: bytes) -> None:
-    with pytest.raises(ModelError, match="not an ONNX model|operator set|graph"):
+    with pytest.raises(ModelError, match=r"not an ONNX model|operator set|graph"):
         FRONTENDS["onnx"]().read(data, Bindings())

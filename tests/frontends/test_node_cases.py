@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from npuflow.testing.onnx_cases import cases, judge
+from npuflow.testing.onnx_cases import cases, judge, table
 
 # Cases that onnxruntime runs as they are and that npuflow does not, each with the reason.
 KNOWN = {
@@ -16,8 +18,14 @@ KNOWN = {
 }
 
 
-def _failures(chosen: list[object]) -> tuple[dict[str, str], Counter[str]]:
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "onnx-node-cases.md"
+
+
+def _failures(chosen: list[object], page: bool = False) -> tuple[dict[str, str], Counter[str]]:
     outcomes = [judge(case) for case in chosen]
+    if page and os.environ.get("NPUFLOW_WRITE_DOCS"):
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(table(outcomes))
     failed = {o.name: o.reason for o in outcomes if o.kind in ("differs", "refused")}
     return failed, Counter(o.kind or "passed" for o in outcomes)
 
@@ -30,6 +38,6 @@ def test_a_sample_of_the_node_cases() -> None:
 
 @pytest.mark.slow
 def test_all_node_cases() -> None:
-    failed, counts = _failures(list(cases()))
+    failed, counts = _failures(list(cases()), page=True)
     assert set(failed) <= set(KNOWN), failed
     assert counts["passed"] >= 1500
