@@ -15,7 +15,6 @@ from npuflow.flow.recipe_cache import cache_folder
 if TYPE_CHECKING:
     from npuflow.base.registry import Registry
     from npuflow.flow.events import Event
-    from npuflow.flow.lock import Lock
     from npuflow.flow.plan import Plan
     from npuflow.flow.recipe import Recipe
     from npuflow.flow.run import Result

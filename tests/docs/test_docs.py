@@ -43,10 +43,10 @@ def matches(expected: str, printed: str) -> bool:
     return text.endswith(others[-1]) and len(text) - len(others[-1]) >= at
 
 
-@pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
     """A folder that looks like a checkout to someone who reads the documentation."""
-    folder = tmp_path_factory.mktemp("docs")
+    folder = tmp_path
     for name in ("recipes", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("out"))
     bin_folder = folder / "bin"
