@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,19 +24,20 @@ def function(module_name: str, name: str, base: Path, origin: Path | None = None
 
 
 def _module(name: str, base: Path, origin: Path | None) -> ModuleType:
-    beside = origin or base / Path(*name.split(".")).with_suffix(".py")
-    if beside.is_file():
-        known = sys.modules.get(name)
-        if known is not None and known.__file__ and Path(known.__file__) == beside:
-            return known
-        spec = importlib.util.spec_from_file_location(name, beside)
-        if spec is not None and spec.loader is not None:
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module
-            spec.loader.exec_module(module)
-            return module
+    parts = name.split(".")
+    beside = origin or base / Path(*parts).with_suffix(".py")
+    folder = str(beside.parents[len(parts) - 1])
+    if beside.is_file() and folder not in sys.path:
+        sys.path.insert(0, folder)       # stays there: the walk of code keys finds the module the same way
+        importlib.invalidate_caches()
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ImportError as fault:
         because = f"{fault}; looked beside the recipe too: {beside}"
         raise DataError(f'no Python module "{name}"', because=because) from fault
+    if beside.is_file() and module.__file__ and Path(module.__file__).resolve() != beside.resolve():
+        raise DataError(
+            f'the module "{name}" beside the recipe is hidden by another of that name',
+            because=f"{module.__file__} is imported already", hint="give the file another name",
+        )  # fmt: skip
+    return module

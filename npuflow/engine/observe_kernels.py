@@ -97,17 +97,24 @@ def emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -
 
     A count is a varint; a 0 and a varint gap come before it unless its key follows the last one directly.
     """
-    for key in range(first, last + 1):
-        n = np.int64(counts[0, key]) + np.int64(counts[1, key])
+    even, odd = counts[0, first : last + 1], counts[1, first : last + 1]
+    expected = previous + 1
+    for i in range(even.shape[0]):
+        n = even[i] + odd[i]
         if n:
-            if key != previous + 1:
+            key = first + i
+            if key != expected:
                 out[at] = 0
-                at = _varint(key - previous, out, at + 1)
-            at = _varint(n, out, at)
-            previous = key
-            counts[0, key] = 0
-            counts[1, key] = 0
-    return at, previous
+                at = _varint(key - expected + 1, out, at + 1)
+            if n < np.uint32(128):
+                out[at] = n
+                at += 1
+            else:
+                at = _varint(np.int64(n), out, at)
+            expected = key + 1
+    even[:] = 0
+    odd[:] = 0
+    return at, expected - 1
 
 
 @_compiled

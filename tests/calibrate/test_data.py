@@ -1,0 +1,185 @@
+"""Data sources and preprocessing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Location, Locator, read
+from npuflow.engine.data import Data, Sample
+from npuflow.engine.data_image import decode
+from npuflow.engine.data_list import found
+from npuflow.engine.data_read import samples
+from npuflow.engine.data_steps import Step, applied
+from npuflow.engine.evaluate import label_file
+from npuflow.ir.types import TensorType
+
+IMAGE = TensorType((1, 3, 8, 8))
+
+
+def table(folder: Path, source: str, **more: object) -> Data:
+    made, faults = read(Data, {"source": source, **more}, Locator())
+    assert not faults, faults
+    assert made is not None
+    return Data(**{**{f: getattr(made, f) for f in made.__dataclass_fields__}, "source": Location(source, folder)})
+
+
+def loaded(data: Data) -> dict[str, Sample]:
+    return dict(samples({name: (one.files, one.detail) for name, one in found(data).items()}))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for i, suffix in enumerate(("png", "jpg", "webp", "png")):
+        pixels = rng.integers(0, 256, (10 + i, 12, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"p{i}.{suffix}")
+    return tmp_path
+
+
+def test_folder_pattern_and_list_give_the_same(pictures: Path) -> None:
+    (pictures / "list.txt").write_text("# comment\np0.png\np1.jpg\np2.webp\np3.png\n")
+    ways = [found(table(pictures, s)) for s in (".", "*.{png,jpg,webp}", "list.txt")]
+    assert [list(w) for w in ways] == [["p0.png", "p1.jpg", "p2.webp", "p3.png"]] * 3
+
+
+def test_choice_is_stable_when_files_are_added(pictures: Path) -> None:
+    for i in range(40):
+        Image.new("RGB", (4, 4)).save(pictures / f"q{i:02}.png")
+    before = list(found(table(pictures, "*.*", count=20)))
+    for i in range(4):
+        Image.new("RGB", (4, 4)).save(pictures / f"r{i}.png")
+    after = list(found(table(pictures, "*.*", count=20)))
+    assert len(before) == len(after) == 20
+    assert len(set(before) - set(after)) <= 4
+    assert before != list(found(table(pictures, "*.*", count=20, seed=1)))
+    assert list(found(table(pictures, "*.*", count=3, choose="first"))) == ["p0.png", "p1.jpg", "p2.webp"]
+
+
+def test_pictures_become_what_the_model_wants(pictures: Path) -> None:
+    steps = [{"resize": [8, 8]}, {"normalize": {"mean": [1.0, 2.0, 3.0], "std": [2.0, 2.0, 2.0]}}]
+    one = loaded(table(pictures, "p0.png", steps=steps))["p0.png"]
+    assert one.arrays[""].dtype == np.uint8 and one.arrays[""].shape == (8, 8, 3)
+    fed = one.feed({"image": IMAGE})["image"]
+    pixels = np.asarray(Image.open(pictures / "p0.png").resize((8, 8), Image.Resampling.BILINEAR), np.float32)
+    assert fed.dtype == np.float32
+    assert np.array_equal(fed[0], ((pixels - np.float32([1, 2, 3])) / np.float32(2)).transpose(2, 0, 1))
+
+
+def test_broken_pictures_say_so_and_others_go_on(pictures: Path) -> None:
+    (pictures / "p1.jpg").write_bytes((pictures / "p1.jpg").read_bytes()[:60])
+    (pictures / "p3.png").write_bytes(b"nothing")
+    done = loaded(table(pictures, "."))
+    assert [name for name, one in done.items() if one.broken] == ["p1.jpg", "p3.png"]
+    assert "p3.png" in done["p3.png"].broken
+
+
+def test_exif_alpha_grey_and_sixteen_bits(tmp_path: Path) -> None:
+    base = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(base).save(tmp_path / "turned.png", exif=exif)
+    assert decode(tmp_path / "turned.png").shape == (6, 4, 3)
+    clear = np.dstack([base, np.full((4, 6), 0, np.uint8)])
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    assert np.array_equal(decode(tmp_path / "clear.png"), base)
+    assert decode(tmp_path / "clear.png", "white").min() == 255
+    assert decode(tmp_path / "clear.png", "black").max() == 0
+    Image.fromarray(base[:, :, 0]).save(tmp_path / "grey.png")
+    assert decode(tmp_path / "grey.png", colour=False).shape == (4, 6)
+    assert np.array_equal(decode(tmp_path / "grey.png")[:, :, 2], base[:, :, 0])
+    deep = np.array([[0, 257, 65535], [1, 2, 3]], np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    values = decode(tmp_path / "deep.png", colour=False)
+    assert values.dtype == np.float32
+    assert np.allclose(values, deep / 257)
+
+
+def test_rows_of_npz(tmp_path: Path) -> None:
+    a, b = np.arange(24.0, dtype=np.float32).reshape(4, 6), np.arange(4, dtype=np.int64).reshape(4, 1)
+    np.savez(tmp_path / "d.npz", a=a, b=b, label=np.array([3, 1, 2, 0]))
+    listed = found(table(tmp_path, "d.npz"))
+    assert list(listed) == ["d.npz#0", "d.npz#1", "d.npz#2", "d.npz#3"]
+    assert [one.label for one in listed.values()] == [3, 1, 2, 0]
+    fed = loaded(table(tmp_path, "d.npz"))["d.npz#2"].feed({"a": TensorType((1, 6)), "b": TensorType((1, 1), "int64")})
+    assert np.array_equal(fed["a"], a[2:3]) and np.array_equal(fed["b"], b[2:3])
+    named = table(tmp_path, "d.npz", arrays={"x": "a"})
+    assert np.array_equal(loaded(named)["d.npz#1"].feed({"x": TensorType((1, 6))})["x"], a[1:2])
+    np.save(tmp_path / "e.npy", a)
+    assert np.array_equal(loaded(table(tmp_path, "e.npy"))["e.npy#3"].feed({"x": TensorType((1, 6))})["x"], a[3:])
+    np.savez(tmp_path / "f.npz", a=a, c=b[:2])
+    with pytest.raises(DataError, match="different numbers of rows"):
+        found(table(tmp_path, "f.npz"))
+    with pytest.raises(DataError, match='no array "z"'):
+        found(table(tmp_path, "d.npz", arrays={"x": "z"}))
+
+
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "evil.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (one,) = loaded(table(tmp_path, "evil.npy")).values()
+    assert "evil.npy" in one.broken
+
+
+def test_a_function_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "gen_for_test.py").write_text(
+        "import numpy as np\ndef pairs():\n    for i in range(5):\n        yield f's{i}', {'x': np.full(3, i, np.float32)}\n"
+    )
+    data = table(tmp_path, "python:gen_for_test:pairs", count=3)
+    done = loaded(data)
+    assert list(done) == ["s0", "s1", "s2"]
+    assert done["s2"].feed({"x": TensorType((1, 3))})["x"].tolist() == [[2.0, 2.0, 2.0]]
+
+
+def test_noise_is_repeatable_and_marked(tmp_path: Path) -> None:
+    one, two = (loaded(table(tmp_path, "random", count=2)) for _ in range(2))
+    assert all(s.noise is not None for s in one.values())
+    a, b = (list(d.values())[1].feed({"x": IMAGE})["x"] for d in (one, two))
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, next(iter(one.values())).feed({"x": IMAGE})["x"])
+
+
+@pytest.mark.parametrize(("keep", "align", "size"), [("no", "center", None), ("letterbox", "corner", (0, 0)), ("letterbox", "center", (2, 0))])
+def test_resizing(keep: str, align: str, size: tuple[int, int] | None) -> None:
+    picture = np.full((4, 8, 3), 200, np.uint8)
+    step = Step(resize=(8, 8), keep_ratio=keep, align=align, fill=114.0).plain()  # type: ignore[arg-type]
+    done = applied(picture, [step])
+    assert done.shape == (8, 8, 3)
+    if size is not None:
+        top = size[0]
+        assert (done[top : top + 4] == 200).all()
+        assert (np.delete(done, np.s_[top : top + 4], 0) == 114).all()
+
+
+def test_short_side_then_crop_and_orders() -> None:
+    picture = np.random.default_rng(0).integers(0, 255, (20, 40, 3), dtype=np.uint8)
+    done = applied(picture, [Step(resize=(10, 10), keep_ratio="short").plain(), Step(center_crop=(10, 10)).plain()])
+    assert done.shape == (10, 10, 3)
+    assert np.array_equal(applied(picture, [Step(channels="bgr").plain()]), picture[:, :, ::-1])
+    grey = applied(picture, [Step(channels="grey").plain()])
+    assert np.abs(grey[:, :, 0].astype(int) - np.asarray(Image.fromarray(picture).convert("L")).astype(int)).max() <= 1
+    assert applied(picture, [Step(pad=(1, 2, 3, 4), fill=7.0).plain()]).shape == (24, 46, 3)
+
+
+def test_a_wrong_layout_is_named() -> None:
+    with pytest.raises(DataError, match="does not fit") as caught:
+        Sample({"": np.zeros((8, 8, 3), np.float32)}).feed({"image": IMAGE})
+    assert "layout" in caught.value.hint
+
+
+def test_a_step_is_one_operation() -> None:
+    _, faults = read(Data, {"source": "x", "steps": [{"resize": [2, 2], "dtype": "float32"}, {}]}, Locator())
+    assert len(faults) == 2
+
+
+def test_label_files(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("file,classes,group\na.png,3|5,x\nb.png,2,y\n")
+    assert label_file(tmp_path / "l.csv") == {"file": "classes", "a.png": [3, 5], "b.png": 2}
+    (tmp_path / "c.json").write_text(
+        '{"images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}],'
+        '"annotations": [{"image_id": 1, "category_id": 7, "bbox": [1, 2, 3, 4]}]}'
+    )
+    assert label_file(tmp_path / "c.json") == {"a.png": [[1.0, 2.0, 3.0, 4.0, 0]], "b.png": []}

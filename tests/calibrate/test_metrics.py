@@ -1,0 +1,108 @@
+"""Metrics against small cases worked by hand, and what evaluation adds to them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import FilePath
+from npuflow.engine.evaluate import score
+from npuflow.ir.contracts import METRICS, Metric
+
+LOGITS = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
+
+
+def run(name: str, out: np.ndarray, labels: list | None = None, reference: np.ndarray | None = None, **options) -> dict:
+    metric: Metric = METRICS[name](**options)
+    return metric({"y": out}, {"y": out if reference is None else reference}, labels)
+
+
+def test_classification() -> None:
+    assert run("top1", LOGITS, [1, [2, 0], 1, 0]) == {"top1": 0.75}
+    assert run("topk", LOGITS, [2, 1, 0, 2], k=2) == {"top2": 0.5}
+    other = LOGITS.copy()
+    other[0] = [1, 0, 0]
+    assert run("agreement", other, reference=LOGITS) == {"agreement": 0.75}
+
+
+def test_sqnr() -> None:
+    truth = np.array([[3.0, 4.0]])
+    assert run("sqnr", truth + [[0.0, 0.5]], reference=truth)["sqnr_db"] == pytest.approx(10 * math.log10(25 / 0.25))
+    assert run("sqnr", truth, reference=truth)["sqnr_db"] == 200.0
+
+
+def test_detection_by_hand() -> None:
+    truth = [[[0, 0, 10, 10, 0], [20, 20, 10, 10, 0]], [[5, 5, 10, 10, 0]]]
+    rows = np.zeros((2, 3, 6))
+    rows[0, 0] = [0, 0, 10, 10, 0.9, 0]          # hit
+    rows[0, 1] = [1, 0, 11, 10, 0.8, 0]          # suppressed by the first
+    rows[0, 2] = [40, 40, 50, 50, 0.7, 0]        # false
+    rows[1, 0] = [5, 5, 15, 15, 0.6, 0]          # hit
+    found = run("detection", rows, truth, decoder="boxes")
+    assert found["precision"] == pytest.approx(2 / 3)
+    assert found["recall"] == pytest.approx(2 / 3)
+    assert found["f1"] == pytest.approx(2 / 3)
+    assert found["ap50"] == pytest.approx(1 / 3 * 1 + 1 / 3 * 2 / 3)
+
+
+def test_detection_counts_classes_apart() -> None:
+    truth = [[[0, 0, 10, 10, 0], [0, 0, 10, 10, 1]]]
+    rows = np.array([[[0, 0, 10, 10, 0.9, 0], [0, 0, 10, 10, 0.8, 1]]], float)
+    assert run("detection", rows, truth, decoder="boxes") == {"f1": 1.0, "precision": 1.0, "recall": 1.0, "ap50": 1.0}
+    swapped = np.array([[[0, 0, 10, 10, 0.9, 0], [0, 0, 10, 10, 0.8, 0]]], float)
+    assert run("detection", swapped, truth, decoder="boxes")["ap50"] == 0.5
+
+
+def test_yolox_heads_are_decoded() -> None:
+    cells = 4 + 1
+    rows = np.full((1, cells, 6), -5.0)
+    rows[..., 4:] = 0.0
+    rows[0, 3] = [0.5, 0.5, math.log(2), math.log(1), 1.0, 0.9]     # cell (1, 1) of stride 8: centre 12, 12; 16 x 8
+    found = run("detection", rows, [[[4, 8, 16, 8]]], size=(16, 16), strides=(8, 16))
+    assert found == {"f1": 1.0, "precision": 1.0, "recall": 1.0, "ap50": 1.0}     # overlap 96 of 128
+    missed = run("detection", rows, [[[4, 8, 16, 8]]], size=(16, 16), strides=(8, 16), overlap=0.8)
+    assert missed["recall"] == 0.0
+    exact = run("detection", rows, [[[4, 8, 12, 8]]], size=(16, 16), strides=(8, 16))
+    assert exact["ap50"] == 1.0                                      # clipped to the picture
+    with pytest.raises(DataError, match="does not fit"):
+        run("detection", rows, [[]], size=(32, 32), strides=(8, 16))
+
+
+def test_spearman(tmp_path: Path) -> None:
+    assert run("spearman", np.array([[1.0], [5.0], [9.0], [20.0]]), [1, 2, 3, 4])["spearman"] == pytest.approx(1.0)
+    assert run("spearman", np.array([[1.0], [5.0], [9.0]]), [3, 2, 1])["spearman"] == pytest.approx(-1.0)
+    np.savez(tmp_path / "p.npz", pairs=np.array([[0, 1], [0, 2], [1, 2]]), scores=np.array([0.1, 0.2, 0.9]))
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]])
+    pairs = FilePath("p.npz", tmp_path / "p.npz")
+    assert run("spearman", rows, pairs=pairs)["spearman"] == pytest.approx(0.5)
+
+
+class Fixed:
+    """A model that answers from a table."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+
+    def run_many(self, samples):
+        return [{"y": self.rows[int(s["x"])][None]} for s in samples]
+
+
+def test_evaluation_compares_with_the_float_model() -> None:
+    other = LOGITS.copy()
+    other[0] = [1, 0, 0]
+    samples = [({"x": np.array(i % 4)}, t) for i, t in enumerate([1, 0, 2, 0] * 20)]
+    found = score(samples, Fixed(other), Fixed(LOGITS), METRICS["top1"](), "top1", 0.9)
+    assert (found.figures, found.baseline) == ({"top1": 0.75}, {"top1": 1.0})
+    assert found.delta == {"top1": -0.25}
+    assert (found.agreement, found.samples, found.npu_macs) == (0.75, 80, 0.9)
+    noise = float(((other - LOGITS) ** 2).sum())
+    assert found.sqnr_db["y"] == pytest.approx(10 * math.log10(float((LOGITS**2).sum()) / noise), rel=1e-5)
+
+
+def test_missing_labels_are_told() -> None:
+    with pytest.raises(DataError, match="needs labels"):
+        score([({"x": np.array(0)}, None)], Fixed(LOGITS), Fixed(LOGITS), METRICS["top1"](), "top1", 1.0)

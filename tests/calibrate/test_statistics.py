@@ -1,0 +1,132 @@
+"""Statistics: exact, the same for any sharding and order, and as subtractable as they are mergeable."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from onnx import TensorProto, helper
+
+from npuflow.engine.observe import Observation, Observer
+from npuflow.engine.observe_kernels import MANTISSA
+from npuflow.engine.statistics import Statistics, empty, merged
+from npuflow.ir.types import TensorType
+
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+VECTORS = hnp.arrays(np.float32, 24, elements=FLOATS)
+
+
+@pytest.fixture(scope="module")
+def observer() -> Observer:
+    """A model with a hidden tensor `y` = 2 x and its Relu `z`."""
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [24])  # noqa: E731
+    graph = helper.make_graph(nodes, "g", [info("x")], [info("y"), info("z")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return Observer(model.SerializeToString(), {"x": TensorType((24,))}, ["x", "y", "z"])
+
+
+def same(a: Statistics, b: Statistics, ordered: bool = True) -> bool:
+    rows = slice(None)
+    if not ordered:
+        rows = [a.samples.index(name) for name in b.samples]
+    return (
+        set(a.samples) == set(b.samples)
+        and all(np.array_equal(getattr(a, f), getattr(b, f)) for f in ("offsets", "keys", "counts"))
+        and all(np.array_equal(getattr(a, f)[rows], getattr(b, f)) for f in ("lo", "hi", "totals"))
+    )
+
+
+def shards(observer: Observer, samples: list[np.ndarray]) -> list[tuple[str, Observation]]:
+    return [(str(i), observer.observe({"x": x})) for i, x in enumerate(samples)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples=st.lists(VECTORS, min_size=1, max_size=6), order=st.randoms(), cut=st.integers(0, 6))
+def test_any_sharding_and_order_gives_the_same(observer, samples, order, cut) -> None:
+    parts = shards(observer, samples)
+    whole = merged(parts)
+    assert whole is not None
+    two = empty(observer.names).plus(parts[:cut]).plus(parts[cut:])
+    assert same(whole, two)
+    shuffled = list(parts)
+    order.shuffle(shuffled)
+    assert same(whole, empty(observer.names).plus(shuffled), ordered=False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples=st.lists(VECTORS, min_size=2, max_size=6), keep=st.integers(1, 5))
+def test_taking_samples_away_is_as_if_they_had_never_been(observer, samples, keep) -> None:
+    parts = shards(observer, samples)
+    less = empty(observer.names).plus(parts).minus(dict(parts[keep:]))
+    assert same(less, empty(observer.names).plus(parts[:keep]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(x=VECTORS)
+def test_counts_and_extrema_are_exact(observer, x) -> None:
+    found = merged(shards(observer, [x]))
+    assert found is not None
+    tensor = found["x"]
+    finite = x[np.isfinite(x)]
+    assert list(tensor.totals) == [24, np.isnan(x).sum(), np.isposinf(x).sum(), np.isneginf(x).sum()]
+    assert tensor.count == finite.size == tensor.counts.sum()
+    if finite.size:
+        assert (tensor.lo, tensor.hi) == (float(finite.min()), float(finite.max()))
+        keys, counts = np.unique(finite.view(np.uint32) >> (23 - MANTISSA), return_counts=True)
+        assert np.array_equal(tensor.keys, keys)
+        assert np.array_equal(tensor.counts, counts)
+
+
+def test_hidden_tensors_are_observed(observer) -> None:
+    x = np.linspace(-3, 5, 24, dtype=np.float32)
+    found = merged(shards(observer, [x, x + 1]))
+    assert found is not None
+    assert found["y"].lo == -6.0
+    assert found["z"].lo == 0.0
+    assert found["z"].hi == 12.0
+    assert found["z"].zeros == int((np.concatenate([x, x + 1]) <= 0).sum())
+
+
+def test_an_outlier_costs_nothing(observer) -> None:
+    x = np.random.default_rng(0).normal(size=24).astype(np.float32)
+    big = np.where(np.arange(24) == 3, np.float32(1e30), x).astype(np.float32)
+    one, two = merged(shards(observer, [x])), merged(shards(observer, [big]))
+    assert one is not None and two is not None
+    kept = set(one["x"].keys.tolist()) - set(two["x"].keys.tolist())
+    assert len(kept) <= 1
+
+
+@pytest.mark.parametrize("kind", ["normal", "relu6", "heavy", "constant", "tiny"])
+def test_derived_figures_against_raw_values(kind) -> None:
+    rng = np.random.default_rng(1)
+    raw = {
+        "normal": rng.normal(0, 3, 20000), "relu6": np.clip(rng.normal(1, 3, 20000), 0, 6),
+        "heavy": rng.standard_cauchy(20000), "constant": np.full(20000, 0.3), "tiny": rng.normal(0, 1e-20, 20000),
+    }[kind].astype(np.float32)  # fmt: skip
+    observer = Observer.__new__(Observer)
+    from npuflow.engine.observe_kernels import KEYS
+
+    observer._tallies, observer._buffer = np.zeros((2, KEYS), np.uint32), np.zeros(1 << 20, np.uint8)
+    counts = np.zeros((1, 4), np.int64)
+    lo, hi, end = observer._tensor(raw, counts[0], 0)
+    shard = Observation(("x",), np.float32([lo]), np.float32([hi]), counts, np.array([0, end]), observer._buffer[:end])
+    tensor = empty(("x",)).plus([("0", shard)])["x"]
+    span = 2.0**-MANTISSA
+    for share in (0.001, 0.01, 0.5, 0.9, 0.999, 1.0):
+        exact = np.quantile(raw, share, method="inverted_cdf")
+        assert tensor.quantile(share) == pytest.approx(exact, rel=span, abs=1e-30)
+        top = np.quantile(np.abs(raw), share, method="inverted_cdf")
+        assert tensor.quantile(share, absolute=True) == pytest.approx(top, rel=span, abs=1e-30)
+    real = raw.astype(np.float64)
+    assert tensor.mean == pytest.approx(real.mean(), abs=span * np.abs(real).mean() + 1e-30)
+    assert tensor.std == pytest.approx(real.std(), rel=2e-3, abs=span * np.abs(real).mean())
+    if hi > lo:
+        mine = tensor.histogram(128, lo, hi)
+        exact, _ = np.histogram(real, 128, (lo, hi))
+        assert mine.sum() == pytest.approx(raw.size)
+        assert np.abs(np.cumsum(mine) - np.cumsum(exact)).max() <= 0.01 * raw.size
