@@ -66,7 +66,7 @@ class Case:
         data = replace(self.table(Data, "data"), count=count)
         listed = {name: (one.files, one.detail) for name, one in found(data).items()}
         ready = [(name, s.feed(self.types)) for name, s in samples(listed) if not s.broken]
-        return (ready * -(-count // len(ready)))[:count]
+        return ready if count is None else (ready * -(-count // len(ready)))[:count]
 
     def observer(self):
         model = export_model(self.graph, [n for n in self.names if n not in self.types])
@@ -138,7 +138,7 @@ def quality(case, count):
     from npuflow.engine.runner import Runner
     from npuflow.engine.tiling import Machine, plan_network
 
-    stats = case.collect(case.feeds(case.table(Data, "data").count or 10**9))
+    stats = case.collect(case.feeds(case.table(Data, "data").count))
     evaluate = replace(case.table(Evaluate, "evaluate"), count=count)
     listed = labelled(evaluate, case.table(Data, "data"))
     feeds = [s.feed(case.types) for _, s in samples({n: (o.files, o.detail) for n, o in listed.items()})]
