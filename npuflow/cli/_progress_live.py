@@ -42,7 +42,7 @@ class Live:
         self.over = {step.name for step in plan if step.over is not None}
         self.tasks: dict[str, TaskID] = {}
         for step in plan:
-            task = self.bars.add_task(step.name, start=False, total=None, mark=" ", count="", told="", spent=0.0)
+            task = self.bars.add_task(step.name, start=False, total=1, mark=" ", count="", told="", spent=0.0)
             self.tasks[step.name] = task
         self.spent: dict[str, float] = {}
         self.begun: dict[str, float] = {}

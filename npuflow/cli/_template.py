@@ -40,7 +40,7 @@ def _document(shown: str, found: Ports, registry: Registry, target: str | None) 
     yield f"# Recipe for {Path(shown).name}: {found.nodes} nodes, opset {found.opset}."
     yield from (f"#   input   {port.name}  {port}" for port in found.inputs)
     yield from (f"#   output  {port.name}  {port}" for port in found.outputs)
-    yield "# Keys behind a # have the value shown; take the # away to change one."
+    yield "# A key behind a # has the value shown, unless it is not set; take the # away to change it."
     yield ""
     libraries = library_folders()
     tables = in_order(registry)
@@ -99,6 +99,7 @@ def _table(cls: type[Config], on: bool, fills: dict[tuple[str, str], Fill]) -> I
             remark = "; ".join(filter(None, ["must be given", remark]))
         else:
             line = f"# {key(name)} = {_empty(cls, name)}"
+            remark = "; ".join(filter(None, ["not set", remark]))
         yield from _with_remark(line, " ".join(remark.split()))
     yield ""
 
