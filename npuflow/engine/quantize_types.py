@@ -33,10 +33,14 @@ def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -
     if grid.symmetric and both_signs and lo == 0.0 and hi > 0.0:
         signed = False                   # a sign would waste half of the codes
     if grid.symmetric and not signed and lo < 0.0:
-        if not both_signs:
-            lo = 0.0                     # an unsigned-only target without zero points loses what is negative
-        else:
+        if both_signs:
             signed = True
+        elif lo < -hi / (1 << (grid.bits + 1)):
+            raise TargetError(
+                f"the range [{lo:.4g}, {hi:.4g}] has negative values, but codes are unsigned with zero point 0",
+                hint="signed = true or symmetric = false under [quantize.activations], where the target allows it",
+            )
+        lo = lo if signed else 0.0       # less than half a step: rounds to 0
     codes = QuantType(grid.bits, signed, (1.0,), narrow=grid.narrow and signed)
     if hi == lo:
         return codes.with_(scale=(usable_scale(1.0 / 128, grid.power_of_two),))

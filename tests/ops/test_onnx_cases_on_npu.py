@@ -7,6 +7,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+
 from npuflow.engine.quantize_config import Quantize
 from npuflow.hw.target import Memory, Target
 from npuflow.testing.onnx_cases import cases

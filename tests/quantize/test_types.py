@@ -62,6 +62,13 @@ def test_widths_beyond_the_target_are_refused() -> None:
         weight_type(np.ones(3), None, Weights(bits=12), Numerics())
 
 
+def test_negative_values_need_negative_codes() -> None:
+    grid = activation_grid(Activations(symmetric=True, signed=False), Numerics())
+    with pytest.raises(TargetError, match="negative values"):
+        activation_type(-1.0, 1.0, grid, both_signs=False)
+    assert activation_type(-1e-6, 1.0, grid, both_signs=False).lo == 0
+
+
 def test_no_range_no_scale() -> None:
     grid = activation_grid(Activations(), Numerics())
     for lo, hi in ((float("nan"), 1.0), (0.0, float("inf")), (1.0, -1.0)):
