@@ -141,7 +141,62 @@ def json_page() -> str:
     return text
 
 
+def operators_page() -> str:
+    """The operators with integers of their own, from their files."""
+    from npuflow.ir.op import OPS, Op
+
+    text = "# Operators\n\n" + NOTE
+    text += (
+        "ONNX operators with an integer form. Whether a target runs a node depends on its attributes, shapes and the\n"
+        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. Every other operator of\n"
+        "a valid model runs on the host.\n\n"
+        "| file | ONNX | what it computes | one scale in and out | takes a clip |\n| --- | --- | --- | --- | --- |\n"
+    )
+    for name in OPS.names():
+        op = OPS[name]
+        if op.accepts is Op.accepts:      # read as another operator, or a part of the host
+            continue
+        shares, clips = ("yes" if flag else "" for flag in (op.shares_scale, op.fuses_clip))
+        about = caption(ROOT / "npuflow" / "ops" / f"{name}.py").replace("|", "\\|")
+        text += f"| `{name}` | {op.onnx} | {about} | {shares} | {clips} |\n".replace("|  |", "| |").replace("|  |", "| |")
+    return text
+
+
+def isa_page() -> str:
+    """The instruction set, from its table."""
+    from npuflow.hw import isa
+
+    text = "# The instruction set\n\n" + NOTE
+    text += "\n\n".join(inspect.cleandoc(isa.__doc__ or "").split("\n\n")[1:]) + "\n\n"
+    text += f"Element types: {', '.join(isa.DTYPES)}. Rounding modes: {', '.join(isa.ROUNDINGS)}.\n"
+    for opcode in isa.OPCODES:
+        text += f"\n## {opcode.code} {opcode.name}\n\nQueue {opcode.queue}. {opcode.doc}\n\n"
+        parts = (f"`{f.name}`" + (f" x{f.width}" if f.width > 1 else "") + (" signed" if f.signed else "") for f in opcode.fields)
+        text += "Fields: " + ", ".join(parts) + ".\n"
+    return text
+
+
+def targets_page() -> str:
+    """The shipped targets, from their files."""
+    from npuflow.base.tables import parse, read
+    from npuflow.hw.target import Target
+
+    text = "# Targets\n\n" + NOTE + "Models of NPUs, not vendors' products.\n"
+    for path in sorted((ROOT / "npuflow" / "targets").glob("*.toml")):
+        tables, at = parse(path.read_text(), path.name, path.parent)
+        target, faults = read(Target, tables, at)
+        assert target is not None and not faults, faults
+        comment = " ".join(line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#"))
+        text += f"\n## {path.stem}\n\n{target.about}\n\n{comment}\n\n| key | value |\n| --- | --- |\n"
+        for table in ("compute", "numerics", "memory", "dma", "limits"):
+            text += "".join(f"| `{table}.{k}` | {v} |\n" for k, v in vars(getattr(target, table)).items())
+    return text
+
+
 PAGES = {
+    "reference/operators.md": operators_page,
+    "reference/isa.md": isa_page,
+    "reference/targets.md": targets_page,
     "map.md": map_page,
     "reference/recipe.md": recipe_page,
     "reference/cli.md": cli_page,

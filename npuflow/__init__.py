@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from npuflow.engine.program import load_program
+    from npuflow.engine.runner import Runner
     from npuflow.flow.recipe import load as load_recipe
     from npuflow.flow.recipe_build import build
 
 _HOMES = {
     "build": ("npuflow.flow.recipe_build", "build"),
     "load_recipe": ("npuflow.flow.recipe", "load"),
+    "load_program": ("npuflow.engine.program", "load_program"),
+    "Runner": ("npuflow.engine.runner", "Runner"),
 }
 
-__all__ = ["__version__", "build", "load_recipe"]
+__all__ = ["Runner", "__version__", "build", "load_program", "load_recipe"]
 
 
 def __getattr__(name: str) -> Any:
