@@ -12,8 +12,6 @@ from npuflow.testing.onnx_cases import cases, judge, table
 
 # Cases that onnxruntime runs as they are and that npuflow does not, each with the reason.
 KNOWN = {
-    "test_affine_grid_2d_expanded": "a folded branch hands Range a tensor where it wants a scalar",
-    "test_affine_grid_2d_align_corners_expanded": "a folded branch hands Range a tensor where it wants a scalar",
     "test_scan_sum": "Scan of opset 8 loops over a batch; later ones do not",
 }
 

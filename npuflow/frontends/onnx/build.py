@@ -124,6 +124,8 @@ class Builder:
         if branch is not None:
             self.inline(node, branch, version)
             return
+        if node.op_type == "Range" and not node.domain:
+            known = self.scalars(node, known)
         types = output_types(node, version, known, self.arrays)
         folded = fold.folded(node, version, known, self.arrays, types)
         if folded is not None:
@@ -134,6 +136,17 @@ class Builder:
         native = self.native(node, version, types, origin)
         if isinstance(native, str):
             self.host(node, version, types, native, origin)
+
+    def scalars(self, node: onnx.NodeProto, known: dict[str, TensorType]) -> dict[str, TensorType]:
+        """One-element constants as the scalars Range asks for: computed ones pass onnxruntime, stated ones do not."""
+        for index, name in enumerate(node.input):
+            if name in self.arrays and self.arrays[name].ndim and self.arrays[name].size == 1:
+                scalar = f"{name}:scalar"
+                if scalar not in self.values:
+                    self.constant(scalar, self.arrays[name].reshape(()))
+                node.input[index] = scalar
+                known = {**known, scalar: self.type(scalar)}
+        return known
 
     def inline(self, node: onnx.NodeProto, branch: onnx.GraphProto, version: int) -> None:
         """The nodes of an If's branch, which are up to date already, in place of the If."""
