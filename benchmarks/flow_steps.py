@@ -70,7 +70,8 @@ def table(count: int, repeat: int) -> str:
                 small.append(fresh(stage, scheduler, jobs, count // 10, cache))
         each = statistics.median(run["seconds"] for run in runs) / count * 1e3
         memory = statistics.median(a["rss"] - b["rss"] for a, b in zip(runs, small, strict=True)) / (count * 0.9)
-        cpu = statistics.median((a["cpu"] - b["cpu"]) / (count * 0.9) for a, b in zip(runs, small, strict=True)) * 1e3
+        spent = statistics.median(a["cpu"] - b["cpu"] for a, b in zip(runs, small, strict=True))
+        cpu = spent / (count * 0.9) * 1e3
         rows.append(f"| {name} | {each:.2f} | {bar[scheduler]:g} | {cpu:.2f} | {memory:.1f} | 5 |")
     with tempfile.TemporaryDirectory() as cache:
         fresh("single", "threads", 1, count, cache)

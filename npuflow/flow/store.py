@@ -16,7 +16,7 @@ from npuflow.base.errors import StoreError
 from npuflow.flow import store_files as files
 from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
 from npuflow.flow.store_lease import Journal
-from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest
+from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, sealed, unsealed
 from npuflow.flow.store_record import Record
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class Store:
         path = self.root / "store.json"
         for _ in range(3):
             try:
-                body = json.loads(path.read_bytes())
+                body = unsealed(path.read_bytes(), "store", str(path))
                 name, algorithm = str(body["id"]), str(body["algorithm"])
             except FileNotFoundError:
                 self._create(path)
                 continue
-            except (OSError, ValueError, KeyError, TypeError) as fault:
+            except (OSError, ValueError, KeyError, TypeError, Damaged) as fault:
                 self.set_aside(path, f"it is not a store description: {fault}")
                 continue
             if algorithm != ALGORITHM:
@@ -89,7 +89,7 @@ class Store:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             (self.root / "CACHEDIR.TAG").write_text(TAG)
             body = {"v": 1, "algorithm": ALGORITHM, "id": secrets.token_hex(6)}
-            files.create(path, json.dumps(body, sort_keys=True).encode() + b"\n", self._tmp)
+            files.create(path, sealed(body), self._tmp)
 
     def close(self) -> None:
         """Let go of the journal; the store itself needs no closing."""

@@ -91,11 +91,14 @@ def settle_folder(made: Path, path: Path) -> bool:
 
 
 def _settle(path: Path, move: object) -> None:
-    try:
-        move()  # type: ignore[operator]
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        move()  # type: ignore[operator]
+    for _ in range(8):
+        try:
+            move()  # type: ignore[operator]
+            return
+        except FileNotFoundError:
+            # The folder is made on first use; a collection may just have removed it for being empty.
+            path.parent.mkdir(parents=True, exist_ok=True)
+    move()  # type: ignore[operator]
 
 
 def remove(path: Path) -> int:

@@ -65,7 +65,8 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
         result.records, size = _sweep(store, doomed_records, clock)
         result.objects, more = _sweep(store, doomed_objects, clock)
         result.bytes = size + more + sum(files.remove(path) for path in debris)
-        _prune(store.root)
+        with _alone(store.root):
+            _prune(store.root)
     return result
 
 

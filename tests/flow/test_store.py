@@ -21,6 +21,7 @@ from npuflow.flow.keys import key_of
 from npuflow.flow.store import Store
 from npuflow.flow.store_gc import gc
 from npuflow.flow.store_lease import Lease
+from npuflow.flow.store_manifest import sealed, unsealed
 from npuflow.flow.store_record import Record
 from npuflow.flow.store_remote import connect
 from npuflow.flow.store_verify import rerun, stats, verify
@@ -71,8 +72,8 @@ def test_many_writers_of_one_key_agree(tmp_path: Path) -> None:
 
 def test_a_digest_algorithm_is_fixed_when_a_cache_is_made(tmp_path: Path) -> None:
     Store(tmp_path)
-    body = json.loads((tmp_path / "store.json").read_text())
-    (tmp_path / "store.json").write_text(json.dumps({**body, "algorithm": "b3"}))
+    body = unsealed((tmp_path / "store.json").read_bytes(), "store", "here")
+    (tmp_path / "store.json").write_bytes(sealed({**body, "algorithm": "b3"}))
     with pytest.raises(StoreError, match="uses the digest b3"):
         Store(tmp_path)
 
