@@ -231,10 +231,8 @@ def _checked_store(place: str, files: Mapping[str, Any], verified: Verified) -> 
 
         async def list_dir(self, prefix: str) -> AsyncIterator[str]:
             stem = prefix.rstrip("/") + "/" if prefix else ""
-            seen: dict[str, None] = {}
-            async for key in self.list_prefix(stem):
-                seen.setdefault(key[len(stem) :].split("/", 1)[0])
-            for one in seen:
+            names = {key[len(stem) :].split("/", 1)[0]: None async for key in self.list_prefix(stem)}
+            for one in names:
                 yield one
 
     return CheckedStore()
