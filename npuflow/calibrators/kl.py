@@ -2,6 +2,8 @@
 
 Source: S. Migacz, "8-bit inference with TensorRT", GTC 2017: 2048 bins of magnitudes, merged into 128 levels; candidate
 thresholds are the bins from the 128th on. What lies beyond a candidate is added to its last bin, in the reference only.
+As in NVIDIA's pytorch-quantization, levels are equally wide also where they do not divide the bins, and the bin at zero
+counts as much as its neighbour: else the zeros of a ReLU outweigh everything, and clipping it all away seems free.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class Kl(Calibrator):
 
 def least_divergent(counts: Floats, levels: int) -> int:
     """The number of bins to keep, from `levels` to all of them (the smallest of equals)."""
+    counts = counts.copy()
+    counts[0] = counts[1]
     kept = np.arange(levels, len(counts) + 1)
     return int(kept[np.argmin(divergences(counts, kept, levels))])
 
@@ -54,9 +58,7 @@ def divergences(counts: Floats, kept: np.ndarray[tuple[int, ...], np.dtype[np.in
     safe = np.where(occupied, counts, 1.0)
     entropy = np.concatenate([[0.0], np.cumsum(counts * np.log(safe))])
     total = mass[-1]
-    width = kept // levels
-    edges = np.minimum(width[:, None] * np.arange(levels + 1)[None], kept[:, None])
-    edges[:, -1] = kept                                         # the last group takes the remainder
+    edges = -(-kept[:, None] * np.arange(levels + 1)[None] // levels)
     group, size = np.diff(mass[edges], axis=1), np.diff(filled[edges], axis=1)
     level = np.log(np.where(group > 0, group, 1.0) / np.where(size > 0, size, 1))
     beyond = total - mass[kept]

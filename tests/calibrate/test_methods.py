@@ -104,17 +104,17 @@ def plain_kl(raw: np.ndarray, bins: int, levels: int) -> float:
     magnitudes = np.abs(raw.astype(np.float64))
     top = magnitudes.max()
     counts = np.histogram(magnitudes, bins, (0, top))[0].astype(np.float64)
+    counts[0] = counts[1]
     best, threshold = np.inf, top
     for kept in range(levels, bins + 1):
         p = counts[:kept].copy()
         p[-1] += counts[kept:].sum()
         q = np.zeros(kept)
-        width = kept // levels
+        groups = np.digitize(np.arange(kept), np.linspace(0, kept, levels + 1)) - 1
         for group in range(levels):
-            part = slice(group * width, kept if group == levels - 1 else (group + 1) * width)
-            occupied = counts[part] > 0
-            if occupied.any():
-                q[part][occupied] = counts[part].sum() / occupied.sum()
+            part = (groups == group) & (counts[:kept] > 0)
+            if part.any():
+                q[part] = counts[:kept][part].mean()
         if q.sum() == 0 or ((p > 0) & (q == 0)).any():
             continue
         p, q = p / p.sum(), q / q.sum()
@@ -127,14 +127,18 @@ def plain_kl(raw: np.ndarray, bins: int, levels: int) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kl_against_the_published_loops(kind) -> None:
-    from npuflow.calibrators.kl import divergences
+    from npuflow.calibrators.kl import least_divergent
 
     raw = data(kind)
     top = float(np.abs(raw).max())
     counts = np.histogram(np.abs(raw.astype(np.float64)), 512, (0, top))[0].astype(np.float64)
-    kept = np.arange(64, 513)
-    mine = kept[np.argmin(divergences(counts, kept, 64))] * top / 512
+    mine = least_divergent(counts, 64) * top / 512
     assert mine == pytest.approx(plain_kl(raw, 512, 64), rel=1e-9)
+
+
+def test_kl_is_not_misled_by_the_zeros_of_a_relu() -> None:
+    raw = np.clip(np.random.default_rng(3).normal(-1.5, 2, 50000), 0, 6).astype(np.float32)
+    assert CALIBRATORS["kl"]()(observed(raw), UNSIGNED)[1] > 3.0
 
 
 def test_kl_clips_a_lone_outlier() -> None:
