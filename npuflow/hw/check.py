@@ -15,6 +15,7 @@ RANGES = {
 }  # fmt: skip
 SHIFT = (-32, 62)
 MAX_ELEMENTS = 1 << 31       # of one command's iteration space: no command can be larger than a memory
+MAX_WINDOW = 1 << 16
 _NARROW = ("int8", "uint8", "int16", "uint16")
 _POSITIVE = (
     "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups",
@@ -40,6 +41,8 @@ def _shared(f: Fields) -> Iterator[str]:
             yield f"{name} must be at least 1"
         if numbers and prod(numbers) > MAX_ELEMENTS:
             yield f"{name} span more than 2^31 elements"
+    if "kernel" in f and prod(f["kernel"]) > MAX_WINDOW:
+        yield "a window above 2^16 positions"
     for name in _FLAGS:
         if f.get(name, 0) not in (0, 1):
             yield f"{name} must be 0 or 1"
@@ -103,8 +106,6 @@ def _requant(f: Fields) -> Iterator[str]:
 def _avgpool(f: Fields) -> Iterator[str]:
     if f["multipliers"] == NONE:
         yield "no multipliers"
-    if prod(f["kernel"]) > 1 << 20:
-        yield "a window above 2^20 positions"
 
 
 def _lut(f: Fields) -> Iterator[str]:

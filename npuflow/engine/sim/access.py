@@ -75,6 +75,12 @@ def regions(command: Command) -> tuple[Region, ...]:
     return tuple(_ACCESS[command.opcode](command))
 
 
+def named(command: Command) -> tuple[Region, ...]:
+    """All that a command names: `regions`, and the whole tile of a window operator, of which it may read less."""
+    found = regions(command)
+    return (*found, _tensor(command, "x", command.vector("x_dims"))) if "kernel" in command.fields else found
+
+
 def dense(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
     """C-order byte strides."""
     strides = [size] * len(dims)

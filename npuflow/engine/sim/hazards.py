@@ -17,6 +17,7 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program import Program
 from npuflow.engine.sim.access import CONST, DATA, LOCAL, SIZES, Region, regions
+from npuflow.engine.sim.bounds import check_bounds
 from npuflow.engine.sim.order import Order
 
 Ints = npt.NDArray[Any]
@@ -50,7 +51,9 @@ class Hazard:
 
 
 def hazards_of(program: Program, order: Order) -> tuple[Hazard, ...]:
-    """Every hazard of a program, at most `MOST`."""
+    """Every hazard of a program, at most `MOST`; a byte outside its memory is a ModelError."""
+    for core, index in order.sequence:
+        check_bounds(program, core, index)
     found: list[Hazard] = []
     for hazard in _Judge(program, order).run():
         found.append(hazard)

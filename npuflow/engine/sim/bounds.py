@@ -1,0 +1,27 @@
+"""Every byte that a command names must lie in its memory; tensors lie on multiples of their element size."""
+
+from __future__ import annotations
+
+from npuflow.base.errors import ModelError, Where
+from npuflow.engine.program import Program
+from npuflow.engine.sim.access import named
+
+
+def check_bounds(program: Program, core: int, index: int) -> None:
+    """Every byte that a command names lies in its memory, and tensors lie on multiples of their element size."""
+    command = program.decoded[core][index]
+    sizes = {
+        "LOCAL": int(program.meta["local_bytes"]), "DATA": int(program.meta["data_bytes"]), "CONST": len(program.const),
+    }  # fmt: skip
+    where = Where(value=f"command {index} of core {core} ({command.opcode})")
+    for region in named(command):
+        lo, hi = region.span
+        if lo < 0 or hi > sizes[region.space]:
+            raise ModelError(
+                f"{command.opcode}.{region.name} spans bytes {lo}..{hi} of a {region.space} memory of {sizes[region.space]}",
+                where=where, code="bounds",
+            )  # fmt: skip
+        if not region.aligned and command.opcode not in ("LOAD", "STORE", "COPY"):
+            raise ModelError(f"{command.opcode}.{region.name} is not aligned to {region.size} bytes", where=where, code="bounds")
+        if region.write and not region.distinct:
+            raise ModelError(f"{command.opcode}.{region.name} writes a byte twice", where=where, code="bounds")

@@ -1,0 +1,79 @@
+"""Orders that no wait fixes are found, whatever the clock says; deadlocks come with their cycle; waits left out are races."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import LOCAL, flat_copy, random_case, serial, wrap
+
+from npuflow.base.errors import ModelError
+from npuflow.engine.sim.clock import timeline_of
+from npuflow.engine.sim.hazards import hazards_of
+from npuflow.engine.sim.order import order_of
+from npuflow.hw.encode import again, decode
+
+
+def kinds(program) -> set[str]:
+    return {h.kind for h in hazards_of(program, order_of(program))}
+
+
+def without_wait(program, index: int, queue: int | None = None):
+    words = program.commands[0].copy()
+    command = decode(words[index])
+    wait = tuple(0 if queue in (None, q) else k for q, k in enumerate(command.wait))
+    words[index] = again(replace(command, wait=wait))
+    return replace(program, commands=(words,))
+
+
+def test_a_serial_program_is_safe() -> None:
+    for opcode in ("CONV", "REQUANT", "ADD"):
+        assert kinds(wrap(random_case(1, opcode))) == set()
+
+
+def test_missing_waits_are_races() -> None:
+    load, store = flat_copy("LOAD", "DATA", 0, 0, 64), flat_copy("STORE", "DATA", LOCAL, 0, 64)
+    program = serial([load, store, flat_copy("LOAD", "DATA", 64, 32, 8), flat_copy("STORE", "DATA", LOCAL, 0, 64)])
+    assert kinds(program) == set()
+    assert "RAW" in kinds(without_wait(program, 1))
+    assert kinds(without_wait(program, 2)) & {"RAW", "WAR"}         # which of the two depends on the order tried
+
+
+def test_two_writers_race() -> None:
+    fill = ("FILL", {"y": 0, "y_type": "int8", "y_strides": (0, 0, 0, 1), "dims": (1, 1, 1, 8), "value": 1})
+    program = serial([flat_copy("LOAD", "DATA", 0, 0, 64), fill])
+    assert kinds(program) == set()
+    assert kinds(without_wait(program, 1)) == {"WAW"}
+
+
+def test_unwritten_bytes_are_named() -> None:
+    program = serial([flat_copy("LOAD", "DATA", 0, 0, 64), flat_copy("STORE", "DATA", LOCAL, 32, 64)])
+    found = hazards_of(program, order_of(program))
+    assert [(h.kind, h.address) for h in found] == [("unwritten", 64)]
+    assert "command 1 of core 0" in found[0].text(program)
+
+
+def test_a_deadlock_comes_with_its_cycle() -> None:
+    program = serial([flat_copy("LOAD", "DATA", 0, 0, 64), flat_copy("STORE", "DATA", LOCAL, 0, 64)])
+    words = program.commands[0].copy()
+    words[0] = again(replace(decode(words[0]), wait=(0, 1)))
+    with pytest.raises(ModelError, match=r"deadlock: LOAD 0 .* waits for STORE0 >= 1; STORE 1 .* waits for LOAD0 >= 1"):
+        order_of(replace(program, commands=(words,)))
+
+
+def test_the_clock_adds_up_a_serial_program() -> None:
+    program = serial([flat_copy("LOAD", "DATA", 0, 0, 128), flat_copy("STORE", "DATA", LOCAL, 0, 64)])
+    target = program.target
+    fixed = target.compute.command_cycles + target.dma.setup_cycles
+    want = 2 * fixed + (128 + 64) / target.memory.external_bandwidth
+    assert timeline_of(program, order_of(program)).cycles == pytest.approx(want)
+
+
+def test_transfers_in_flight_share_bandwidth() -> None:
+    program = serial([flat_copy("LOAD", "DATA", 0, 0, 128), flat_copy("STORE", "DATA", LOCAL, 128, 128)])
+    together = without_wait(program, 1)
+    target = program.target
+    fixed = target.compute.command_cycles + target.dma.setup_cycles
+    assert timeline_of(together, order_of(together)).cycles == pytest.approx(fixed + 256 / target.memory.external_bandwidth)
+    assert np.all(timeline_of(together, order_of(together)).moved == 128)
