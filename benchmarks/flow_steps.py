@@ -79,7 +79,8 @@ def table(count: int, repeat: int) -> str:
     whole = statistics.median(run["whole"] for run in hits)
     rows.append(f"| all {count} steps hit, fresh process, memo off: {whole:.2f} s (bar 2) | | | | | |")
     load = os.getloadavg()[0]
-    machine = f"{os.cpu_count()} cores, load {load:.1f} (of other work too), Python {platform.python_version()}, medians of {repeat}, {count} steps"
+    cores = f"{os.cpu_count()} cores, load {load:.1f} (of other work too)"
+    machine = f"{cores}, Python {platform.python_version()}, medians of {repeat}, {count} steps"
     return f"# What a step costs\n\n{machine}.\n\n" + "\n".join(rows) + "\n"
 
 
