@@ -73,13 +73,13 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
     return (m * np.sign(real).astype(np.int64) if signed else m), int(n)
 
 
-def shift_round(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> npt.NDArray[np.generic]:
+def shift_round(value: npt.NDArray[Any], n: int, rounding: Rounding) -> npt.NDArray[Any]:
     """R(value / 2^n) for int64 or object (Python integer) arrays; n <= 0 is an exact left shift."""
     shape = np.shape(value)
     return _shifted(_roomy(np.atleast_1d(value), n), n, rounding).reshape(shape)
 
 
-def _roomy(value: npt.NDArray[np.generic], n: int) -> npt.NDArray[np.generic]:
+def _roomy(value: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
     """Python integers where int64 could not hold a left shift, or 2^n itself."""
     if value.dtype == object or 0 <= n <= 62 or not value.size:
         return value
@@ -87,7 +87,7 @@ def _roomy(value: npt.NDArray[np.generic], n: int) -> npt.NDArray[np.generic]:
     return value.astype(object) if n > 62 or peak << -n >= 2**62 else value.astype(np.int64)
 
 
-def _shifted(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> npt.NDArray[np.generic]:
+def _shifted(value: npt.NDArray[Any], n: int, rounding: Rounding) -> npt.NDArray[Any]:
     """`shift_round` on at least one dimension, where numpy keeps arrays of Python integers as arrays."""
     if n <= 0:
         return value * (1 << -n)
@@ -103,7 +103,7 @@ def _shifted(value: npt.NDArray[np.generic], n: int, rounding: Rounding) -> npt.
     return floor + ((low > half) | ((low == half) & ((floor & 1) == 1))).astype(np.int64)
 
 
-def divide_round(num: npt.NDArray[np.generic], den: npt.NDArray[np.generic], rounding: Rounding) -> npt.NDArray[np.generic]:
+def divide_round(num: npt.NDArray[Any], den: npt.NDArray[Any], rounding: Rounding) -> npt.NDArray[Any]:
     """R(num / den) for exact integers; a zero denominator saturates to the sign of num (0 / 0 is 0)."""
     shape = np.broadcast_shapes(np.shape(num), np.shape(den))
     num, den = (a if a.dtype == object else a.astype(np.int64) for a in np.atleast_1d(num, den))
