@@ -31,7 +31,7 @@ def test_classification() -> None:
 
 def test_sqnr() -> None:
     truth = np.array([[3.0, 4.0]])
-    assert run("sqnr", truth + [[0.0, 0.5]], reference=truth)["sqnr_db"] == pytest.approx(10 * math.log10(25 / 0.25))
+    assert run("sqnr", truth + np.array([[0.0, 0.5]]), reference=truth)["sqnr_db"] == pytest.approx(10 * math.log10(25 / 0.25))
     assert run("sqnr", truth, reference=truth)["sqnr_db"] == 200.0
 
 
