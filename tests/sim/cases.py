@@ -281,7 +281,7 @@ def _softmax(c: Case) -> None:
     else:
         low = np.rint(float(1 << 31) * np.exp(-scale * np.arange(256)))
     c.const("low", low.astype(np.uint32))
-    lo, hi = RANGES[c.fields["y_type"]]
+    lo, _hi = RANGES[c.fields["y_type"]]
     c.fields.update(entries=256, multiplier=c.pick(255, 256, 32767), zero=c.pick(0, lo))
     c.clamp()
 

@@ -24,16 +24,22 @@ def run(program: Program, image: np.ndarray) -> np.ndarray:
     return machine.read("out")
 
 
+def inside(case: Case) -> None:
+    """A convolution whose windows all lie in the tile: nothing of it is padding, so everything matters."""
+    case.fields.update(accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1), acc_type="int32")
+    _, _, height, width = case.fields["x_dims"]
+    kernel = tuple(min(k, s) for k, s in zip(case.fields["kernel"], (height, width), strict=True))
+    case.fields.update(kernel=kernel, out_height=height - kernel[0] + 1, out_width=width - kernel[1] + 1)
+
+
 def test_weight_bytes_show_at_the_accumulator() -> None:
     rng = np.random.default_rng(1)
     image = rng.integers(0, 256, (2, LOCAL)).astype(np.uint8)
     shown = tried = 0
     for seed in range(12):
         case = random_case(seed, "CONV")
-        case.fields.update(accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1), acc_type="int32")
-        n, channels, height, width = case.fields["x_dims"]
-        kernel = tuple(min(k, s) for k, s in zip(case.fields["kernel"], (height, width), strict=True))
-        case.fields.update(kernel=kernel, out_height=height - kernel[0] + 1, out_width=width - kernel[1] + 1)
+        inside(case)
+        channels, kernel = case.fields["x_dims"][1], case.fields["kernel"]
         program = wrap(case)
         want = run(program, image)
         size = case.fields["out_channels"] * channels // case.fields["groups"] * kernel[0] * kernel[1]
@@ -98,6 +104,8 @@ def test_command_mutations_never_pass_silently(opcode: str) -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         case: Case = random_case(seed, opcode)
+        if opcode == "CONV":
+            inside(case)
         program = wrap(case)
         images = rng.integers(0, 256, (4, LOCAL)).astype(np.uint8)
         want, at = run(program, images), len(program.commands[0]) - 2
