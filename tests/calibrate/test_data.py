@@ -142,7 +142,10 @@ def test_noise_is_repeatable_and_marked(tmp_path: Path) -> None:
     assert not np.array_equal(a, next(iter(one.values())).feed({"x": IMAGE})["x"])
 
 
-@pytest.mark.parametrize(("keep", "align", "size"), [("no", "center", None), ("letterbox", "corner", (0, 0)), ("letterbox", "center", (2, 0))])
+@pytest.mark.parametrize(
+    ("keep", "align", "size"),
+    [("no", "center", None), ("letterbox", "corner", (0, 0)), ("letterbox", "center", (2, 0))],
+)
 def test_resizing(keep: str, align: str, size: tuple[int, int] | None) -> None:
     picture = np.full((4, 8, 3), 200, np.uint8)
     step = Step(resize=(8, 8), keep_ratio=keep, align=align, fill=114.0).plain()  # type: ignore[arg-type]
