@@ -237,8 +237,8 @@ OPCODES: tuple[Opcode, ...] = (
         "LUT",
         "VECTOR",
         (*_tensor("x"), *_tensor("y"), *_f("dims:4 base! table bits entries")),
-        "T has `entries` entries; an index outside is a fault.  bits = 0: y = T[x - base], T of 8- or 16-bit y containers.  bits = s > 0: d = x - base, i = d >> s, f = d"
-        " mod 2^s, T of int32: "
+        "T has `entries` entries; an index outside is a fault.  bits = 0: y = T[x - base], T of 8- or 16-bit y "
+        "containers.  bits = s > 0: d = x - base, i = d >> s, f = d mod 2^s, T of int32: "
         "y = (T[i] * (2^s - f) + T[i+1] * f + 2^(s-1)) >> s (floor).",
     ),
     Opcode(

@@ -7,7 +7,6 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 IntArray = npt.NDArray[Any]            # integers, exact in int64 or in their container

@@ -7,6 +7,7 @@ import pytest
 
 from npuflow.engine.agreement import compare
 from npuflow.engine.quantize_config import Quantize
+from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import quantised, samples
 from tests.codegen.harness import SMALL, build
 
@@ -21,3 +22,11 @@ def test_every_value_is_compared_also_where_the_runner_wrote_its_bytes(name: str
         assert integers <= set(checks)
         assert not [c for c in checks.values() if c.different]
         assert all(c.elements == np.prod(graph.type(v).shape) for v, c in checks.items())
+
+
+@pytest.mark.parametrize("constant", [0, 1])
+def test_a_constant_part_of_a_concatenation_reaches_memory(constant: int) -> None:
+    rng = np.random.default_rng(0)
+    parts = tuple(rng.normal(size=(1, c, 4, 5)).astype(np.float32) for c in (2, 3))
+    graph, case = quantised(Sample(OPS["concat"](1), parts, (constant,)), SMALL.numerics, Quantize())
+    assert not [c for c in compare(graph, build(graph, SMALL), SMALL.numerics, [case.inputs]) if c.different]

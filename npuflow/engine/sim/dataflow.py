@@ -20,6 +20,7 @@ from npuflow.hw.encode import Command
 
 Bytes = npt.NDArray[np.uint8]
 _SUMS = ("CONV", "MATMUL", "REDUCE")
+_MOVERS = ("STORE", "COPY")              # they take bytes from memory, whoever knows what these are
 
 
 @dataclass(eq=False)
@@ -81,7 +82,8 @@ def facts_of(program: Program, order: Order) -> Facts:
 def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int) -> None:
     lo, hi = region.span
     owners = spans.overlapping(lo, hi)
-    if len(owners) == 1 and owners[0][0] <= lo and hi <= owners[0][1]:
+    known = len(owners) == 1 and owners[0][0] <= lo and hi <= owners[0][1]
+    if known and command.opcode not in _MOVERS:
         owner = owners[0][2]
         if owner.kind == "const":
             facts.consts.setdefault(i, {})[region.name] = owner
