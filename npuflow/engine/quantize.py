@@ -65,6 +65,29 @@ def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> It
             yield Note(", ".join(rule.layers), "[[quantize.overrides]]: no layer on the NPU has such a name")
 
 
+def _own_names(graph: Graph, source: Graph) -> Graph:
+    """Float outputs under the names the model gives them: the codes behind one move aside, as those of inputs do ("v:q")."""
+    holder = {v: v for v in graph.values}              # new name -> present one
+    for own, name in zip(graph.outputs, source.outputs, strict=True):
+        if holder.get(name) == own:
+            continue
+        holder.pop(next(new for new, old in holder.items() if old == own))
+        if name in holder:
+            codes = f"{name}:q"
+            while codes in holder:
+                codes += "'"
+            holder[codes] = holder.pop(name)
+        holder[name] = own
+    renamed = {old: new for new, old in holder.items()}
+
+    def new(value_id: str) -> str:
+        return renamed.get(value_id, value_id)
+
+    nodes = tuple(replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs))) for n in graph.nodes)
+    values = {new(k): replace(v, id=new(k)) for k, v in graph.values.items()}
+    return graph.replaced(outputs=source.outputs, nodes=nodes, values=MappingProxyType(values))
+
+
 @dataclass
 class _Builder:
     """One pass over the nodes with a fixed choice of integer ones."""
@@ -102,7 +125,7 @@ class _Builder:
                 self.refused[i] = error
         outputs = source.outputs if self.config.outputs == "integer" else tuple(self.as_float(v) for v in source.outputs)
         built = Graph(source.inputs, outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
-        return built if self.refused else prune(built)
+        return built if self.refused else _own_names(prune(built), source)
 
     # --- boundaries
     def as_float(self, value_id: str) -> str:

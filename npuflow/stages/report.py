@@ -103,7 +103,7 @@ def _exactness(simulation: Simulation) -> tuple[str, Any]:
 
 def _facts(placement: Placement, totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:
     gap = totals["cycles"] / totals["bound_cycles"] if totals["bound_cycles"] else None
-    outputs = [fidelity.tensors[o] for o in fidelity.tensors if o in {v.removesuffix(":f") for v in quantize.graph.outputs}]
+    outputs = [fidelity.tensors[o] for o in fidelity.tensors if o in quantize.graph.outputs]
     known = [f.sqnr for f in outputs if f.sqnr is not None]
     found: list[tuple[str, Any]] = [
         ("cycles", round(totals["cycles"])),

@@ -83,7 +83,7 @@ def test_integers_inside_floats_outside() -> None:
     net = chain()
     graph = net.quantised(["c2"]).graph
     assert [type(n.op).__name__ for n in graph.nodes] == ["QuantizeLinear", "Conv", "MaxPool", "Conv", "DequantizeLinear"]
-    assert graph.inputs == ("x",) and graph.outputs == ("c2:f",)
+    assert graph.inputs == ("x",) and graph.outputs == ("c2",)
     assert [n.is_integer for n in graph.nodes] == [False, True, True, True, False]
     assert graph.values["c1"].quant == graph.values["p"].quant           # the pool shares its scale
     assert graph.const("c1.w:q").dtype == np.int8 and graph.const("c1.b:q").dtype == np.int32  # type: ignore[union-attr]
@@ -93,14 +93,14 @@ def test_integers_inside_floats_outside() -> None:
 def test_the_interpreter_is_near_the_float_model() -> None:
     net = chain()
     found = net.run(net.quantised(["c2"]))
-    assert found["c2"].dtype == np.uint8 and found["c2:f"].dtype == np.float32
-    assert 30 < sqnr(net.data["c2"], found["c2:f"]) < 60
+    assert found["c2:q"].dtype == np.uint8 and found["c2"].dtype == np.float32
+    assert 30 < sqnr(net.data["c2"], found["c2"]) < 60
     better = net.run(net.quantised(["c2"], Quantize(activations=Activations(bits=16)), WIDE), WIDE)
-    assert sqnr(net.data["c2"], better["c2:f"]) > sqnr(net.data["c2"], found["c2:f"])
+    assert sqnr(net.data["c2"], better["c2"]) > sqnr(net.data["c2"], found["c2"])
     # With 16-bit weights too, only float32's own precision and 16 bits of activation are left.
     best_config = Quantize(Weights(bits=16), Activations(bits=16))
     best = net.run(net.quantised(["c2"], best_config, WIDE), WIDE)
-    assert sqnr(net.data["c2"], best["c2:f"]) > 80
+    assert sqnr(net.data["c2"], best["c2"]) > 80
 
 
 def test_integer_ports() -> None:
@@ -110,7 +110,7 @@ def test_integer_ports() -> None:
     assert done.graph.values["x"].quant is not None and done.graph.outputs == ("c2",)
     reference = net.run(net.quantised(["c2"]))
     again = net.run(done, x=reference["x:q"])
-    np.testing.assert_array_equal(again["c2"], reference["c2"])
+    np.testing.assert_array_equal(again["c2"], reference["c2:q"])
 
 
 def test_a_host_node_in_between_gets_boundaries() -> None:
@@ -121,7 +121,7 @@ def test_a_host_node_in_between_gets_boundaries() -> None:
     host = next(n for n in graph.nodes if type(n.op).__name__ == "MaxPool")
     assert host.inputs == ("c1:f",) and host.outputs == ("p",) and not host.is_integer
     found = net.run(net.quantised(["c2"], host=["p"]))
-    assert sqnr(net.data["c2"], found["c2:f"]) > 30
+    assert sqnr(net.data["c2"], found["c2"]) > 30
 
 
 def test_one_boundary_serves_all_consumers() -> None:
@@ -140,7 +140,7 @@ def test_shared_scales_cover_every_member() -> None:
     net.conv("b", "x", 3, weight=10 * rng.normal(size=(3, 3, 3, 3)))
     net.add("m", OPS["max"](), "a", "b")
     graph = net.quantised(["m"]).graph
-    types = {graph.values[v].quant for v in ("a", "b", "m")}
+    types = {graph.values[v].quant for v in ("a", "b", "m:q")}
     assert len(types) == 1
     (quant,) = types
     assert quant is not None
@@ -186,7 +186,7 @@ def test_biases_shift_when_they_are_narrow() -> None:
     assert codes is not None and quant is not None and codes.dtype == np.int8 and abs(codes).max() > 63
     real = np.array(quant.scale) * codes
     assert np.all(np.abs(real - [5.0, -3.0, 0.1]) <= np.array(quant.scale) / 2 * 1.001)
-    assert sqnr(net.data["c"], net.run(done, numerics)["c:f"]) > 25
+    assert sqnr(net.data["c"], net.run(done, numerics)["c"]) > 25
 
 
 def test_a_dead_channel_with_a_bias_keeps_its_bias() -> None:
@@ -197,8 +197,8 @@ def test_a_dead_channel_with_a_bias_keeps_its_bias() -> None:
     for numerics in (Numerics(), Numerics(multiplier_bits=8, bias_bits=16, bias_shift_max=4)):
         done = net.quantised(["c"], numerics=numerics)
         assert not done.notes
-        made = net.run(done, numerics)["c:f"]
-        step = done.graph.values["c"].quant.scale[0]  # type: ignore[union-attr]
+        made = net.run(done, numerics)["c"]
+        step = done.graph.values["c:q"].quant.scale[0]  # type: ignore[union-attr]
         assert np.abs(made[:, 2] - 7.0).max() <= 1.01 * step
 
 
@@ -237,10 +237,10 @@ def test_constants_take_part_in_pairs() -> None:
     net.add("t", OPS["add"](), "s", net.const("half", 0.5))
     done = net.quantised(["t"])
     assert done.graph.values["half:q"].quant is not None
-    assert sqnr(net.data["t"], net.run(done)["t:f"]) > 30
+    assert sqnr(net.data["t"], net.run(done)["t"]) > 30
     wide = net.quantised(["t"], Quantize(constants=16))
     assert wide.graph.values["k:q"].quant.bits == 16  # type: ignore[union-attr]
-    assert sqnr(net.data["t"], net.run(wide)["t:f"]) > 30
+    assert sqnr(net.data["t"], net.run(wide)["t"]) > 30
 
 
 def test_one_weight_for_two_layers_may_need_two_codes() -> None:
@@ -281,14 +281,14 @@ def test_inputs_of_tables_spend_no_codes_where_nothing_happens() -> None:
     plain, trimmed = net.quantised(["s"], Quantize(trim=False)), net.quantised(["s"])
     before, after = (d.graph.values["c"].quant.scale[0] for d in (plain, trimmed))  # type: ignore[union-attr]
     assert after < 0.75 * before
-    assert sqnr(net.data["s"], net.run(trimmed)["s:f"]) > sqnr(net.data["s"], net.run(plain)["s:f"])
+    assert sqnr(net.data["s"], net.run(trimmed)["s"]) > sqnr(net.data["s"], net.run(plain)["s"])
     # Read by someone else too, every value counts.
     both = net.quantised(["s", "c"])
-    assert both.graph.values["c"].quant == plain.graph.values["c"].quant
+    assert both.graph.values["c:q"].quant == plain.graph.values["c"].quant
 
 
 def test_an_operand_too_small_to_matter_needs_no_multiplier() -> None:
     net = Net(1, 3, 4, 4)
     net.add("s", OPS["add"](), "x", net.const("epsilon", 1e-9))
     done = net.quantised(["s"], Quantize(on_refusal="error"))
-    assert sqnr(net.data["s"], net.run(done)["s:f"]) > 30
+    assert sqnr(net.data["s"], net.run(done)["s"]) > 30

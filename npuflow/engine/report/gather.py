@@ -71,7 +71,7 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
 def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]:
     on_npu = is_npu(node)
     outputs = [o for o in node.outputs if o]
-    quality = next((s.fidelity[o] for o in outputs if o in s.fidelity), None)
+    quality = next((s.fidelity[k] for o in outputs for k in (o, o.removesuffix(":q")) if k in s.fidelity), None)
     reasons = {p.node: p.reason for p in s.placement.places}
     stated = {f.name: getattr(node.op, f.name) for f in fields(node.op)}
     attributes = ", ".join(f"{name}={value}" for name, value in stated.items() if value not in (None, (), ""))
@@ -89,11 +89,12 @@ def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]
 
 def _tensor(s: Sources, value: Value) -> dict[str, Any]:
     assert value.quant is not None
-    quality, spread = s.fidelity.get(value.id), s.histogram(value.id)
+    source = value.id if value.id in s.ranges else value.id.removesuffix(":q")     # codes of inputs and outputs stand aside
+    quality, spread = s.fidelity.get(source), s.histogram(source)
     return {
         "id": value.id, "shape": list(value.type.shape), "dtype": value.dtype, "bits": value.quant.bits,
         "scale": value.quant.scale[0], "zero_point": value.quant.zero_point[0],
-        "threshold": list(s.ranges[value.id]) if value.id in s.ranges else None, "method": s.methods.get(value.id),
+        "threshold": list(s.ranges[source]) if source in s.ranges else None, "method": s.methods.get(source),
         "observed": None if spread is None else list(spread[:2]),
         "histogram": None if spread is None else {"lo": spread[0], "hi": spread[1], "counts": [float(c) for c in spread[2]]},
         "sqnr": None if quality is None else quality.sqnr, "cosine": None if quality is None else quality.cosine,
