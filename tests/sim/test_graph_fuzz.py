@@ -1,0 +1,93 @@
+"""Random graphs, schemes and targets: quantised, planned, generated; the simulator makes the reference's every integer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from random_graphs import Subject, subject
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.codegen import generate
+from npuflow.engine.cost import Machine as Costs
+from npuflow.engine.interpret import Interpreter
+from npuflow.engine.place import place
+from npuflow.engine.program import Program
+from npuflow.engine.quantize import quantize_graph
+from npuflow.engine.sim.hazards import hazards_of
+from npuflow.engine.sim.machine import Machine
+from npuflow.engine.sim.order import order_of
+from npuflow.engine.tiling import plan_network
+from npuflow.ir.graph import Graph
+
+SHARD = 500
+
+
+def compiled(s: Subject) -> tuple[Graph, Program]:
+    """The quantised graph and its program, after a trip through the file format."""
+    placement = place(s.graph, s.target)
+    graph = quantize_graph(s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics).graph
+    plan = plan_network(graph, Costs(s.target.compute, s.target.memory, s.target.dma), s.target.numerics, s.level)
+    return graph, Program.from_bytes(generate(graph, plan, s.target).to_bytes())
+
+
+def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> int:
+    """How many integer tensors were compared, all equal. The host's values are the reference's own."""
+    order = order_of(program)
+    hazards = hazards_of(program, order)
+    assert not hazards, str(hazards[0])
+    reference = Interpreter(graph, s.target.numerics)
+    wanted = [reference.run(feed, keep=lambda _: True) for feed in s.feeds]
+    want = {v: np.stack([w[v] for w in wanted]) for v in wanted[0]}
+    entries = program.meta["values"]
+    watch = [v for v, e in entries.items() if e["node"] is not None]
+    machine = Machine(program, len(s.feeds), watch=watch, order=order, exact_only=exact_only)
+    for entry in program.meta["inputs"]:
+        if entry["name"] in entries:
+            machine.write(entry["name"], want[entry["name"]])
+    for step in program.meta["steps"]:
+        if step["kind"] == "npu":
+            machine.run(step["segment"])
+        for out in [step["out"]] if step["kind"] == "quantize" else step["outputs"] if step["kind"] == "host" else []:
+            if out in entries:
+                machine.write(out, want[out])
+    for value in watch:
+        np.testing.assert_array_equal(machine.seen[value], want[value], err_msg=value)
+    return len(watch)
+
+
+def campaign(seeds: range) -> Counter[str]:
+    """Every seed in turn; a failure names its seed."""
+    count: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            s = subject(seed)
+            try:
+                graph, program = compiled(s)
+            except TargetError:
+                count["refused"] += 1
+                continue
+            tensors = compared(s, graph, program, exact_only=seed % 2 == 0)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        count["compared" if tensors else "host only"] += 1
+        count["tensors"] += tensors
+        count["operators"] += sum(n.is_integer for n in graph.nodes)
+    return count
+
+
+def bounded(count: Counter[str], graphs: int) -> None:
+    assert count["refused"] < 0.25 * graphs, count
+    assert count["compared"] > 0.6 * graphs and count["tensors"] > 2 * count["compared"], count
+
+
+def test_random_graphs_agree() -> None:
+    bounded(campaign(range(200)), 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 10_000, SHARD))
+def test_many_random_graphs_agree(first: int) -> None:
+    bounded(campaign(range(1000 + first, 1000 + first + SHARD)), SHARD)
