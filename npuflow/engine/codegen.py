@@ -22,6 +22,8 @@ from npuflow.engine.tiling_moves import staging_bytes
 from npuflow.engine.tiling_views import Views, views_of
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
+from npuflow.ir.movement import reach
+from npuflow.ir.op import Move
 from npuflow.ir.types import QuantType
 
 
@@ -33,7 +35,7 @@ class _Output:
     steps: list[dict[str, Any]]
     hosts: list[bytes]
     written: dict[str, int]                # value -> node whose stores complete it
-    stored: dict[str, int]                 # bytes that several values may share, by owner -> last node that stored there
+    stored: dict[str, list[tuple[int, int, int]]]   # bytes that values share, by owner -> (first, end, node), as stored
     macs: dict[int, int]
 
 
@@ -71,22 +73,34 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
             if number in moves:
                 live = [m for n, m in enumerate(moves[number]) if (number, n) not in views.saved]
                 emit_moves(bench, graph.site(node), live, staging_bytes(machine), number)
-                emitted = bool(live)
             else:
+                live = None
                 _tiled(graph, group, kept, target, out)
-                emitted = True
             for member in group.nodes:
-                for value_id in graph.nodes[member].outputs:
-                    root = views.root(value_id)[0]
-                    if emitted:
-                        out.stored[root] = member
-                    if root in out.stored:        # a view is complete once the last store into its bytes is
-                        out.written[value_id] = out.stored[root]
+                _note_stores(graph.nodes[member], member, live, views, out)
         count = len(commands.commands) - first
         idle = [0] * (target.compute.cores - 1)
         out.steps.append({"kind": "npu", "segment": segment, "first": [first, *idle], "count": [count, *idle]})
         segment += 1
     return _program(graph, plan, target, name, out, views)
+
+
+def _note_stores(node: Node, number: int, moves: Sequence[Move] | None, views: Views, out: _Output) -> None:
+    """Which node's stores complete each output: of a view, the last one that stored into its own bytes, if any did."""
+    for position, value_id in enumerate(node.outputs):
+        if not value_id:
+            continue
+        (root, at), size = views.root(value_id), views.bytes(value_id)
+        stored = out.stored.setdefault(root, [])
+        if moves is None:
+            stored.append((at, at + size, number))
+        item = views.item(value_id)
+        for move in (m for m in moves or () if m.output == position):
+            low, high = reach(move.dims, move.dst_strides)
+            stored.append((at + (move.dst_offset + low) * item, at + (move.dst_offset + high + 1) * item, number))
+        writers = [n for first, end, n in stored if first < at + size and at < end]
+        if writers:
+            out.written[value_id] = writers[-1]
 
 
 def _tiled(graph: Graph, group: Group, kept: Collection[str], target: Target, out: _Output) -> None:

@@ -29,8 +29,10 @@ class Views:
         return value_id, offset
 
     def bytes(self, value_id: str) -> int:
-        value = self.graph.values[value_id]
-        return value.type.size * np.dtype(value.dtype).itemsize
+        return self.graph.values[value_id].type.size * self.item(value_id)
+
+    def item(self, value_id: str) -> int:
+        return np.dtype(self.graph.values[value_id].dtype).itemsize
 
     def put(self, inner: str, owner: str, offset: int) -> bool:
         """Make `inner` a part of `owner` if its own storage can move there whole."""

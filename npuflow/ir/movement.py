@@ -45,6 +45,12 @@ def merged(move: Move) -> Move:
     return replace(move, dims=tuple(dims), src_strides=tuple(src), dst_strides=tuple(dst))
 
 
+def reach(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """The lowest and the highest index that a copy meets, from its offset."""
+    steps = [(size - 1) * stride for size, stride in zip(dims, strides, strict=True)]
+    return sum(min(0, s) for s in steps), sum(max(0, s) for s in steps)
+
+
 def pieces_to_moves(pieces: Sequence[Sequence[Piece]], source_shape: Sequence[int], out_shape: Sequence[int]) -> list[Move]:
     """Every combination of one piece per dimension, as moves of input 0."""
     src, dst = dense(source_shape), dense(out_shape)
@@ -73,7 +79,7 @@ class MoveOp(Op):
         return {}
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
-        return tuple(np.ascontiguousarray(o) for o in self.reference(*inputs))
+        return tuple(np.asarray(o, order="C") for o in self.reference(*inputs))
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
         moves = self.moves(site) or ()

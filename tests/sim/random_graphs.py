@@ -217,7 +217,7 @@ def concat(d: Draw, x: str) -> Made:
     axis = d.rng.randrange(len(shape))
     parts = [x]
     for _ in range(d.rng.randint(1, 2)):
-        same = d.other(lambda s: len(s) == len(shape) and all(a == b for i, (a, b) in enumerate(zip(s, shape, strict=True)) if i != axis))
+        same = d.other(lambda s: (*s[:axis], *s[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :]) and len(s) == len(shape))
         sized = (*shape[:axis], d.rng.randint(1, 3), *shape[axis + 1 :])
         parts.append(same if same and d.chance(0.7) else d.const(sized))
     d.rng.shuffle(parts)
@@ -315,8 +315,8 @@ def expand(d: Draw, x: str) -> Made:
     return OPS["expand"](shape), (x,)
 
 
-MAKERS = (conv, conv, conv, conv, convtranspose, pool, pool, gemm, matmul, pair, pair, pair, reduction, table, table, softmax,
-          concat, concat, split, slice_, pad, resize, reshape, transpose, blocks, gather, expand)  # fmt: skip
+MAKERS = (conv, conv, conv, conv, convtranspose, pool, pool, gemm, gemm, matmul, pair, pair, pair, reduction, table, table,
+          softmax, concat, concat, split, slice_, pad, resize, reshape, transpose, blocks, blocks, gather, expand)  # fmt: skip
 
 
 def grow(d: Draw) -> Graph:
@@ -347,12 +347,15 @@ def scheme(d: Draw) -> Quantize:
     pick = d.rng.choice
     overrides = []
     if d.chance(0.3):
-        overrides.append(Override((pick([n.name for n in d.nodes]),), bits=pick((4, 6, 8, 12, 16)), weight_bits=pick((4, 8, None))))
+        name = pick([n.name for n in d.nodes])
+        overrides.append(Override((name,), bits=pick((4, 6, 8, 12, 16)), weight_bits=pick((4, 8, None))))
     if d.chance(0.1):
         overrides.append(Override((pick([n.name for n in d.nodes]),), float=True))
     return Quantize(
         Weights(pick((4, 5, 6, 7, 8, 8, 16)), pick(("channel", "tensor")), d.chance(0.6), d.chance(0.8), d.chance(0.2)),
-        Activations(pick((4, 5, 6, 7, 8, 8, 8, 12, 16, 16)), d.chance(0.3), pick((None, None, None, True, True, False)), d.chance(0.1)),
+        Activations(
+            pick((4, 5, 6, 7, 8, 8, 8, 12, 16, 16)), d.chance(0.3), pick((None, None, None, True, True, False)), d.chance(0.1)
+        ),
         overrides=tuple(overrides), constants=pick((None, None, 8)), trim=d.chance(0.7),
         inputs=pick(("float", "float", "integer")), outputs=pick(("float", "float", "integer")),
     )  # fmt: skip

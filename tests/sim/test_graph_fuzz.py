@@ -19,6 +19,7 @@ from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.tiling import plan_network
+from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Graph
 
 SHARD = 500
@@ -32,16 +33,26 @@ def compiled(s: Subject) -> tuple[Graph, Program]:
     return graph, Program.from_bytes(generate(graph, plan, s.target).to_bytes())
 
 
+def coded(graph: Graph, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A sample as the graph takes it: codes where its inputs are integer."""
+    quants = {i: graph.values[i].quant for i in graph.inputs}
+    return {
+        i: feed[i] if q is None else quantize(feed[i], q.scale[0], q.zero_point[0], q.lo, q.hi).astype(q.dtype)
+        for i, q in quants.items()
+    }
+
+
 def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> int:
     """How many integer tensors were compared, all equal. The host's values are the reference's own."""
     order = order_of(program)
     hazards = hazards_of(program, order)
     assert not hazards, str(hazards[0])
     reference = Interpreter(graph, s.target.numerics)
-    wanted = [reference.run(feed, keep=lambda _: True) for feed in s.feeds]
+    wanted = [reference.run(coded(graph, feed), keep=lambda _: True) for feed in s.feeds]
     want = {v: np.stack([w[v] for w in wanted]) for v in wanted[0]}
     entries = program.meta["values"]
-    watch = [v for v, e in entries.items() if e["node"] is not None]
+    given = {*graph.inputs, *(o for n in graph.nodes if not n.is_integer for o in n.outputs)}
+    watch = [v for v in entries if v not in given]
     machine = Machine(program, len(s.feeds), watch=watch, order=order, exact_only=exact_only)
     for entry in program.meta["inputs"]:
         if entry["name"] in entries:

@@ -44,8 +44,8 @@ class Machine:
         self.order = order if order is not None else order_of(program)
         self.memory = Memory(program, batch)
         self.seen: dict[str, Array] = {}
-        self._watch = _last_stores(program, self.order, tuple(watch))
-        self._given = [v for v in watch if program.meta["values"][v].get("node") is None]    # the runner writes these
+        self._watched = tuple(watch)
+        self._watch = _last_stores(program, self.order, self._watched)
         for core, index in self.order.sequence:
             check_bounds(program, core, index)
         self.steps = self._exact() if exact_only or not _compiled() else self._fast()
@@ -56,14 +56,10 @@ class Machine:
         if array.dtype != view.dtype or array.shape not in (view.shape, view.shape[1:]):
             raise ModelError(f"value {value!r} takes {view.dtype} {view.shape}, not {array.dtype} {array.shape}")
         view[...] = array
-        for other in self._given:
-            if self._owner(other) == self._owner(value):
+        values = self.program.meta["values"]
+        for other in self._watched:                  # values that share these bytes may have waited for them alone
+            if owner(values, other) == owner(values, value):
                 self.seen[other] = self.read(other)
-
-    def _owner(self, value: str) -> str:
-        """The value whose bytes these are: itself, unless it is a view of another."""
-        owner: str = self.program.meta["values"][value].get("owner", value)
-        return owner
 
     def read(self, value: str) -> Array:
         """[B, *shape], a copy of what DATA holds now."""
@@ -106,6 +102,12 @@ class Machine:
         return self.memory.view(self.memory.data, entry["address"], entry["dtype"], shape, strides)
 
 
+def owner(values: Mapping[str, Mapping[str, Any]], value: str) -> str:
+    """The value whose bytes these are: itself, unless it is a view of another."""
+    found: str = values[value].get("owner", value)
+    return found
+
+
 def _compiled() -> bool:
     """Whether compiled kernels may be used; plain numpy is the answer to whatever is wrong with them here."""
     try:
@@ -116,22 +118,26 @@ def _compiled() -> bool:
 
 
 def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapping[int, list[str]]:
-    """Position in the order -> values complete after it: the last STORE of the value's node into the value's bytes."""
+    """Position in the order -> values complete after it: the last STORE into the value's bytes, by any node that writes
+    into its owner (a later tenant of the same addresses has another owner and other nodes)."""
     last: dict[str, int] = {}
     wanted = {}
+    values = program.meta["values"]
+    nodes: dict[str, set[int]] = {}
+    for value, entry in values.items():
+        if entry.get("node") is not None:
+            nodes.setdefault(owner(values, value), set()).add(entry["node"])
     for value in watch:
-        entry = program.meta["values"][value]
-        if entry.get("node") is None:
-            continue
+        entry = values[value]
         size = prod(entry["shape"]) * SIZES[entry["dtype"]]
-        wanted[value] = (entry["address"], entry["address"] + size, entry.get("node"))
+        wanted[value] = (entry["address"], entry["address"] + size, nodes.get(owner(values, value), set()))
     for i, (core, index) in enumerate(order.sequence):
         command = program.decoded[core][index]
         if command.opcode != "STORE":
             continue
         lo, hi = regions(command)[1].span
-        for value, (a, b, node) in wanted.items():
-            if lo < b and a < hi and node == command.node:
+        for value, (a, b, writers) in wanted.items():
+            if lo < b and a < hi and command.node in writers:
                 last[value] = i
     found: dict[int, list[str]] = {}
     for value, i in last.items():
