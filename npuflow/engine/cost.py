@@ -116,7 +116,7 @@ def _aligned(values: Ints, unit: int) -> Ints:
 
 def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
     """What each stream of the layer occupies and moves."""
-    align, burst = machine.memory.local_align, machine.memory.burst
+    align, burst = machine.memory.slot_align, machine.memory.burst
     result: list[Traffic] = []
     ones = np.ones(grid.length, np.int64)
     packed: list[tuple[Stream, Ints]] = []

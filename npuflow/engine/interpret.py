@@ -70,7 +70,8 @@ class Interpreter:
             site = self.graph.site(node)
             given = [None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs]
             results = node.op.integer(site, given, self.numerics)
-            values.update(zip((o for o in node.outputs if o), results, strict=False))
+            made_here = zip(node.outputs, map(np.asarray, results), strict=False)      # numpy's scalars become arrays
+            values.update({o: array for o, array in made_here if o})
         made = {o for n in part.nodes for o in n.outputs}
         return {v: a for v, a in values.items() if v in made}
 
@@ -85,7 +86,7 @@ class Interpreter:
     def _boundary(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
         (node,) = step.nodes
         (result,) = node.op.integer(self.graph.site(node), [values[node.inputs[0]]], self.numerics)
-        return {node.outputs[0]: result}
+        return {node.outputs[0]: np.asarray(result)}
 
     def _model(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
         session = self._sessions.get(step.outputs)

@@ -40,7 +40,7 @@ class Piece:
 
 def staging_bytes(machine: Machine) -> int:
     """Bytes of each of the two staging slots of a mover."""
-    return machine.memory.local_bytes // 4 // machine.memory.local_align * machine.memory.local_align
+    return machine.memory.local_bytes // 4 // machine.memory.slot_align * machine.memory.slot_align
 
 
 def shape_of(move: Move) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import lcm
 from typing import Literal
 
 from npuflow.base.tables import Config
@@ -62,6 +63,11 @@ class Memory(Config, table="target.memory"):
     external_bytes: int = 1 << 31
     external_bandwidth: float = 16.0
     burst: int = 64
+
+    @property
+    def slot_align(self) -> int:
+        """Of whatever is placed in local memory: wide sums lie on multiples of their own 8 bytes on any target."""
+        return lcm(self.local_align, 8)
 
 
 @dataclass(frozen=True)

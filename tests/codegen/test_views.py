@@ -62,5 +62,6 @@ def test_a_part_of_bytes_that_only_the_runner_or_an_earlier_node_wrote_is_compar
 def test_a_mover_to_a_scalar_makes_a_scalar() -> None:
     op = OPS["gather"]((1,), (), 0)
     graph, _ = quantised(Sample(op, (np.array([0.5, -1.0, 2.0], np.float32),)), SMALL.numerics, Quantize())
-    (found,) = op.integer(graph.site(next(n for n in graph.nodes if n.is_integer)), [np.array([3, 4, 5], np.int8)], SMALL.numerics)
+    node = next(n for n in graph.nodes if n.is_integer)
+    (found,) = op.integer(graph.site(node), [np.array([3, 4, 5], np.int8)], SMALL.numerics)
     assert found.shape == () and found == 4
