@@ -119,7 +119,8 @@ class Registry:
     def forget(self) -> None:
         """Scan and import again on next use (after files changed under a running process)."""
         self._sources = None
-        self._marked.clear()
+        # A module that stays imported does not run its decorator again: what it marked stays marked.
+        self._marked = {module: entry for module, entry in self._marked.items() if module in sys.modules}
         self._loaded.clear()
 
     def _scan(self) -> dict[str, Source]:

@@ -109,3 +109,11 @@ def test_uses_can_be_watched(folder: Path) -> None:
         things["beta"]
     things["alpha"]
     assert seen == {"rg/beta"}
+
+
+def test_forgetting_keeps_what_imported_modules_marked() -> None:
+    from npuflow.ir.op import OPS
+
+    slicing = OPS["slice"]
+    registry.forget_all()
+    assert OPS["slice"] is slicing

@@ -30,9 +30,9 @@ TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))
 
 
 def shipped_target(path: Path) -> Target:
-    import tomli
+    import tomllib
 
-    target, faults = read(Target, tomli.loads(path.read_text()))
+    target, faults = read(Target, tomllib.loads(path.read_text()))
     assert target is not None and not faults
     return target
 
