@@ -21,9 +21,9 @@ def grid_of(layer: Layer, sizes: dict[str, int]) -> Grid:
     return Grid(arrays, {a.name: -(-np.array([a.size]) // arrays[a.name]) for a in layer.axes}, 1)
 
 
-def choice(layer: Layer, machine: Machine, rng: random.Random) -> Choice:
-    """Any sizes, any nesting, any slot policy that fits."""
-    while True:
+def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Choice | None:
+    """Any sizes, any nesting, any slot policy that fits; None if none was found."""
+    for _ in range(tries):
         sizes = {}
         for a in layer.axes:
             parts = -(-a.size // a.multiple)
@@ -36,20 +36,23 @@ def choice(layer: Layer, machine: Machine, rng: random.Random) -> Choice:
         used = int(footprint(layer, machine, moved, slots)[0])
         if used <= machine.memory.local_bytes:
             break
+    else:
+        return None
     par = [a.name for a in layer.axes if a.kind != "sum"]
     rng.shuffle(par)
     order = (*par, *(a.name for a in layer.axes if a.kind == "sum"))
     return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used)
 
 
-def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 0) -> Plan:
-    """The planner's groups with tilings of our own."""
+def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 0, tries: int = 100_000) -> Plan:
+    """The planner's groups with tilings of our own, where one is found."""
     planner = Planner(graph, machine, numerics, level)
     groups = []
     for group in planner.groups():
         if group.choice is not None:
             sites = [graph.site(graph.nodes[n]) for n in group.nodes]
             layer = describe(sites, numerics, needed(graph, group.nodes))
-            group = Group(group.nodes, choice(layer, machine, rng), FREE)
+            drawn = choice(layer, machine, rng, tries)
+            group = Group(group.nodes, drawn, FREE) if drawn else group
         groups.append(group)
     return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0)

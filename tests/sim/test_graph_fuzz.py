@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -21,15 +22,19 @@ from npuflow.engine.sim.order import order_of
 from npuflow.engine.tiling import plan_network
 from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Graph
+from tests.codegen import random_tilings
 
 SHARD = 500
 
 
-def compiled(s: Subject) -> tuple[Graph, Program]:
-    """The quantised graph and its program, after a trip through the file format."""
+def compiled(s: Subject, rng: random.Random) -> tuple[Graph, Program]:
+    """The quantised graph and its program, after a trip through the file format; every other plan is torn into tiles anyhow."""
     placement = place(s.graph, s.target)
     graph = quantize_graph(s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics).graph
-    plan = plan_network(graph, Costs(s.target.compute, s.target.memory, s.target.dma), s.target.numerics, s.level)
+    machine = Costs(s.target.compute, s.target.memory, s.target.dma)
+    plan = plan_network(graph, machine, s.target.numerics, s.level)
+    if rng.random() < 0.5:
+        plan = random_tilings.plan(graph, machine, s.target.numerics, rng, s.level, tries=20)
     return graph, Program.from_bytes(generate(graph, plan, s.target).to_bytes())
 
 
@@ -75,7 +80,7 @@ def campaign(seeds: range) -> Counter[str]:
         try:
             s = subject(seed)
             try:
-                graph, program = compiled(s)
+                graph, program = compiled(s, random.Random(seed))
             except TargetError:
                 count["refused"] += 1
                 continue
