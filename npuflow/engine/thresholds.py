@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Config
+from npuflow.base.tables import Config, Fault
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize_config import Quantize, activation_grid
 from npuflow.engine.statistics import Statistics
@@ -26,6 +26,10 @@ class Layer(Config):
     layers: tuple[str, ...]               # value or node names, operator names, or patterns: of what they write
     method: Annotated[str, CALIBRATORS] = "minmax"
     range: tuple[float, float] | None = None
+
+    def check(self) -> Iterable[Fault]:
+        if self.range is not None and not self.range[0] < self.range[1]:
+            yield Fault("range", f"the range {list(self.range)} holds no numbers", hint="lowest first, then highest")
 
 
 @dataclass(frozen=True)

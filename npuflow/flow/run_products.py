@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from npuflow.base.errors import InternalError
+from npuflow.base.errors import InternalError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.refs import ArtifactRef, Ref
 from npuflow.flow.store import Store
@@ -39,10 +40,24 @@ def _same(target: Path, wanted: tuple[int, str]) -> bool:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
     made = files.fresh(target.parent, f".{target.name}.")
+    with _writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as read:       # a damaged cache is another fault than a folder that takes nothing
+        try:
+            with _writing(target), made.open("wb") as write:
+                shutil.copyfileobj(read, write)
+            with _writing(target):
+                made.replace(target)
+        finally:
+            made.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """The operating system's refusal, as the fault of the folder that was chosen."""
     try:
-        shutil.copyfile(source, made)
-        made.replace(target)
-    finally:
-        made.unlink(missing_ok=True)
+        yield
+    except OSError as fault:
+        hint = "every step is kept; choose another folder: --out DIR or [build] out"
+        raise UsageError(f"cannot write the product {target}", because=str(fault), hint=hint) from fault

@@ -20,6 +20,7 @@ _REFUSED = {
     errno.EPERM: "permission denied",
     errno.EFBIG: "the file system takes no file of this size",
     errno.ENOTDIR: "a file stands where a folder should be",
+    errno.ENOENT: "the folder cannot be made there",
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from npuflow.engine.observe import Observation, Observer
 from npuflow.engine.observe_kernels import KEYS
 from npuflow.engine.statistics import TensorStatistics, empty
+from npuflow.engine.thresholds import Layer
 from npuflow.ir.contracts import CALIBRATORS, Grid
 
 SIGNED = Grid(8, True, True)
@@ -158,3 +159,9 @@ def test_power_of_two_grids_are_judged_by_their_own_steps() -> None:
 def test_nothing_but_zeros() -> None:
     for name in CALIBRATORS.names():
         assert CALIBRATORS[name]()(observed(np.zeros(100)), UNSIGNED) == (0.0, 0.0)
+
+
+def test_a_range_by_hand_goes_from_low_to_high() -> None:
+    assert not list(Layer(("conv",), range=(-1.0, 2.0)).check()) and not list(Layer(("conv",)).check())
+    for wrong in ((1.0, 0.0), (1.0, 1.0), (float("nan"), 1.0)):
+        assert [fault.field for fault in Layer(("conv",), range=wrong).check()] == ["range"]

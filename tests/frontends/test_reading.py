@@ -202,3 +202,20 @@ def test_nodes_in_any_order_are_sorted() -> None:
     del shuffled.graph.node[:]
     shuffled.graph.node.extend(nodes)
     assert [kind(n) for n in read(shuffled)[0].graph.nodes] == ["tanh", "relu"]
+
+
+def test_bindings_that_leave_nothing_to_compute() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"""
+    with pytest.raises(ModelError, match="cannot have the shape"):
+        read(text, Bindings({"x": (0, 3)}))
+    with pytest.raises(ModelError, match="no input is left"):
+        read(text, Bindings({"x": (1, 3)}, constants={"x": 1.0}))
+
+
+def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"""
+    file = tmp_path / "net.onnx"
+    file.write_bytes(parser.parse_model(text).SerializeToString()[:-3])
+    with pytest.raises(ModelError, match='"net.onnx" is not an ONNX model') as caught:
+        FRONTENDS["onnx"]().gather(file)
+    assert "whole" in str(caught.value.hint)

@@ -62,6 +62,8 @@ class Onnx:
         if nodes is None:
             raise ModelError("the nodes of the model form a cycle, or one reads a value that nothing produces")
         builder.add_all(nodes)
+        if bindings.constants and not inputs:
+            raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
         _check_names(outputs, list(builder.values), "output")
         return Reading(prune(builder.graph(inputs, outputs)), tuple(notes))
@@ -98,6 +100,9 @@ def _bound(info: onnx.ValueInfoProto, bindings: Bindings, notes: list[str]) -> T
             raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name)
         return kind
     if wanted is not None:
+        if any(d < 1 for d in wanted):
+            message = f'input "{info.name}" cannot have the shape {list(wanted)}'
+            raise ModelError(message, because="every dimension holds at least 1").at(value=info.name)
         if kind.shape != UNRANKED and not _fits(kind.shape, wanted):
             raise ModelError(
                 f'input "{info.name}" cannot have the shape {list(wanted)}', because=f"the model declares {_shown(info)}"

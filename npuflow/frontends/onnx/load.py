@@ -84,7 +84,13 @@ def gather(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as fault:
         raise ModelError(f"{path.name} cannot be read", because=str(fault)).at(file=str(path)) from fault
-    model = _decode(data)
+    try:
+        model = _decode(data)
+    except ModelError as fault:
+        raise ModelError(
+            f'"{path.name}" is {fault.message}' if fault.message.startswith("not") else fault.message, because=fault.because,
+            hint=fault.hint or "is the file whole? (a download cut short, or a pointer that git-lfs left)",
+        ).at(file=str(path)) from fault
     outside = [t for t in _tensors(model) if t.data_location == _EXTERNAL]
     if not outside:
         return data
