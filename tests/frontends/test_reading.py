@@ -216,6 +216,6 @@ def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"""
     file = tmp_path / "net.onnx"
     file.write_bytes(parser.parse_model(text).SerializeToString()[:-3])
-    with pytest.raises(ModelError, match='"net.onnx" is not an ONNX model') as caught:
+    with pytest.raises(ModelError, match=r'"net\.onnx" is not an ONNX model') as caught:
         FRONTENDS["onnx"]().gather(file)
     assert "whole" in str(caught.value.hint)
