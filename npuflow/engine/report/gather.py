@@ -60,11 +60,11 @@ def report_data(s: Sources) -> dict[str, Any]:
 
 
 def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
-    """Measured figures by node; a group's stand at its last node."""
+    """Measured figures by node; a group's stand at its first node."""
     found = {}
     for row in profile.layers():
         kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit", "closed", "bound")}
-        found[row["nodes"][-1]] = kept | {"bytes": row["load_bytes"] + row["store_bytes"]}
+        found[row["nodes"][0]] = kept | {"bytes": row["load_bytes"] + row["store_bytes"]}
     return found
 
 
