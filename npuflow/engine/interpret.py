@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.engine.partition import Segment, Step, host_model, host_steps, segments
+from npuflow.engine.quantize_types import encode
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
@@ -59,6 +60,8 @@ class Interpreter:
         )
         if not fits:
             raise DataError(f'the input "{value_id}" has shape {array.shape}, the model wants {value.type.shape}')
+        if value.quant is not None and array.dtype.kind == "f":       # real numbers for an input that takes codes
+            return encode(array, value.quant)
         return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
 
     def _last_uses(self) -> dict[str, int]:

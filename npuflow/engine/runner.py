@@ -129,6 +129,8 @@ class Runner:
             array = np.asarray(sample[name])
             if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
                 raise DataError(f'the input "{name}" has shape {array.shape}, the program wants {shape}')
+            if entry.get("quant") and array.dtype.kind == "f":      # real numbers for an input that takes codes
+                array = quantize(array, entry["quant"])
             found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
         return found
 

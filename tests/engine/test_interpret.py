@@ -7,6 +7,7 @@ import numpy as np
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize import quantize_graph
 from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize_types import encode
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
@@ -35,3 +36,16 @@ def test_an_output_that_nobody_names_does_not_shift_the_others() -> None:
     found = interpret(graph, {"x": np.linspace(-1, 1, 6, dtype=np.float32)}, Numerics())
     assert found["a"].shape == (1,) and found["c"].shape == (3,)
     np.testing.assert_allclose(found["c"], [0.2, 0.6, 1.0], atol=0.02)
+
+
+def test_real_numbers_for_an_integer_input_become_codes() -> None:
+    node, values = Node(OPS["relu"](), ("x",), ("y",)), {v: Value(v, TensorType((6,))) for v in "xy"}
+    whole = Graph(("x",), ("y",), (node,), MappingProxyType(values), MappingProxyType({}))
+    config = Quantize(inputs="integer")
+    graph = quantize_graph(whole, lambda _: True, dict.fromkeys(values, (-2.0, 2.0)), config, Numerics()).graph
+    real = np.linspace(-1, 1, 6, dtype=np.float32)
+    assert graph.values["x"].quant is not None
+    codes = encode(real, graph.values["x"].quant)
+    found = interpret(graph, {"x": real}, Numerics())["y"]
+    np.testing.assert_array_equal(found, interpret(graph, {"x": codes}, Numerics())["y"])
+    np.testing.assert_allclose(found, np.maximum(real, 0), atol=0.02)
