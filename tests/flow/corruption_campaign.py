@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +91,14 @@ def values(result: Any, store: Store) -> dict[str, Any]:
     return found
 
 
-def drawn(seed: int, number: int) -> Iterator[tuple[str, str]]:
-    """Kinds and ways in turn, each kind as often as any other."""
+def ways(seed: int) -> dict[str, Iterator[str]]:
+    """For each kind, the ways to damage it in turn, in an order of its own."""
     rnd = random.Random(seed)
-    ways = {kind: list(WAYS) for kind in KINDS}
-    for list_ in ways.values():
-        rnd.shuffle(list_)
-    for index in range(number):
-        kind = list(KINDS)[index % len(KINDS)]
-        yield kind, ways[kind][(index // len(KINDS)) % len(WAYS)]
+    return {kind: cycle(rnd.sample(WAYS, len(WAYS))) for kind in KINDS}
 
 
 def campaign(seed: int, number: int, base: Path) -> dict[str, int]:
-    """Damage so many copies of a cache; how often each kind was."""
+    """Damage so many copies of a cache, each kind of file as often as any other; how often each was."""
     start, out = base / "start", base / "out"
     clean = toys.run(start, jobs=1, out_dir=out)
     store = Store(start)
@@ -110,9 +106,10 @@ def campaign(seed: int, number: int, base: Path) -> dict[str, int]:
     toys.run(start, {"scale": {"by": 4}}, jobs=1, out_dir=base / "out2")  # so that there are two of everything
     wanted, product = values(clean, store), (out / "table.bin").read_bytes()
     rnd, done = random.Random(seed), dict.fromkeys(KINDS, 0)
-    pairs = drawn(seed, 10 * number)
+    turns = ways(seed)
     while sum(done.values()) < number:
-        kind, way = next(pairs)
+        kind = min(done, key=lambda one: done[one])  # a way that means nothing for a kind gives it another turn
+        way = next(turns[kind])
         cache = base / "damaged"
         shutil.copytree(start, cache)
         path = damage(rnd, cache, kind, way)
