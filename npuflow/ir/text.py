@@ -106,7 +106,7 @@ def _plain(value: Any) -> Any:
 # --- parsing
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
+        self.lines = text.split("\n")
         self.at = 0
         self.rest = ""
         self.values: dict[str, Value] = {}
