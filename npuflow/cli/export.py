@@ -31,7 +31,7 @@ def qdq(recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: Cac
 
 @app.command()
 def thresholds(recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: CacheOption = None) -> None:
-    """The threshold of every tensor as JSON, to be edited by hand and fed back with --override thresholds=DIR."""
+    """The threshold of every tensor as JSON. To edit and feed back: npuflow show thresholds RECIPE --export DIR, --override."""
     import json
 
     rows = _made(recipe, "thresholds", sets or [], cache).json("thresholds")

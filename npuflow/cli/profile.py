@@ -67,7 +67,10 @@ def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
         table.add_column(name.replace("_", " "), justify="left" if text else "right", overflow="fold", max_width=width)
     for row in rows:
         table.add_row(*[_cell(name, row.get(name)) for name in columns])
-    Console(soft_wrap=False, width=None).print(table)
+    console = Console()
+    if not console.is_terminal:           # a pipe has no width of its own
+        console = Console(width=160)
+    console.print(table)
 
 
 def _cell(name: str, value: Any) -> str:
