@@ -100,9 +100,11 @@ def _bound(info: onnx.ValueInfoProto, bindings: Bindings, notes: list[str]) -> T
             raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name)
         return kind
     if wanted is not None:
-        if any(d < 1 for d in wanted):
+        empty = [d == 0 for d in kind.shape] if len(kind.shape) == len(wanted) else [False] * len(wanted)
+        if any(d < 1 and not (d == 0 and own) for d, own in zip(wanted, empty, strict=True)):
             message = f'input "{info.name}" cannot have the shape {list(wanted)}'
-            raise ModelError(message, because="every dimension holds at least 1").at(value=info.name)
+            because = "every dimension holds at least 1, unless the model itself says 0"
+            raise ModelError(message, because=because).at(value=info.name)
         if kind.shape != UNRANKED and not _fits(kind.shape, wanted):
             raise ModelError(
                 f'input "{info.name}" cannot have the shape {list(wanted)}', because=f"the model declares {_shown(info)}"
