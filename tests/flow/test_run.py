@@ -200,8 +200,9 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
 def test_ctrl_c_ends_cleanly_and_the_next_build_resumes(tmp_path: Path) -> None:
     tables = {"source": {"count": 40}, "reading": {"sleep": 0.05}}
     script = (
-        "import sys, json, toys, pathlib\n"
+        "import signal, sys, json, toys, pathlib\n"
         "from npuflow.flow.run import Interrupted\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit it as ignored\n"
         "print('ready', flush=True)\n"
         "try:\n"
         f"    toys.run(pathlib.Path({str(tmp_path / 'cache')!r}), json.loads(sys.argv[1]), jobs=1)\n"
