@@ -192,7 +192,7 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
 
 def recipe_library_files(recipe: Recipe) -> set[str]:
     """The library files (targets) in play; they may hold tables that the stages at hand do not read."""
-    return {source.shown for source in recipe.sources if source.library}
+    return {source.shown for source in recipe.sources if source.is_library}
 
 
 def _distinct(faults: Iterable[NpuflowError]) -> list[NpuflowError]:

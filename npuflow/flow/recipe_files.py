@@ -22,7 +22,7 @@ class Source:
 
     path: Path
     shown: str
-    library: bool = False
+    is_library: bool = False
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def test_library_tables(folder: Path) -> None:
     assert get(over, Numerics) == Numerics(16, ())
     path = load(write(folder / "c.toml", 'chip = "chips/small.toml"\n'), libraries=libraries)
     assert get(path, Numerics) == Numerics(24, ("a",))
-    assert path.sources[-1].library
+    assert path.sources[-1].is_library
     swept = load(folder / "a.toml", ["chip.numerics.acc_bits=20", "chip=small"], libraries=libraries)
     assert get(swept, Numerics) == Numerics(20, ("a",))
 
