@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from npuflow.engine.program import load_program
+from npuflow.engine.program.container import load_program
 from npuflow.engine.runner import Runner
 
 

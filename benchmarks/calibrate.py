@@ -21,14 +21,14 @@ import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from npuflow.engine import observe, statistics, thresholds
-from npuflow.engine.data import Data
-from npuflow.engine.data_list import found
-from npuflow.engine.data_read import samples
+from npuflow.engine.calibrate import observe, statistics, thresholds
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.listing import found
+from npuflow.engine.data.read import samples
 from npuflow.engine.evaluate import Evaluate, decibels, labelled
 from npuflow.engine.place import place
-from npuflow.engine.quantize import quantize_graph
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
@@ -134,9 +134,9 @@ def streamed(case, count, what):
 
 
 def quality(case, count):
-    from npuflow.engine.codegen import generate
+    from npuflow.engine.codegen.generate import generate
     from npuflow.engine.runner import Runner
-    from npuflow.engine.tiling import Machine, plan_network
+    from npuflow.engine.tiling.plan import Machine, plan_network
 
     stats = case.collect(case.feeds(case.table(Data, "data").count))
     evaluate = replace(case.table(Evaluate, "evaluate"), count=count)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from npuflow.engine.program import load_program
+    from npuflow.engine.program.container import load_program
     from npuflow.engine.runner import Runner
     from npuflow.flow.recipe import load as load_recipe
     from npuflow.flow.recipe_build import build
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "build": ("npuflow.flow.recipe_build", "build"),
     "load_recipe": ("npuflow.flow.recipe", "load"),
-    "load_program": ("npuflow.engine.program", "load_program"),
+    "load_program": ("npuflow.engine.program.container", "load_program"),
     "Runner": ("npuflow.engine.runner", "Runner"),
 }
 

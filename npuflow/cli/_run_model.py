@@ -177,7 +177,7 @@ def _picture(path: Path, port: Port) -> Array:
         raise UsageError(f'"{path}": inputs are npz, npy or pictures')
     from PIL import Image
 
-    from npuflow.engine.data_image import decode
+    from npuflow.engine.data.image import decode
 
     planes = port.shape[1] if len(port.shape) == 4 else 0
     first = planes in (1, 3)

@@ -17,7 +17,7 @@ def disasm(
     order: Annotated[bool, typer.Option("--order", help="In an order that may run, all cores together.")] = False,
 ) -> None:
     """Print a program's commands: index, core, queue, node, opcode, fields that are not 0, waits."""
-    from npuflow.engine.program import load_program
+    from npuflow.engine.program.container import load_program
     from npuflow.engine.sim.order import order_of
     from npuflow.hw.encode import disassemble
     from npuflow.hw.target import queue_names

@@ -74,7 +74,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     """A program that the recipe did not build, on the recipe's data and beside its float model."""
     from npuflow.engine.evaluate import Evaluate
-    from npuflow.engine.program import load_program
+    from npuflow.engine.program.container import load_program
     from npuflow.flow.refs import Files
     from npuflow.stages import evaluate as stage
     from npuflow.stages.parse import Parsed

@@ -28,7 +28,7 @@ def profile(
     import json
 
     from npuflow.engine.profile import profile as measure
-    from npuflow.engine.program import load_program
+    from npuflow.engine.program.container import load_program
 
     found = measure(load_program(program))
     rows = list(found.commands()) if commands else found.memory() if memory else found.layers()

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuflow.base.errors import BuildError, Where
 from npuflow.engine.interpret import Interpreter
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph

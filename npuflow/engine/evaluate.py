@@ -14,8 +14,8 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Doc, Location
-from npuflow.engine.data import Data, Found
-from npuflow.engine.data_list import found, label_of
+from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.listing import found, label_of
 from npuflow.ir.contracts import METRICS, Metric
 from npuflow.ir.types import Array
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.engine.partition import Segment, Step, host_model, host_steps, segments
-from npuflow.engine.quantize_types import encode
+from npuflow.engine.quantize.types import encode
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.clock import Timeline, timeline_of
 from npuflow.engine.sim.order import Order, order_of
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError
-from npuflow.engine.program import Program, load_program
+from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from npuflow.engine.codegen import generate
-from npuflow.engine.program import Program, load_program
+from npuflow.engine.codegen.generate import generate
+from npuflow.engine.program.container import Program, load_program
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target

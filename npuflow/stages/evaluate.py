@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from npuflow.engine import evaluate as scoring
-from npuflow.engine.data import Data
-from npuflow.engine.data_read import samples as read
+from npuflow.engine.calibrate.observe import session
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.interpret import Interpreter
-from npuflow.engine.observe import session
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from npuflow.engine.observe import Observation, Observer, needed_values
+from npuflow.engine.calibrate.observe import Observation, Observer, needed_values
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, stage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from npuflow.engine import quantize as quantising
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize import graph as quantising
+from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Numerics

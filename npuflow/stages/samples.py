@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from npuflow.engine.data import Data
-from npuflow.engine.data import Sample as Content
-from npuflow.engine.data_list import found
-from npuflow.engine.data_read import samples as read
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.data.listing import found
+from npuflow.engine.data.read import samples as read
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from npuflow.base.errors import DataError
-from npuflow.engine import statistics as merging
-from npuflow.engine.observe import Observation
+from npuflow.engine.calibrate import statistics as merging
+from npuflow.engine.calibrate.observe import Observation
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.stages.observed import Observed

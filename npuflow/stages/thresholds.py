@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from npuflow.engine import thresholds as choosing
-from npuflow.engine.quantize_config import Quantize
-from npuflow.engine.thresholds import Calibrate
+from npuflow.engine.calibrate import thresholds as choosing
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Numerics

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.cost import Machine
-from npuflow.engine.tiling import Plan, plan_network
-from npuflow.engine.tiling_search import DEFAULT_LEVEL
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.plan import Plan, plan_network
+from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics

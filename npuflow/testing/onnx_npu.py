@@ -11,8 +11,8 @@ from npuflow.base.errors import NpuflowError
 from npuflow.engine.interpret import host_session, interpret
 from npuflow.engine.partition import is_npu
 from npuflow.engine.place import place
-from npuflow.engine.quantize import quantize_graph
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph

@@ -9,16 +9,16 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.codegen import generate
-from npuflow.engine.cost import Machine
+from npuflow.engine.codegen.generate import generate
 from npuflow.engine.interpret import host_session, interpret
-from npuflow.engine.program import Program
-from npuflow.engine.quantize import quantize_graph
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.program.container import Program
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.runner import Runner
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling import plan_network
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.plan import plan_network
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target

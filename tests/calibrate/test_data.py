@@ -10,11 +10,11 @@ from PIL import Image
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Location, Locator, read
-from npuflow.engine.data import Data, Sample
-from npuflow.engine.data_image import decode
-from npuflow.engine.data_list import found
-from npuflow.engine.data_read import samples
-from npuflow.engine.data_steps import Step, applied
+from npuflow.engine.data.config import Data, Sample
+from npuflow.engine.data.image import decode
+from npuflow.engine.data.listing import found
+from npuflow.engine.data.read import samples
+from npuflow.engine.data.steps import Step, applied
 from npuflow.engine.evaluate import label_file
 from npuflow.ir.types import TensorType
 

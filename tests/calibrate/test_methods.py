@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.observe import Observation, Observer
-from npuflow.engine.observe_kernels import KEYS
-from npuflow.engine.statistics import TensorStatistics, empty
-from npuflow.engine.thresholds import Layer
+from npuflow.engine.calibrate.kernels import KEYS
+from npuflow.engine.calibrate.observe import Observation, Observer
+from npuflow.engine.calibrate.statistics import TensorStatistics, empty
+from npuflow.engine.calibrate.thresholds import Layer
 from npuflow.ir.contracts import CALIBRATORS, Grid
 
 SIGNED = Grid(8, True, True)

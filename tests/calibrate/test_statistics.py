@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
 
-from npuflow.engine.observe import Observation, Observer
-from npuflow.engine.observe_kernels import MANTISSA
-from npuflow.engine.statistics import Statistics, empty, merged
+from npuflow.engine.calibrate.kernels import MANTISSA
+from npuflow.engine.calibrate.observe import Observation, Observer
+from npuflow.engine.calibrate.statistics import Statistics, empty, merged
 from npuflow.ir.types import TensorType
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -110,7 +110,7 @@ def test_derived_figures_against_raw_values(kind) -> None:
         "heavy": rng.standard_cauchy(20000), "constant": np.full(20000, 0.3), "tiny": rng.normal(0, 1e-20, 20000),
     }[kind].astype(np.float32)  # fmt: skip
     observer = Observer.__new__(Observer)
-    from npuflow.engine.observe_kernels import KEYS
+    from npuflow.engine.calibrate.kernels import KEYS
 
     observer._tallies, observer._buffer = np.zeros((2, KEYS), np.uint32), np.zeros(1 << 20, np.uint8)
     counts = np.zeros((1, 4), np.int64)

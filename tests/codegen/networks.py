@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from npuflow.engine.quantize import quantize_graph
-from npuflow.engine.quantize_config import Activations, Quantize, Weights
+from npuflow.engine.quantize.config import Activations, Quantize, Weights
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.op import OPS, Op

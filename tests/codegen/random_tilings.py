@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 
-from npuflow.engine.cost import Grid, Machine, traffic
-from npuflow.engine.tiling import Bounds, Group, Plan, Planner, needed
-from npuflow.engine.tiling_model import Layer, describe
-from npuflow.engine.tiling_search import Choice, Costs, footprint, slot_counts, variants
+from npuflow.engine.tiling.cost import Grid, Machine, traffic
+from npuflow.engine.tiling.model import Layer, describe
+from npuflow.engine.tiling.plan import Bounds, Group, Plan, Planner, needed
+from npuflow.engine.tiling.search import Choice, Costs, footprint, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import check_program, quantised

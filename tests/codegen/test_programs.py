@@ -10,14 +10,14 @@ import pytest
 from npuflow import targets as shipped
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import read
-from npuflow.engine.codegen import generate
-from npuflow.engine.codegen_commands import CommandList
+from npuflow.engine.codegen.commands import CommandList
+from npuflow.engine.codegen.generate import generate
 from npuflow.engine.profile import profile
-from npuflow.engine.program import Program
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.program.container import Program
+from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling import Plan, plan_network
+from npuflow.engine.tiling.plan import Plan, plan_network
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize.config import Quantize
 from npuflow.ir.op import OPS
 from npuflow.testing.op import quantised, samples
 from tests.codegen import random_tilings

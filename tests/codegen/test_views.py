@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from npuflow.engine.agreement import compare
-from npuflow.engine.quantize import quantize_graph
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op, Sample
 from npuflow.testing.op import quantised, samples

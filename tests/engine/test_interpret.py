@@ -5,9 +5,9 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize import quantize_graph
-from npuflow.engine.quantize_config import Quantize
-from npuflow.engine.quantize_types import encode
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.quantize.types import encode
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS

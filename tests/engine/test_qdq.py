@@ -11,7 +11,7 @@ import pytest
 
 from npuflow.engine.interpret import interpret
 from npuflow.engine.qdq import isolated, to_qdq
-from npuflow.engine.quantize_config import Activations, Quantize, Weights
+from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS
 from npuflow.testing.op import quantised, samples

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from npuflow.engine.quantize_config import Quantize
+from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Memory, Target
 from npuflow.testing.onnx_cases import cases
 from npuflow.testing.onnx_npu import Verdict, judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.quantize_config import Activations, Quantize, Weights
+from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.op import OPS
 from npuflow.testing.op import OpSuite, check_infer, check_integer, check_onnx, check_text, check_tiles, samples

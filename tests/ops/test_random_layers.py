@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.quantize_config import Activations, Quantize, Weights
+from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Memory, Numerics, Target
 from npuflow.ir.op import OPS, No, Op, Sample
 from npuflow.ir.types import TensorType

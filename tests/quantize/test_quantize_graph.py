@@ -11,8 +11,8 @@ import pytest
 
 from npuflow.base.errors import DataError, TargetError
 from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize import Quantization, quantize_graph
-from npuflow.engine.quantize_config import Activations, Override, Quantize, Weights
+from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
+from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node, constant

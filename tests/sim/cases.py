@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from npuflow.engine.program import Program, fingerprint, target_meta
+from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.hw.check import RANGES
 from npuflow.hw.encode import encode
 from npuflow.hw.isa import BY_NAME, DTYPES, ROUNDINGS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.quantize_config import Activations, Override, Quantize, Weights
+from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.op import OPS, Op

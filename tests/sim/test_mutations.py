@@ -9,7 +9,7 @@ import pytest
 from cases import LOCAL, Case, random_case, wrap
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of

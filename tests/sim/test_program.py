@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import Machine
 from npuflow.hw.encode import again, decode, disassemble
 from npuflow.hw.isa import WORDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuflow.base.errors import ModelError, Where
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import named
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import CONST, LOCAL, Region, regions
 from npuflow.engine.sim.order import Order
 from npuflow.hw.encode import Command

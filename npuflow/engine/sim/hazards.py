@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import CONST, DATA, LOCAL, SIZES, Region, regions
 from npuflow.engine.sim.bounds import check_bounds
 from npuflow.engine.sim.order import Order

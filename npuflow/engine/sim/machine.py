@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim import exact
 from npuflow.engine.sim.access import SIZES, dense, regions
 from npuflow.engine.sim.bounds import check_bounds

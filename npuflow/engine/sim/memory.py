@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import SIZES, dense
 from npuflow.hw.encode import Command
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
-from npuflow.engine.program import Program
+from npuflow.engine.program.container import Program
 from npuflow.hw.encode import Command
 from npuflow.hw.isa import BY_NAME
 from npuflow.hw.target import queue_names

@@ -22,7 +22,7 @@ import xxhash
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, Where
 from npuflow.base.tables import canonical, read
-from npuflow.engine.program_meta import check_meta
+from npuflow.engine.program.meta import check_meta
 from npuflow.hw.encode import Command, Words, decode_all
 from npuflow.hw.isa import WORDS
 from npuflow.hw.target import Target

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from npuflow.engine.allocate import Ring, aligned
-from npuflow.engine.codegen_commands import CommandList, Slot, Touch
-from npuflow.engine.codegen_consts import ConstPool, pack
-from npuflow.engine.codegen_data import Data
-from npuflow.engine.codegen_dma import box_copy, box_span, dense
-from npuflow.engine.tiling_model import Layer, Ref, bundles, follower_ranges
-from npuflow.engine.tiling_search import Choice
+from npuflow.engine.codegen.commands import CommandList, Slot, Touch
+from npuflow.engine.codegen.consts import ConstPool, pack
+from npuflow.engine.codegen.data import Data
+from npuflow.engine.codegen.dma import box_copy, box_span, dense
+from npuflow.engine.tiling.model import Layer, Ref, bundles, follower_ranges
+from npuflow.engine.tiling.search import Choice
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Site
 from npuflow.ir.op import Buffer, TileView

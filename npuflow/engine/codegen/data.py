@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Layout, Life, check_layout, place
-from npuflow.engine.codegen_commands import Storage, merge
-from npuflow.engine.tiling_views import Views
+from npuflow.engine.codegen.commands import Storage, merge
+from npuflow.engine.tiling.views import Views
 from npuflow.hw.target import Memory
 
 

@@ -9,8 +9,8 @@ from itertools import permutations, product
 import numpy as np
 
 from npuflow.base.errors import TargetError, Where
-from npuflow.engine.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
-from npuflow.engine.tiling_model import Layer
+from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
+from npuflow.engine.tiling.model import Layer
 from npuflow.ir.space import Axis
 
 LEVELS = ((4, 3), (6, 4), (10, 6), (14, 8), (20, 12), (40, 24))   # candidate sizes of a `par` and a `sum` axis, by level

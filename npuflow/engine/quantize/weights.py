@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.quantize_config import Weights
-from npuflow.engine.quantize_types import encode, weight_type, widened
+from npuflow.engine.quantize.config import Weights
+from npuflow.engine.quantize.types import encode, weight_type, widened
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Site

@@ -10,9 +10,9 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize_config import Quantize, activation_grid
-from npuflow.engine.quantize_trim import narrower
-from npuflow.engine.quantize_types import activation_type
+from npuflow.engine.quantize.config import Quantize, activation_grid
+from npuflow.engine.quantize.trim import narrower
+from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.types import QuantType

@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.base.code import closure
 from npuflow.base.errors import DataError
 from npuflow.base.foreign import function as foreign
-from npuflow.engine.data import Found
+from npuflow.engine.data.config import Found
 from npuflow.ir.types import Array
 
 Pairs = Iterable[tuple[str, Any]]

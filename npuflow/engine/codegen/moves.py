@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
-from npuflow.engine.codegen_commands import Slot, Touch
-from npuflow.engine.codegen_dma import dma
-from npuflow.engine.codegen_tiles import Bench, TileEmitter
-from npuflow.engine.tiling_moves import Piece, pieces_of
+from npuflow.engine.codegen.commands import Slot, Touch
+from npuflow.engine.codegen.dma import dma
+from npuflow.engine.codegen.tiles import Bench, TileEmitter
+from npuflow.engine.tiling.moves import Piece, pieces_of
 from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Site
 from npuflow.ir.op import Move

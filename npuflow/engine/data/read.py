@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import DataError
-from npuflow.engine.data import Sample
-from npuflow.engine.data_array import Rows
-from npuflow.engine.data_image import decode
-from npuflow.engine.data_python import python_samples
-from npuflow.engine.data_steps import applied, split
+from npuflow.engine.data.array import Rows
+from npuflow.engine.data.config import Sample
+from npuflow.engine.data.image import decode
+from npuflow.engine.data.python import python_samples
+from npuflow.engine.data.steps import applied, split
 from npuflow.ir.types import Array
 
 Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.cost import Machine
 from npuflow.engine.partition import is_npu, nbytes, segments
-from npuflow.engine.tiling_model import Layer, describe, follows, leads, space_of
-from npuflow.engine.tiling_moves import move_costs
-from npuflow.engine.tiling_search import DEFAULT_LEVEL, Choice, Costs, Solution, solve
-from npuflow.engine.tiling_views import views_of
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
+from npuflow.engine.tiling.moves import move_costs
+from npuflow.engine.tiling.search import DEFAULT_LEVEL, Choice, Costs, Solution, solve
+from npuflow.engine.tiling.views import views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Move

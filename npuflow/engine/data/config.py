@@ -10,8 +10,8 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Doc, Location, Range
-from npuflow.engine.data_image import Alpha
-from npuflow.engine.data_steps import Plain, Step, finished
+from npuflow.engine.data.image import Alpha
+from npuflow.engine.data.steps import Plain, Step, finished
 from npuflow.ir.types import Array, TensorType
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.tiling_model import PACK, Layer, MacMap, Ref, Stream
+from npuflow.engine.tiling.model import PACK, Layer, MacMap, Ref, Stream
 from npuflow.hw.target import Compute, Dma, Memory
 from npuflow.ir.space import DimMap
 

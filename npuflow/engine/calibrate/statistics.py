@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError
-from npuflow.engine.observe import COLUMNS, Int64s, Observation
+from npuflow.engine.calibrate.observe import COLUMNS, Int64s, Observation
 
 Floats = npt.NDArray[np.float64]
 CHUNK = 64                                 # samples whose encoded cells are in memory at once
@@ -56,7 +56,7 @@ class TensorStatistics:
     @cached_property
     def zeros(self) -> int:
         """Exact zeros (and what is below 2.3e-41)."""
-        from npuflow.engine.observe_kernels import SIGN
+        from npuflow.engine.calibrate.kernels import SIGN
 
         return int(self.counts[(self.keys == 0) | (self.keys == SIGN)].sum())
 
@@ -65,7 +65,7 @@ class TensorStatistics:
 
     @cached_property
     def _cells(self) -> tuple[Floats, Floats, Floats]:
-        from npuflow.engine.observe_kernels import SHIFT, SIGN
+        from npuflow.engine.calibrate.kernels import SHIFT, SIGN
 
         magnitude = self.keys & (SIGN - 1)
         negative = self.keys >= SIGN
@@ -189,7 +189,7 @@ class Statistics:
         )
 
     def _changed(self, shards: Sequence[tuple[str, Observation]], sign: int) -> Statistics:
-        from npuflow.engine.observe_kernels import KEYS, collect
+        from npuflow.engine.calibrate.kernels import KEYS, collect
 
         dense = np.zeros(KEYS, np.int64)
         keys, counts, offsets = [], [], [0]

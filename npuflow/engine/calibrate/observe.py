@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.quantize_scales import activation_inputs
+from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, TensorType
 
@@ -55,7 +55,7 @@ class Observer:
     """Runs samples through a float model and counts. One session, one set of output buffers, one table of counters."""
 
     def __init__(self, model: bytes, inputs: Mapping[str, TensorType], names: Sequence[str]) -> None:
-        from npuflow.engine.observe_kernels import KEYS
+        from npuflow.engine.calibrate.kernels import KEYS
 
         self.names = tuple(names)
         self.inputs = dict(inputs)
@@ -90,7 +90,7 @@ class Observer:
 
     def _tensor(self, flat: Array, counts: Int64s, at: int) -> tuple[float, float, int]:
         """Extrema and the end of the encoded cells; element and special counts go into `counts`."""
-        from npuflow.engine import observe_kernels as kernels
+        from npuflow.engine.calibrate import kernels
 
         bits, peaks = flat.view(np.uint32), np.zeros(3, np.int64)
         counts[0] = bits.size

@@ -8,18 +8,18 @@ from typing import Any
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import Ring
-from npuflow.engine.codegen_commands import CommandList
-from npuflow.engine.codegen_consts import ConstPool
-from npuflow.engine.codegen_data import Data, lay_out
-from npuflow.engine.codegen_moves import emit_moves
-from npuflow.engine.codegen_tiles import Bench, emit_group
-from npuflow.engine.cost import Machine
+from npuflow.engine.codegen.commands import CommandList
+from npuflow.engine.codegen.consts import ConstPool
+from npuflow.engine.codegen.data import Data, lay_out
+from npuflow.engine.codegen.moves import emit_moves
+from npuflow.engine.codegen.tiles import Bench, emit_group
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
-from npuflow.engine.program import Program, fingerprint, target_meta
-from npuflow.engine.tiling import Group, Plan, moves_of, stored
-from npuflow.engine.tiling_model import describe, space_of
-from npuflow.engine.tiling_moves import staging_bytes
-from npuflow.engine.tiling_views import Views, views_of
+from npuflow.engine.program.container import Program, fingerprint, target_meta
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.model import describe, space_of
+from npuflow.engine.tiling.moves import staging_bytes
+from npuflow.engine.tiling.plan import Group, Plan, moves_of, stored
+from npuflow.engine.tiling.views import Views, views_of
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.movement import reach

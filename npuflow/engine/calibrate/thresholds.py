@@ -9,9 +9,9 @@ from typing import Annotated
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
+from npuflow.engine.calibrate.statistics import Statistics
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize_config import Quantize, activation_grid
-from npuflow.engine.statistics import Statistics
+from npuflow.engine.quantize.config import Quantize, activation_grid
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, Calibrator
 from npuflow.ir.graph import Graph

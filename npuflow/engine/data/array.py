@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError, suggestion
-from npuflow.engine.data import Data
+from npuflow.engine.data.config import Data
 from npuflow.ir.types import Array
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from npuflow.base.digest import digest
 from npuflow.base.errors import DataError, suggestion
-from npuflow.engine.data import Data, Found
-from npuflow.engine.data_array import row_count
-from npuflow.engine.data_image import SUFFIXES as PICTURES
-from npuflow.engine.data_python import python_source
+from npuflow.engine.data.array import row_count
+from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.image import SUFFIXES as PICTURES
+from npuflow.engine.data.python import python_source
 
 ARRAYS = (".npy", ".npz")
 LISTS = (".txt", ".lst", ".csv")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.quantize_config import Weights, check_width
+from npuflow.engine.quantize.config import Weights, check_width
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import Grid

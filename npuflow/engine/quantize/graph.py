@@ -10,10 +10,10 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize_config import Quantize
-from npuflow.engine.quantize_scales import Range, activation_inputs, activation_types, names_of
-from npuflow.engine.quantize_types import encode
-from npuflow.engine.quantize_weights import coded_bias, coded_weight
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types, names_of
+from npuflow.engine.quantize.types import encode
+from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node, Param, Site, constant, prune
 from npuflow.ir.op import OPS

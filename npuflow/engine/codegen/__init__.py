@@ -1,0 +1,1 @@
+"""From a quantised graph and its plan to the commands of a program."""

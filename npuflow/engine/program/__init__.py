@@ -1,0 +1,1 @@
+"""The .npu program file and what its metadata must hold."""

@@ -1,0 +1,1 @@
+"""The float graph with thresholds becomes the quantised graph."""

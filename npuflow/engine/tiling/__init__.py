@@ -1,0 +1,1 @@
+"""How a network is cut into tiles that fit local memory, and what that costs."""
