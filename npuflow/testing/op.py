@@ -106,7 +106,9 @@ def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
     graph, one = quantised(sample, numerics, config)
     kept = interpret(graph, one.inputs, numerics, keep=lambda _: True)
     worst = max(distance(graph, node, kept) for node in graph.nodes if node.is_integer)
-    assert worst <= sample.lsb, f"{sample.op}: {worst} codes from the float reference, {sample.lsb} declared"
+    # A multiplier no wider than the codes is off by half a code at full scale, which truncation adds to its own whole code.
+    slack = numerics.rounding == "truncate" and config.activations.bits >= numerics.multiplier_bits
+    assert worst <= sample.lsb + slack, f"{sample.op}: {worst} codes from the float reference, {sample.lsb} declared"
     return worst
 
 
