@@ -14,8 +14,7 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Buffer, No, Op, Sample, Yes, first_no, need
+from npuflow.ir.op import Buffer, No, Op, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import UNKNOWN, TensorType
 

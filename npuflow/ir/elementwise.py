@@ -13,8 +13,7 @@ from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Emitter, No, Sample, TileView, Yes, first_no, need
+from npuflow.ir.op import Emitter, No, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.requant import centred, clamp_bounds
 from npuflow.ir.space import Axis, Space
 from npuflow.ir.types import Array, IntArray, TensorType

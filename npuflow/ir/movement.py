@@ -12,9 +12,8 @@ import numpy as np
 
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Move, No, Op, Yes, first_no, need
-from npuflow.ir.types import Array, IntArray
+from npuflow.ir.op import Move, No, Op, Site, Yes, first_no, need
+from npuflow.ir.types import Array, IntArray, TensorType
 
 Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
 MAX_DIMS = 6
@@ -90,6 +89,35 @@ class MoveOp(Op):
             need(widest <= MAX_DIMS, f"a copy over {widest} dimensions, more than {MAX_DIMS}"),
             need(all(o.type.size > 0 for o in site.outputs), "an empty tensor"),
         )
+
+
+@dataclass(frozen=True)
+class BlockOp(MoveOp):
+    """Base of the operators that exchange blocks of pixels and channels: a view of six dimensions, permuted."""
+
+    blocksize: int = 2
+
+    def view(self, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The input's shape as six dimensions, and their order in the output."""
+        raise NotImplementedError
+
+    def result(self, shape: Sequence[int]) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (TensorType(self.result(types[0].shape), types[0].dtype),)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        x = inputs[0]
+        assert x is not None
+        shape, order = self.view(x.shape)
+        return (np.ascontiguousarray(x.reshape(shape).transpose(order)).reshape(self.result(x.shape)),)
+
+    def moves(self, site: Site) -> tuple[Move, ...]:
+        shape, order = self.view(site.shape(0))
+        source, dims = dense(shape), tuple(shape[p] for p in order)
+        return (merged(Move(0, dims, tuple(source[p] for p in order), dense(dims))),)
 
 
 def fill_code(site: Site, value: float) -> int:

@@ -10,12 +10,12 @@ import numpy as np
 
 from npuflow.base.registry import Registry
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Site
 from npuflow.ir.space import Box, Space, extent
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value
 
 OPS = Registry("ops", "npuflow.ops")
 
+Param = int | str | tuple[int, ...]   # an integer, integers, or the content digest of a constant array
 Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
 
 
@@ -245,6 +245,78 @@ class Op:
         from dataclasses import replace
 
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator instance. `inputs` are value ids ("" for an absent optional input). `origin` keeps the source
+    model's node names. `params` are the integer constants fixed at quantisation (see Op.prepare), sorted by name.
+    """
+
+    op: Op
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    origin: tuple[str, ...] = ()
+    params: tuple[tuple[str, Param], ...] | None = None   # None: a float node
+
+    @property
+    def name(self) -> str:
+        """Name for messages: the source node's, else the first output's."""
+        return self.origin[0] if self.origin else self.outputs[0]
+
+    @property
+    def is_integer(self) -> bool:
+        return self.params is not None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One node in its place: values of inputs (None: absent) and outputs, constant arrays by input, integer params."""
+
+    node: Node
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    consts: tuple[Array | None, ...]
+    params: Mapping[str, int | Array]
+
+    @property
+    def op(self) -> Op:
+        return self.node.op
+
+    def present(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Shape of an input that must be present."""
+        value = self.inputs[index]
+        assert value is not None, f"{self.node.name}: input {index} is absent"
+        return value.type.shape
+
+    def quant(self, index: int) -> QuantType:
+        """Quantisation of an input that must be present and quantised."""
+        value = self.inputs[index]
+        assert value is not None and value.quant is not None, f"{self.node.name}: input {index} is not quantised"
+        return value.quant
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        return self.outputs[0].type.shape
+
+    @property
+    def out_quant(self) -> QuantType:
+        quant = self.outputs[0].quant
+        assert quant is not None, f"{self.node.name}: output is not quantised"
+        return quant
+
+    def param(self, name: str) -> int:
+        value = self.params[name]
+        assert isinstance(value, int), f"{self.node.name}: parameter {name} is an array"
+        return value
+
+    def array(self, name: str) -> Array:
+        value = self.params[name]
+        assert not isinstance(value, int), f"{self.node.name}: parameter {name} is a number"
+        return value
 
 
 def need(condition: bool, reason: str) -> Yes | No:

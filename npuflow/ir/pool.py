@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Imported, No, OnnxCall, Op, TileView, Yes, first_no, need
+from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, TileView, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import TensorType
 from npuflow.ir.windows import Window, image, out_hw, pair, spatial_names, windows, within
@@ -15,59 +15,68 @@ from npuflow.ir.windows import Window, image, out_hw, pair, spatial_names, windo
 SETTINGS = ("kernel_shape", "strides", "dilations", "pads", "auto_pad", "ceil_mode")
 
 
-def pool_fields(op: Op) -> dict[str, Any]:
-    """The operator's attributes as arguments of `windows`."""
-    given = {name: getattr(op, name) for name in SETTINGS}
-    given["kernel"] = given.pop("kernel_shape")
-    given["ceil_mode"] = bool(given["ceil_mode"])
-    return given
+@dataclass(frozen=True)
+class PoolOp(Op):
+    """Base of the pooling operators with a sliding window; further attributes of a subclass are integers."""
 
+    kernel_shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
 
-def pool_from_onnx(kind: type[Op], call: OnnxCall, extra: Sequence[str] = ()) -> Imported | No:
-    """The pooling operator with every default filled in, and SAME/VALID turned into pads where the size is known."""
-    a = call.attributes
-    kernel = tuple(a["kernel_shape"])
-    rank, x = len(kernel), call.types[0]
-    strides, dilations = tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank)
-    pads, auto_pad = tuple(a.get("pads") or (0,) * (2 * rank)), a.get("auto_pad", "NOTSET")
-    ceil_mode = int(a.get("ceil_mode", 0))
-    if auto_pad != "NOTSET" and x is not None and -1 not in x.shape[2:]:
-        spec = windows(x.shape[2:], kernel, strides, dilations, (), auto_pad)
-        pads, auto_pad = (*(w.before for w in spec), *(w.after for w in spec)), "NOTSET"
-        # VALID and SAME fix the output size without regard to ceil_mode, except that VALID rounds up with it.
-        ceil_mode = ceil_mode if a["auto_pad"] == "VALID" else 0
-    more = {name: int(a.get(name, 0)) for name in extra}
-    return Imported(kind(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more), (0,))  # type: ignore[call-arg]
+    fuses_clip: ClassVar[bool] = True
 
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        """Every default filled in, and SAME/VALID turned into pads where the size is known."""
+        a = call.attributes
+        kernel = tuple(a["kernel_shape"])
+        rank, x = len(kernel), call.types[0]
+        strides, dilations = tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank)
+        pads, auto_pad = tuple(a.get("pads") or (0,) * (2 * rank)), a.get("auto_pad", "NOTSET")
+        ceil_mode = int(a.get("ceil_mode", 0))
+        if auto_pad != "NOTSET" and x is not None and -1 not in x.shape[2:]:
+            spec = windows(x.shape[2:], kernel, strides, dilations, (), auto_pad)
+            pads, auto_pad = (*(w.before for w in spec), *(w.after for w in spec)), "NOTSET"
+            # VALID and SAME fix the output size without regard to ceil_mode, except that VALID rounds up with it.
+            ceil_mode = ceil_mode if a["auto_pad"] == "VALID" else 0
+        more = {f.name: int(a.get(f.name, 0)) for f in fields(cls) if f.name not in (*SETTINGS, "clip")}
+        return Imported(cls(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more), (0,))  # type: ignore[arg-type]
 
-def pool_to_onnx(op: Op, kind: str, extra: Sequence[str] = ()) -> OnnxCall:
-    attributes: Mapping[str, Any] = {name: getattr(op, name) for name in (*SETTINGS, *extra)}
-    if attributes["auto_pad"] != "NOTSET":
-        attributes = {k: v for k, v in attributes.items() if k != "pads"}
-    return OnnxCall(kind, attributes)
+    def to_onnx(self, site: Site) -> OnnxCall:
+        call = super().to_onnx(site)
+        attributes: Mapping[str, Any] = call.attributes
+        if self.auto_pad != "NOTSET":
+            attributes = {k: v for k, v in attributes.items() if k != "pads"}
+        return OnnxCall(call.op_type, attributes)
 
+    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
+        return windows(
+            spatial, self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad, bool(self.ceil_mode)
+        )
 
-def pool_type(op: Op, x: TensorType | None) -> TensorType:
-    assert x is not None
-    return TensorType((*x.shape[:2], *(w.out for w in windows(x.shape[2:], **pool_fields(op)))), x.dtype)
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        x = types[0]
+        assert x is not None
+        return (TensorType((*x.shape[:2], *(w.out for w in self.windows(x.shape[2:]))), x.dtype),)
 
-
-def pool_accepts(op: Op, site: Site, target: Target) -> Yes | No:
-    a, limits = pool_fields(op), target.limits
-    rank = len(a["kernel"])
-    return first_no(
-        need(rank <= 2, f"a {rank}-dimensional window"),
-        need(len(site.outputs) == 1, "its indices are used"),
-        need(site.consts[0] is None, "its input is a constant"),
-        need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
-        need(min(site.out_shape) > 0, f"an empty tensor {site.out_shape}"),
-        need(not any(_misses(w) for w in windows(site.shape(0)[2:], **a)), "a window that lies in the padding alone"),
-        within("window", a["kernel"], limits.pool_kernel),
-        within("stride", a["strides"], limits.stride),
-        within("dilation", a["dilations"], limits.dilation),
-        within("pad", a["pads"], limits.pad),
-        within("channels", site.out_shape[1:2], limits.channels),
-    )
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        limits, rank = target.limits, len(self.kernel_shape)
+        return first_no(
+            need(rank <= 2, f"a {rank}-dimensional window"),
+            need(len(site.outputs) == 1, "its indices are used"),
+            need(site.consts[0] is None, "its input is a constant"),
+            need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
+            need(min(site.out_shape) > 0, f"an empty tensor {site.out_shape}"),
+            need(not any(_misses(w) for w in self.windows(site.shape(0)[2:])), "a window that lies in the padding alone"),
+            within("window", self.kernel_shape, limits.pool_kernel),
+            within("stride", self.strides, limits.stride),
+            within("dilation", self.dilations, limits.dilation),
+            within("pad", self.pads, limits.pad),
+            within("channels", site.out_shape[1:2], limits.channels),
+        )
 
 
 def _misses(w: Window) -> bool:

@@ -13,8 +13,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Buffer, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes, first_no, need
+from npuflow.ir.op import Buffer, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.requant import centred, emit_requant, finish, prove, requant_params
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType

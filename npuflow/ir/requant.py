@@ -10,8 +10,7 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, quantize, requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Emitter, TileView
+from npuflow.ir.op import Emitter, Site, TileView
 from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Emitter, No, Op, Sample, TileView, Yes, first_no, need
+from npuflow.ir.op import Emitter, No, Op, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
 

@@ -14,38 +14,20 @@ from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes
-from npuflow.ir.pool import pool_accepts, pool_fields, pool_from_onnx, pool_operands, pool_space, pool_to_onnx, pool_type
+from npuflow.ir.op import OPS, Emitter, No, Sample, Site, TileView, Yes
+from npuflow.ir.pool import PoolOp, pool_operands, pool_space
 from npuflow.ir.requant import centred, clamp_bounds, prove
 from npuflow.ir.space import Space, whole
-from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ir.windows import Window, pair, taps, windows
+from npuflow.ir.types import Array, IntArray
+from npuflow.ir.windows import Window, pair, taps
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class AveragePool(Op):
-    kernel_shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    dilations: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()
-    auto_pad: str = "NOTSET"
-    ceil_mode: int = 0
+class AveragePool(PoolOp):
     count_include_pad: int = 0
 
     onnx: ClassVar[str] = "AveragePool"
-    fuses_clip: ClassVar[bool] = True
-
-    @classmethod
-    def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        return pool_from_onnx(cls, call, ("count_include_pad",))
-
-    def to_onnx(self, site: Site) -> OnnxCall:
-        return pool_to_onnx(self, self.onnx, ("count_include_pad",))
-
-    def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
-        return windows(spatial, **pool_fields(self))
 
     def counted(self, w: Window) -> tuple[int, int]:
         """Rows that count as elements: [first, behind last), by the operator's rule."""
@@ -61,9 +43,6 @@ class AveragePool(Op):
         return np.asarray(total, np.int64)
 
     # --- float
-    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        return (pool_type(self, types[0]),)
-
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         x = inputs[0]
         assert x is not None
@@ -95,7 +74,7 @@ class AveragePool(Op):
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:
-        answer = pool_accepts(self, site, target)
+        answer = super().accepts(site, target)
         if isinstance(answer, Yes) and target.numerics.power_of_two:
             counts = np.unique(self.counts(self.windows(site.shape(0)[2:])))
             try:

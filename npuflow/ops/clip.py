@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Imported, No, OnnxCall
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Site
 from npuflow.ir.table import Real, TableOp
 
 

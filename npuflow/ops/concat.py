@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Site
 from npuflow.ir.movement import MoveOp, dense, merged
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Yes, need
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site, Yes, need
 from npuflow.ir.types import Array, TensorType
 
 

@@ -10,41 +10,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuflow.hw.target import Numerics, Target
+from npuflow.hw.target import Numerics
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Role, Sample, TileView, Yes, first_no, need
-from npuflow.ir.requant import (
-    bias_shift,
-    centred,
-    channel_params,
-    emit_requant,
-    finish,
-    product_ratio,
-    prove,
-    requant_params,
-    sum_bounds,
-    zero_points,
-)
-from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ir.windows import exact, image, out_hw, pair, spatial_names, within
-
-ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Sample, Site, TileView
+from npuflow.ir.space import DimMap, Space
+from npuflow.ir.types import Array, TensorType
+from npuflow.ir.weighted import ConvOp, conv_rows
+from npuflow.ir.windows import spatial_names
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class ConvTranspose(Op):
-    kernel_shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    dilations: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()            # cut off the full result: all before, then all after
+class ConvTranspose(ConvOp):
+    """`pads` are cut off the full result."""
+
     output_padding: tuple[int, ...] = ()
-    group: int = 1
 
     onnx: ClassVar[str] = "ConvTranspose"
-    fuses_clip: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
@@ -72,7 +54,7 @@ class ConvTranspose(Op):
                 after.append(max(total, 0) - before[-1])
             pads, extra = (*before, *after), tuple(more)
         present = tuple(i for i, t in enumerate(call.types) if t is not None or i < 2)
-        return Imported(cls(kernel, strides, dilations, pads, extra, int(a.get("group", 1))), present)
+        return Imported(cls(kernel, strides, dilations, pads, int(a.get("group", 1)), extra), present)
 
     def sizes(self, spatial: Sequence[int]) -> tuple[int, ...]:
         rank = len(self.kernel_shape)
@@ -82,7 +64,7 @@ class ConvTranspose(Op):
             for d, k, s, dil, e, i in settings
         )
 
-    def scattered(self, x: Array, weight: Array) -> Array:
+    def products(self, x: Array, weight: Array) -> Array:
         """Every input element adds its kernel to the output; what lies in the pads is cut off."""
         n, channels, rank, g = x.shape[0], x.shape[1], len(self.kernel_shape), self.group
         out, spatial = self.sizes(x.shape[2:]), x.shape[2:]
@@ -109,18 +91,7 @@ class ConvTranspose(Op):
         assert x is not None and w is not None
         return (TensorType((x.shape[0], w.shape[1] * self.group, *self.sizes(x.shape[2:])), x.dtype),)
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        x, w = inputs[0], inputs[1]
-        assert x is not None and w is not None
-        y = self.scattered(x.astype(np.float64), w.astype(np.float64))
-        if len(inputs) > 2 and inputs[2] is not None:
-            y = y + inputs[2].astype(np.float64).reshape(1, -1, *(1,) * (y.ndim - 2))
-        return (y.astype(x.dtype),)
-
     # --- integers
-    def role(self, index: int) -> Role:
-        return ROLES[index]
-
     def channel_axis(self, site: Site, index: int) -> int | None:
         # With groups, dimension 1 holds only the channels of one group: one scale for all.
         return 0 if index == 2 else 1 if self.group == 1 else None
@@ -132,89 +103,29 @@ class ConvTranspose(Op):
         kernel = kernel.reshape(g * per_group, -1, *weight.shape[2:])
         return np.ascontiguousarray(np.flip(kernel, tuple(range(2, kernel.ndim))))
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        params = {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
-        weight, bias = site.consts[1], site.consts[2] if site.present(2) else None
-        assert weight is not None
-        if bias is not None:
-            params["bias_shift"] = bias_shift(site.quant(2), site.quant(0).scale[0] * np.asarray(site.quant(1).scale))
-        rows = self.flipped(centred(weight, site.quant(1)))
-        bounds = sum_bounds(rows.reshape(rows.shape[0], -1), site.quant(0), bias, int(params.get("bias_shift", 0)))
-        prove(*bounds, numerics, f"a convolution over {prod(rows.shape[1:])} terms")
-        params["kernel"] = self.flipped(weight)
-        return params
+    def rows(self, weight: Array) -> Array:
+        return conv_rows(self.flipped(weight))
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
-        x, w = inputs[0], inputs[1]
-        assert x is not None and w is not None
-        xc, wc = exact(centred(x, site.quant(0)), centred(w, site.quant(1)), terms=w.size)
-        return (finish(site, self.scattered(xc, wc), 1, numerics, inputs[2] if site.present(2) else None),)
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        weight = site.consts[1]
+        assert weight is not None
+        return {**super().prepare(site, numerics), "kernel": self.flipped(weight)}
 
     # --- target
-    def accepts(self, site: Site, target: Target) -> Yes | No:
-        limits, rank = target.limits, len(self.kernel_shape)
-        return first_no(
-            need(rank <= 2, f"a {rank}-dimensional kernel"),
-            need(site.consts[1] is not None, "the weight is not a constant"),
-            need(not site.present(2) or site.consts[2] is not None, "the bias is not a constant"),
-            need(site.consts[0] is None, "the input is a constant"),
-            need(min(site.out_shape) > 0 and min(site.shape(0)) > 0, f"an empty tensor {site.out_shape}"),
-            within("kernel", self.kernel_shape, limits.kernel),
-            within("stride", self.strides, limits.stride),
-            within("dilation", self.dilations, limits.dilation),
-            within("channels", (site.shape(0)[1], site.out_shape[1]), limits.channels),
-        )
-
     def space(self, site: Site, numerics: Numerics) -> Space:
-        x, y, rank = site.shape(0), site.out_shape, len(self.kernel_shape)
-        kernel = tuple(site.array("kernel").shape)
-        names, per_group, out_per_group = spatial_names(rank), kernel[1], y[1] // self.group
-        axes = [Axis("n", y[0]), Axis("co", y[1], multiple=1 if self.group == 1 else out_per_group)]
-        axes += [Axis(name, size) for name, size in zip(names, y[2:], strict=True)]
-        if self.group == 1:
-            axes.append(Axis("ci", x[1], "sum"))
-            channels = weight_in = DimMap("ci")
-        else:
-            channels = DimMap("co", per_group, out_per_group, 0, -(-per_group // out_per_group) - 1)
-            weight_in = DimMap()
-        rows = [
-            DimMap(name, 1, s, (b - (k - 1) * dil) // s, -(-b // s))
-            for name, k, s, dil, b in zip(names, self.kernel_shape, self.strides, self.dilations, self.pads[:rank], strict=True)
-        ]
-        y_map = (DimMap("n"), DimMap("co"), *(DimMap(name) for name in names))
-        inputs = (
-            Operand("x", x, (DimMap("n"), channels, *rows)),
-            None,                        # read in the command's own layout, as a parameter
-            *((Operand("bias", site.shape(2), (DimMap("co"),)),) if site.present(2) else ()),
-        )
-        weight = Operand("kernel", kernel, (DimMap("co"), weight_in, *(DimMap(),) * rank))
+        rank = len(self.kernel_shape)
+        settings = zip(spatial_names(rank), self.kernel_shape, self.strides, self.dilations, self.pads[:rank], strict=True)
+        rows = [DimMap(name, 1, s, (b - (k - 1) * dil) // s, -(-b // s)) for name, k, s, dil, b in settings]
         # Of the kernel's taps only those that meet no inserted zero count; on average one in prod(strides).
-        macs = -(-prod(self.kernel_shape) // prod(self.strides))
-        return Space(
-            tuple(axes), inputs, (Operand("y", y, y_map),), (weight, *channel_params(site, "co")),
-            macs=macs if self.group == 1 else macs * per_group, ops=1, accumulator=Operand("acc", y, y_map),
-        )  # fmt: skip
+        taps = -(-prod(self.kernel_shape) // prod(self.strides))
+        return self.conv_space(site, rows, tuple(site.array("kernel").shape), taps, packed=True)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        x, w, y, acc = tile.input(0), tile.params["kernel"], tile.outputs[0], tile.acc
-        assert acc is not None
-        rank = len(self.kernel_shape)
-        names = spatial_names(rank)
-        starts = [tile.ranges[name][0] - x.box[2 + i][0] * self.strides[i] for i, name in enumerate(names)]
+        rank, box = len(self.kernel_shape), tile.input(0).box
+        starts = [tile.ranges[name][0] - box[2 + i][0] * self.strides[i] for i, name in enumerate(spatial_names(rank))]
         reach = [(k - 1) * dil for k, dil in zip(self.kernel_shape, self.dilations, strict=True)]
         origin = [a + b - r for a, b, r in zip(starts, self.pads[:rank], reach, strict=True)]
-        zeros = {"w_zeros": tile.params["w_zeros"].address} if "w_zeros" in site.params else {"w_zero": site.param("w_zero")}
-        height, width = out_hw(y)
-        out_channels = y.extent[1]
-        em.emit(
-            "CONV", **image(x, "x"), x_zero=site.quant(0).zero_point[0], w=w.address, w_type=w.dtype, **zeros,
-            acc=acc.address, acc_type=acc.dtype, batch=y.extent[0], out_channels=out_channels, out_height=height, out_width=width,
-            groups=1 if self.group == 1 else out_channels * self.group // site.out_shape[1],
-            kernel=pair(self.kernel_shape, 1), stride=(1, 1), dilation=pair(self.dilations, 1), origin=pair(origin, 0),
-            insert=pair(self.strides, 1), accumulate=int(self.group == 1 and not tile.first("ci")),
-        )  # fmt: skip
-        if self.group > 1 or tile.last("ci"):
-            emit_requant(site, tile, em, 1, bias=2)
+        self.emit_conv(site, tile, em, tile.params["kernel"], origin, (1,) * rank, self.strides)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -227,5 +138,5 @@ class ConvTranspose(Op):
         )
         for shape, out, group, kernel, strides, dilations, pads, extra, clip in cases:
             weight, bias = draw(rng, shape[1], out, *kernel), draw(rng, out * group)
-            op = cls(kernel, strides, dilations, pads, extra, group, clip=clip)
+            op = cls(kernel, strides, dilations, pads, group, extra, clip=clip)
             yield Sample(op, (draw(rng, *shape), weight, bias), (1, 2))

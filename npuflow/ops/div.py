@@ -12,8 +12,7 @@ from npuflow.hw.numerics import divide_round, multiplier_shift
 from npuflow.hw.target import Numerics
 from npuflow.ir.broadcast import BinaryOp, strided
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, Sample, TileView
+from npuflow.ir.op import OPS, Emitter, Sample, Site, TileView
 from npuflow.ir.requant import centred, clamp_bounds
 from npuflow.ir.types import Array, IntArray
 

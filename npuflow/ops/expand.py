@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.graph import Site
 from npuflow.ir.movement import MoveOp, dense, merged
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, TensorType
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op
+from npuflow.ir.reshaping import static_input
 
 
 @OPS.entry
@@ -13,9 +14,9 @@ from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op
 class Flatten(Op):
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x = call.types[0]
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x = static_input(call)
+        if isinstance(x, No):
+            return x
         axis = int(call.attributes.get("axis", 1))
         axis = axis + len(x.shape) if axis < 0 else axis
         shape: tuple[int, ...] = (prod(x.shape[:axis]), prod(x.shape[axis:]))

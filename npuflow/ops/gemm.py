@@ -10,37 +10,23 @@ import numpy as np
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, No, Op, Role, Sample, TileView, Yes, first_no, need
-from npuflow.ir.requant import (
-    bias_shift,
-    centred,
-    channel_params,
-    emit_requant,
-    finish,
-    product_ratio,
-    prove,
-    requant_params,
-    sum_bounds,
-    zero_points,
-)
+from npuflow.ir.op import OPS, Emitter, No, Sample, Site, TileView, Yes, first_no, need
+from npuflow.ir.requant import channel_params, emit_requant
 from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ir.windows import exact, within
-
-ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
+from npuflow.ir.types import Array, TensorType
+from npuflow.ir.weighted import WeightedOp, zero_fields
+from npuflow.ir.windows import within
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Gemm(Op):
+class Gemm(WeightedOp):
     alpha: float = 1.0
     beta: float = 1.0
     transA: int = 0  # noqa: N815 (named as in ONNX)
     transB: int = 0  # noqa: N815
 
     onnx: ClassVar[str] = "Gemm"
-    fuses_clip: ClassVar[bool] = True
 
     def sides(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int, int]:
         """M, K, N."""
@@ -58,43 +44,26 @@ class Gemm(Op):
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         wide = np.float64 if a.dtype.kind == "f" else a.dtype
-        left, right = (a.T if self.transA else a).astype(wide), (b.T if self.transB else b).astype(wide)
-        y = self.alpha * (left @ right)
+        y = self.alpha * self.products(a.astype(wide), b.astype(wide))
         if len(inputs) > 2 and inputs[2] is not None:
             y = y + self.beta * inputs[2].astype(wide)
         return (y.astype(a.dtype),)
 
-    # --- integers
-    def role(self, index: int) -> Role:
-        return ROLES[index]
+    def products(self, x: Array, weight: Array) -> Array:
+        return (x.T if self.transA else x) @ (weight.T if self.transB else weight)
 
+    # --- integers
     def channel_axis(self, site: Site, index: int) -> int | None:
         return 0 if index == 2 or self.transB else 1
 
+    def rows(self, weight: Array) -> Array:
+        return weight if self.transB else weight.T
+
+    def gain(self) -> float:
+        return self.alpha
+
     def bias_gain(self) -> float:
-        """Real size of one unit of C in units of the accumulator."""
         return self.alpha / self.beta
-
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        weight, bias = site.consts[1], site.consts[2] if site.present(2) else None
-        assert weight is not None
-        params = {**requant_params(site, product_ratio(site, self.alpha), numerics), **zero_points(site.quant(1))}
-        if bias is not None:
-            unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * self.bias_gain()
-            params["bias_shift"] = bias_shift(site.quant(2), unit)
-        rows = centred(weight, site.quant(1))
-        shift = int(params.get("bias_shift", 0))
-        bounds = sum_bounds(rows if self.transB else rows.T, site.quant(0), bias, shift)
-        prove(*bounds, numerics, f"a product over {weight.shape[1 if self.transB else 0]} terms")
-        return params
-
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
-        a, b = inputs[0], inputs[1]
-        assert a is not None and b is not None
-        left, right = centred(a, site.quant(0)), centred(b, site.quant(1))
-        left, right = left.T if self.transA else left, right.T if self.transB else right
-        left, right = exact(left, right, terms=right.shape[0])
-        return (finish(site, left @ right, 1, numerics, inputs[2] if site.present(2) else None),)
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:
@@ -129,12 +98,12 @@ class Gemm(Op):
         a, b, acc = tile.input(0), tile.input(1), tile.acc
         assert acc is not None
         a_strides, b_strides = a.strides[::-1] if self.transA else a.strides, b.strides[::-1] if self.transB else b.strides
-        zeros = {"b_zeros": tile.params["w_zeros"].address} if "w_zeros" in site.params else {"b_zero": site.param("w_zero")}
         m, n = tile.outputs[0].extent
         k0, k1 = tile.ranges["k"]
         em.emit(
             "MATMUL", a=a.address, a_type=a.dtype, a_strides=(0, *a_strides), a_zero=site.quant(0).zero_point[0],
-            b=b.address, b_type=b.dtype, b_strides=(0, *b_strides), **zeros, acc=acc.address, acc_type=acc.dtype,
+            b=b.address, b_type=b.dtype, b_strides=(0, *b_strides), **zero_fields(site, tile, "b"),
+            acc=acc.address, acc_type=acc.dtype,
             batch=1, m=m, k=k1 - k0, n=n, accumulate=int(not tile.first("k")),
         )
         if tile.last("k"):

@@ -13,8 +13,7 @@ import numpy as np
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.broadcast import broadcast_shape
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Buffer, Emitter, No, Op, Role, Sample, TileView, Yes, first_no, need
+from npuflow.ir.op import OPS, Buffer, Emitter, No, Op, Role, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.requant import (
     centred,
     channel_params,
@@ -29,6 +28,7 @@ from npuflow.ir.requant import (
 )
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.weighted import zero_fields
 from npuflow.ir.windows import exact, within
 
 
@@ -120,7 +120,6 @@ class MatMul(Op):
         rank = len(y.box)
         batch, (m, n) = y.extent[:-2], y.extent[-2:]
         steps = [self._batch_strides(t, site.shape(i), rank) for i, t in enumerate((a, b))]
-        zeros = {"b_zeros": tile.params["w_zeros"].address} if "w_zeros" in site.params else {"b_zero": site.param("w_zero")}
         inner = batch[-1] if batch else 1
         lasts = [s[-1] if s else 0 for s in steps]
         size, (k0, k1) = np.dtype(acc.dtype).itemsize, tile.ranges["k"]
@@ -130,7 +129,7 @@ class MatMul(Op):
                 "MATMUL", a=a.address + starts[0], a_type=a.dtype, a_strides=(lasts[0], *a.strides[-2:]),
                 a_zero=site.quant(0).zero_point[0],
                 b=b.address + starts[1], b_type=b.dtype, b_strides=(lasts[1], *b.strides[-2:]),
-                **zeros, acc=acc.address + position * inner * m * n * size, acc_type=acc.dtype,
+                **zero_fields(site, tile, "b"), acc=acc.address + position * inner * m * n * size, acc_type=acc.dtype,
                 batch=inner, m=m, k=k1 - k0, n=n, accumulate=int(not tile.first("k")),
             )  # fmt: skip
         if tile.last("k"):

@@ -8,48 +8,33 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.hw.target import Numerics, Target
+from npuflow.hw.target import Numerics
 from npuflow.ir.draw import draw
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes
-from npuflow.ir.pool import pool_accepts, pool_fields, pool_from_onnx, pool_operands, pool_space, pool_to_onnx, pool_type
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Sample, Site, TileView
+from npuflow.ir.pool import PoolOp, pool_operands, pool_space
 from npuflow.ir.requant import clamp_bounds
 from npuflow.ir.space import Space
-from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ir.windows import taps, windows
+from npuflow.ir.types import Array, IntArray
+from npuflow.ir.windows import taps
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class MaxPool(Op):
-    kernel_shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    dilations: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()
-    auto_pad: str = "NOTSET"
-    ceil_mode: int = 0
-
+class MaxPool(PoolOp):
     onnx: ClassVar[str] = "MaxPool"
-    fuses_clip: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
         if call.attributes.get("storage_order"):
             return No("column-major indices (storage_order)")
-        return pool_from_onnx(cls, call)
-
-    def to_onnx(self, site: Site) -> OnnxCall:
-        return pool_to_onnx(self, self.onnx)
-
-    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        return (pool_type(self, types[0]),)
+        return super().from_onnx(call)
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         x = inputs[0]
         assert x is not None
         lowest = np.finfo(x.dtype).min if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        views = taps(x, windows(x.shape[2:], **pool_fields(self)), lowest)
+        views = taps(x, self.windows(x.shape[2:]), lowest)
         result = next(views)[1].copy()
         for _, view in views:
             np.maximum(result, view, out=result)
@@ -63,14 +48,11 @@ class MaxPool(Op):
         (y,) = self.reference(inputs[0])
         return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
 
-    def accepts(self, site: Site, target: Target) -> Yes | No:
-        return pool_accepts(self, site, target)
-
     def space(self, site: Site, numerics: Numerics) -> Space:
-        return pool_space(site, windows(site.shape(0)[2:], **pool_fields(self)))
+        return pool_space(site, self.windows(site.shape(0)[2:]))
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        em.emit("MAXPOOL", **pool_operands(site, tile, windows(site.shape(0)[2:], **pool_fields(self))),
+        em.emit("MAXPOOL", **pool_operands(site, tile, self.windows(site.shape(0)[2:])),
                 lo=site.param("lo"), hi=site.param("hi"))
 
     @classmethod

@@ -11,8 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.broadcast import BinaryOp, strided
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, TileView
+from npuflow.ir.op import OPS, Emitter, Site, TileView
 from npuflow.ir.requant import centred, clamp_bounds
 from npuflow.ir.types import Array, IntArray
 

@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Site
 from npuflow.ir.movement import MoveOp, Piece, dense, fill_code, merged, pieces_to_moves
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, IntArray, TensorType
 
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.graph import Site
 from npuflow.ir.movement import MoveOp
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
+from npuflow.ir.reshaping import integers, static_input
 from npuflow.ir.types import Array, TensorType
 
 
@@ -22,14 +22,11 @@ class Reshape(MoveOp):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x = call.types[0]
-        wanted = call.attributes.get("shape")
-        if wanted is None:
-            if len(call.consts) < 2 or call.consts[1] is None:
-                return No("the shape is not a constant")
-            wanted = np.asarray(call.consts[1]).reshape(-1).tolist()
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x, wanted = static_input(call), integers(call, "shape")
+        if wanted is None or isinstance(wanted, No):
+            return wanted or No("the shape is not stated")
+        if isinstance(x, No):
+            return x
         keep_zero = bool(call.attributes.get("allowzero", 0))
         dims = [x.shape[i] if d == 0 and not keep_zero else int(d) for i, d in enumerate(wanted)]
         if -1 in dims:

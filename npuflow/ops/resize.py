@@ -10,8 +10,7 @@ import numpy as np
 
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes, first_no, need
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType

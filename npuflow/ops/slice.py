@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuflow.ir.graph import Site
 from npuflow.ir.movement import MoveOp, pieces_to_moves
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample
+from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, TensorType
 
 

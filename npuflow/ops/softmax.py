@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Site
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, TileView, Yes, first_no, need
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
 

@@ -12,8 +12,7 @@ from npuflow.engine.codegen.dma import dma
 from npuflow.engine.codegen.tiles import Bench, TileEmitter
 from npuflow.engine.tiling.moves import Piece, pieces_of
 from npuflow.hw.numerics import quantize
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Move
+from npuflow.ir.op import Move, Site
 
 FILL_MOST = 4096                        # elements of a constant that are written at once and stored repeatedly
 Dims = Sequence[tuple[int, int, int]]

@@ -14,8 +14,7 @@ from npuflow.engine.codegen.dma import box_copy, box_span, dense
 from npuflow.engine.tiling.model import Layer, Ref, bundles, follower_ranges
 from npuflow.engine.tiling.search import Choice
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Site
-from npuflow.ir.op import Buffer, TileView
+from npuflow.ir.op import Buffer, Site, TileView
 from npuflow.ir.space import Box, Interval, Space, elements, extent
 from npuflow.ir.types import Array
 

@@ -15,8 +15,8 @@ from npuflow.engine.quantize.scales import Range, activation_inputs, activation_
 from npuflow.engine.quantize.types import encode
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node, Param, Site, constant, prune
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph, Node, Param, constant, prune
+from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, QuantType, Value
 
 

@@ -12,7 +12,7 @@ from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import encode, weight_type, widened
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Site
+from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType
 
 Real = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 
 from npuflow.base.errors import InternalError
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Site
+from npuflow.ir.op import Site
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
 Home = Literal["input", "const", "output", "inner", "acc"]   # inner: made and used up in local memory

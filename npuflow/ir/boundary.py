@@ -1,0 +1,48 @@
+"""Base of the boundary operators between float values and codes: they run beside the NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.draw import draw
+from npuflow.ir.op import Imported, No, OnnxCall, Op, Sample, Site
+from npuflow.ir.types import Array, QuantType, TensorType
+
+
+@dataclass(frozen=True)
+class BoundaryOp(Op):
+    """Made by the quantiser alone: a QuantType says everything."""
+
+    def quant_type(self, site: Site) -> QuantType:
+        raise NotImplementedError
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        return No("a quantisation step of the source model: it stays as it is")
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        q = self.quant_type(site)
+        scale, zero = np.array(q.scale, np.float32), np.array(q.zero_point).astype(q.dtype)
+        if q.axis is None:
+            return OnnxCall(self.onnx, {}, inputs=(0, scale.reshape(()), zero.reshape(())))
+        return OnnxCall(self.onnx, {"axis": q.axis}, inputs=(0, scale, zero))
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (types[0],)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """In real numbers the boundary changes nothing."""
+        assert inputs[0] is not None
+        return (inputs[0],)
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return {}
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls(), (draw(rng, 2, 3, 4),))

@@ -1,0 +1,170 @@
+"""Bases of the operators that multiply an activation with constant weights: convolutions and products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.op import Buffer, Emitter, No, Op, Role, Site, TileView, Yes, first_no, need
+from npuflow.ir.requant import (
+    bias_shift,
+    centred,
+    channel_params,
+    emit_requant,
+    finish,
+    product_ratio,
+    prove,
+    requant_params,
+    sum_bounds,
+    zero_points,
+)
+from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.types import Array, IntArray
+from npuflow.ir.windows import exact, image, out_hw, pair, spatial_names, within
+
+ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
+
+
+@dataclass(frozen=True)
+class WeightedOp(Op):
+    """y = activation times constant weight plus constant bias: one sum per output channel, requantised once."""
+
+    fuses_clip: ClassVar[bool] = True
+    what: ClassVar[str] = "a product"     # for messages
+
+    def products(self, x: Array, weight: Array) -> Array:
+        """The sums of products, in the dtype of the operands; channels are dimension 1."""
+        raise NotImplementedError
+
+    def rows(self, weight: Array) -> Array:
+        """The weight as [output channel, term of the sum]."""
+        raise NotImplementedError
+
+    def gain(self) -> float:
+        """Real factor on the products."""
+        return 1.0
+
+    def bias_gain(self) -> float:
+        """Real size of one unit of the bias input in units of the accumulator."""
+        return 1.0
+
+    def role(self, index: int) -> Role:
+        return ROLES[index]
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        params = {**requant_params(site, product_ratio(site, self.gain()), numerics), **zero_points(site.quant(1))}
+        weight, bias = site.consts[1], site.consts[2] if site.present(2) else None
+        assert weight is not None
+        if bias is not None:
+            unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * self.bias_gain()
+            params["bias_shift"] = bias_shift(site.quant(2), unit)
+        rows = self.rows(centred(weight, site.quant(1)))
+        bounds = sum_bounds(rows, site.quant(0), bias, int(params.get("bias_shift", 0)))
+        prove(*bounds, numerics, f"{self.what} over {rows.shape[1]} terms")
+        return params
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        x, w = inputs[0], inputs[1]
+        assert x is not None and w is not None
+        xc, wc = exact(centred(x, site.quant(0)), centred(w, site.quant(1)), terms=self.rows(w).shape[1])
+        return (finish(site, self.products(xc, wc), 1, numerics, inputs[2] if site.present(2) else None),)
+
+
+def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
+    """The weight's zero point as a command takes it: `<name>_zero`, or the address of one per channel, `<name>_zeros`."""
+    if "w_zeros" in site.params:
+        return {f"{name}_zeros": tile.params["w_zeros"].address}
+    return {f"{name}_zero": site.param("w_zero")}
+
+
+@dataclass(frozen=True)
+class ConvOp(WeightedOp):
+    """Convolutions and transposed ones over one or two dimensions: what is alike in placement, space and command."""
+
+    kernel_shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()            # all before, then all after
+    group: int = 1
+
+    what: ClassVar[str] = "a convolution"
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        x, w = inputs[0], inputs[1]
+        assert x is not None and w is not None
+        y = self.products(x.astype(np.float64), w.astype(np.float64))
+        if len(inputs) > 2 and inputs[2] is not None:
+            y = y + inputs[2].astype(np.float64).reshape(1, -1, *(1,) * (y.ndim - 2))
+        return (y.astype(x.dtype),)
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        limits, rank = target.limits, len(self.kernel_shape)
+        return first_no(
+            need(rank <= 2, f"a {rank}-dimensional kernel"),
+            need(site.consts[1] is not None, "the weight is not a constant"),
+            need(not site.present(2) or site.consts[2] is not None, "the bias is not a constant"),
+            need(site.consts[0] is None, "the input is a constant"),
+            need(min(site.out_shape) > 0 and min(site.shape(0)) > 0, f"an empty tensor {site.out_shape}"),
+            within("kernel", self.kernel_shape, limits.kernel),
+            within("stride", self.strides, limits.stride),
+            within("dilation", self.dilations, limits.dilation),
+            within("channels", (site.shape(0)[1], site.out_shape[1]), limits.channels),
+        )
+
+    def conv_space(self, site: Site, rows: Sequence[DimMap], kernel: Sequence[int], taps: int, packed: bool) -> Space:
+        """`rows`: input rows per spatial dimension; `kernel`: the weight's shape as the command reads it, [out, in / group,
+        *taps]; `taps`: those that count per output; `packed`: the weight is the parameter "kernel", not the input."""
+        x, y, names = site.shape(0), site.out_shape, spatial_names(len(self.kernel_shape))
+        per_group, out_per_group = kernel[1], y[1] // self.group
+        axes = [Axis("n", y[0]), Axis("co", y[1], multiple=1 if self.group == 1 else out_per_group)]
+        axes += [Axis(n, size) for n, size in zip(names, y[2:], strict=True)]
+        if self.group == 1:
+            axes.append(Axis("ci", x[1], "sum"))
+            channels = weight_in = DimMap("ci")
+        else:
+            channels = DimMap("co", per_group, out_per_group, 0, -(-per_group // out_per_group) - 1)
+            weight_in = DimMap()
+        maps = (DimMap("co"), weight_in, *(DimMap(),) * len(names))
+        weight = Operand("kernel" if packed else "weight", tuple(kernel), maps)
+        y_map = (DimMap("n"), DimMap("co"), *(DimMap(n) for n in names))
+        inputs = (
+            Operand("x", x, (DimMap("n"), channels, *rows)),
+            None if packed else weight,
+            *((Operand("bias", site.shape(2), (DimMap("co"),)),) if site.present(2) else ()),
+        )
+        params = (*((weight,) if packed else ()), *channel_params(site, "co"))
+        return Space(
+            tuple(axes), inputs, (Operand("y", y, y_map),), params, macs=taps if self.group == 1 else taps * per_group,
+            ops=1, accumulator=Operand("acc", y, y_map),
+        )  # fmt: skip
+
+    def emit_conv(
+        self, site: Site, tile: TileView, em: Emitter, w: Buffer, origin: Sequence[int], stride: Sequence[int],
+        insert: Sequence[int],
+    ) -> None:  # fmt: skip
+        """CONV of the tile, and REQUANT behind its last input channel."""
+        x, y, acc = tile.input(0), tile.outputs[0], tile.acc
+        assert acc is not None
+        height, width = out_hw(y)
+        out_channels = y.extent[1]
+        em.emit(
+            "CONV", **image(x, "x"), x_zero=site.quant(0).zero_point[0], w=w.address, w_type=w.dtype,
+            **zero_fields(site, tile, "w"),
+            acc=acc.address, acc_type=acc.dtype, batch=y.extent[0],
+            out_channels=out_channels, out_height=height, out_width=width,
+            groups=1 if self.group == 1 else out_channels * self.group // site.out_shape[1],
+            kernel=pair(self.kernel_shape, 1), stride=pair(stride, 1), dilation=pair(self.dilations, 1),
+            origin=pair(origin, 0), insert=pair(insert, 1), accumulate=int(self.group == 1 and not tile.first("ci")),
+        )  # fmt: skip
+        if self.group > 1 or tile.last("ci"):
+            emit_requant(site, tile, em, 1, bias=2)
+
+
+def conv_rows(weight: Array) -> Array:
+    """[out, in / group, *kernel] as one row per output channel."""
+    return weight.reshape(weight.shape[0], prod(weight.shape[1:]))
