@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from npuflow.flow.plan import Plan
 
 
+WARNING = "warning"
+
+
 class View(Protocol):
     """Shows events of one build."""
 
@@ -43,17 +46,25 @@ def duration(seconds: float) -> str:
 
 def facts(summary: Mapping[str, Any]) -> str:
     """An artifact's scalars in a line."""
-    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in summary.items())
+    shown = {k: v for k, v in summary.items() if k != WARNING}
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+
+
+def warned(event: Any) -> str:
+    """What a settled step warns of: the fact of its summary called `warning`."""
+    return str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
 
 
 class Silent:
     """Only warnings."""
 
     def show(self, event: Event) -> None:
-        from npuflow.flow.events import Warned
+        from npuflow.flow.events import StepEvent, Warned
 
         if isinstance(event, Warned):
             warn(event)
+        elif isinstance(event, StepEvent) and warned(event):
+            warn_text(warned(event))
 
     def close(self) -> None:
         pass
@@ -100,6 +111,8 @@ class Plain:
         took = duration(event.seconds) if event.status == "ran" else ""
         told = event.reason if event.status in ("failed", "skipped") else facts(event.summary)
         self._say(f"{name:<{self.width}}  {event.status:<7}  {took:>8}  {told}")
+        if warned(event):
+            warn_text(warned(event))
 
     def _items(self, event: Any) -> None:
         now = time.monotonic()

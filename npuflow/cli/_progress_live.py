@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from npuflow.cli._progress import duration, facts
+from npuflow.cli._progress import duration, facts, warned
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
@@ -74,6 +74,8 @@ class Live:
     def _step(self, event: Any) -> None:
         if event.status == "ran":
             self.spent[event.stage] = self.spent.get(event.stage, 0.0) + event.seconds
+        if warned(event):
+            self.bars.console.print(f"warning: {warned(event)}", style="yellow", highlight=False, markup=False)
         if event.item is None:
             mark, style = MARKS[event.status]
             told = event.reason if event.status in ("failed", "skipped") else facts(event.summary)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Doc, Location
+from npuflow.base.tables import Doc
 from npuflow.engine.data.config import Data, Found
-from npuflow.engine.data.listing import found, label_of
+from npuflow.engine.data.labels import label_file
+from npuflow.engine.data.listing import found
 from npuflow.ir.contracts import METRICS, Metric
 from npuflow.ir.types import Array
 
@@ -26,9 +24,8 @@ CHUNK = 32                                       # samples whose inputs are in m
 class Evaluate(Data):
     """Labelled data, read as [data] reads its own, and the metric. Without `steps` those of [data] apply."""
 
-    choose: Literal["random", "first"] = "first"
+    choose: Literal["random", "first", "balanced"] = "first"
     metric: Annotated[str, METRICS, Doc("the first figure of it is the one to watch")] = "agreement"
-    labels: Location | None = None               # a .csv of file and label, or COCO annotations as .json
     by: Literal["simulator", "reference"] = "simulator"   # who runs the integers; they agree bit for bit
 
 
@@ -47,30 +44,6 @@ def labelled(evaluate: Evaluate, data: Data) -> dict[str, Found]:
             because=f"samples are called {next(iter(listed))}, the labels' first is {first}",
         )
     return kept
-
-
-def label_file(path: Path) -> dict[str, Any]:
-    """Label by file name: second column of a .csv (further ones are left alone), boxes of COCO annotations."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise DataError(f'the label file "{path.name}" cannot be read', because=str(fault)) from fault
-    if path.suffix.lower() == ".json":
-        return _coco(path, text)
-    rows = [row for row in csv.reader(text.splitlines()) if len(row) > 1]
-    return {row[0]: label_of(row[1]) for row in rows}
-
-
-def _coco(path: Path, text: str) -> dict[str, Any]:
-    try:
-        coco = json.loads(text)
-        boxes: dict[int, list[list[float]]] = {image["id"]: [] for image in coco["images"]}
-        kinds = {k: i for i, k in enumerate(sorted({a["category_id"] for a in coco["annotations"]}))}
-        for one in coco["annotations"]:
-            boxes[one["image_id"]].append([*(float(v) for v in one["bbox"]), kinds[one["category_id"]]])
-        return {image["file_name"]: boxes[image["id"]] for image in coco["images"]}
-    except (ValueError, KeyError, TypeError) as fault:
-        raise DataError(f'"{path.name}" is not a COCO annotation file', because=f"{type(fault).__name__}: {fault}") from fault
 
 
 class Model(Protocol):

@@ -1,4 +1,4 @@
-"""Samples in npy and npz files: rows of arrays, without reading what is not asked for."""
+"""Samples in npy, npz and zarr files: rows of arrays, without reading what is not asked for."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError, suggestion
+from npuflow.engine.data import zarr_store
 from npuflow.engine.data.config import Data
 from npuflow.ir.types import Array
+
+Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def row_count(path: Path, data: Data) -> tuple[int, list[Any] | None]:
     """Number of samples in the file, and their labels if it holds any. Only headers and labels are read."""
-    shapes = headers(path)
+    found = headers(path)
     labels: list[Any] | None = None
-    if path.suffix.lower() == ".npz":
-        wanted = list(data.arrays.values()) or [name for name in shapes if name != data.label]
-        _need(path, wanted, shapes)
-        if data.label in shapes and data.label not in wanted:
-            labels = load(path)[data.label].tolist()
+    if "" in found:
+        wanted = [""]
     else:
-        wanted = list(shapes)
-    counts = {name: shapes[name][0] for name in wanted if shapes[name]}
+        wanted = list(data.arrays.values()) or inputs(path, found, data.label)
+        _need(path, wanted, found)
+        if data.label in found and data.label not in wanted:
+            labels = np.asarray(load(path)[data.label][...]).tolist()
+    counts = {name: found[name][0][0] for name in wanted if found[name][0]}
     if len(counts) < len(wanted):
-        scalar = next(name for name in wanted if not shapes[name])
+        scalar = next(name for name in wanted if not found[name][0])
         raise DataError(f'"{path.name}": the array "{scalar}" is a scalar and has no rows', hint="[data] arrays picks others")
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -41,31 +44,55 @@ def row_count(path: Path, data: Data) -> tuple[int, list[Any] | None]:
     return count, labels
 
 
-def headers(path: Path) -> dict[str, tuple[int, ...]]:
-    """Array name -> shape; the name is "" in an npy file."""
+def inputs(path: Path, found: Mapping[str, Header], label: str | None) -> list[str]:
+    """The arrays that can be model inputs when the recipe names none: numbers, and not the labels."""
+    numbers = [name for name, (_, kind) in found.items() if name != label and kind.kind in "fiub"]
+    if not numbers and any(name != label for name in found):
+        others = ", ".join(f'"{name}" {_held(kind)}' for name, (_, kind) in found.items() if name != label)
+        raise DataError(
+            f'"{path.name}" holds no array of numbers',
+            because=others,
+            hint='text is for [data] arrays = { INPUT = "NAME" } and models with text inputs; else turn it into numbers first',
+        )
+    return numbers
+
+
+def _held(kind: np.dtype[Any]) -> str:
+    if kind.kind == "O":
+        return "holds Python objects, which are never loaded"
+    return f"holds text ({kind})" if kind.kind in "US" else f"is {kind}"
+
+
+def headers(path: Path) -> dict[str, Header]:
+    """Array name -> shape and dtype; the name is "" where the file is a single array."""
+    if zarr_store.is_store(path):
+        return {name: (tuple(array.shape), np.dtype(array.dtype)) for name, array in zarr_store.arrays(path).items()}
     try:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:
-                return {"": _shape(file)}
+                return {"": _header(file)}
         found = {}
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
                 if member.endswith(".npy"):
                     with archive.open(member) as inner:
-                        found[member.removesuffix(".npy")] = _shape(inner)
+                        found[member.removesuffix(".npy")] = _header(inner)
         return found
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
         raise DataError(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
 
 
-def _shape(file: Any) -> tuple[int, ...]:
+def _header(file: Any) -> Header:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return tuple(read(file)[0])
+    shape, _, kind = read(file)
+    return tuple(shape), np.dtype(kind)
 
 
 def load(path: Path) -> Mapping[str, Array]:
-    """The arrays of a file; of an npz each is read when asked for. Never unpickles."""
+    """The arrays of a file; of an npz or a zarr store each is read when asked for. Never unpickles."""
+    if zarr_store.is_store(path):
+        return zarr_store.Rows(path)
     try:
         loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
@@ -85,10 +112,13 @@ class Rows:
         """The arrays of one sample by model input."""
         if path != self._path:
             self._path, self._file, self._arrays = path, load(path), {}
-        named: Mapping[str, str] = detail.get("arrays") or {n: n for n in self._file if n != detail.get("label")}
+        named: Mapping[str, str] = detail.get("arrays") or {n: n for n in self._inputs(path, detail)}
         _need(path, list(named.values()), self._file)
         row = detail.get("row")
         return {name: self._take(path, source, row) for name, source in named.items()}
+
+    def _inputs(self, path: Path, detail: Mapping[str, Any]) -> list[str]:
+        return [""] if "" in self._file else inputs(path, headers(path), detail.get("label"))
 
     def _take(self, path: Path, name: str, row: int | None) -> Array:
         if name not in self._arrays:

@@ -21,14 +21,16 @@ class Data(Config):
 
     source: Annotated[
         Location,
-        Doc('folder, pattern, list file, .npy/.npz, "pkg:NAME/PATTERN", "python:module:function", or "random"'),
+        Doc('folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", "python:module:function", or "random"'),
     ]
     count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
     seed: Annotated[int, Range(0, None)] = 0
-    choose: Literal["random", "first"] = "random"            # which ones, if there are more
-    rows: bool = True                                        # the first axis of npy and npz arrays counts samples
-    arrays: dict[str, str] = field(default_factory=dict)     # model input = name of its array in npz files
-    label: str = "label"                                     # the array of npz files that holds labels
+    choose: Literal["random", "first", "balanced"] = "random"  # which ones; balanced: as many of each class
+    labels: Location | None = None                           # a .csv of file and label, or COCO annotations as .json
+    rows: bool = True                                        # the first axis of npy, npz and zarr arrays counts samples
+    arrays: dict[str, str] = field(default_factory=dict)     # model input = name of its array in npz and zarr files
+    label: str = "label"                                     # the array of npz and zarr files that holds labels
+    nonfinite: Literal["leave_out", "error", "keep"] = "leave_out"  # samples that hold NaN or infinity
     alpha: Alpha = "drop"                                    # transparency: the colour beneath, or over black or white
     colour: bool = True                                      # grey pictures become RGB
     steps: tuple[Step, ...] = ()
@@ -103,6 +105,12 @@ def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:
 def _typed(array: Array, dtype: str, name: str) -> Array:
     if dtype == "string" or array.dtype == dtype:
         return array
+    if array.dtype.kind not in "fiub":
+        held = "text" if array.dtype.kind in "US" else "no real numbers"
+        raise DataError(
+            f'the model input "{name}" takes {dtype}, but its array holds {held} ({array.dtype})',
+            hint=f'[data] arrays = {{ {name} = "..." }} names another array; tokenise text in "python:module:function"',
+        )
     cast = array.astype(dtype)
     if np.dtype(dtype).kind in "iub" and not np.array_equal(cast, array):
         raise DataError(

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.digest import digest
 from npuflow.base.errors import DataError, suggestion
 from npuflow.engine.data.array import row_count
+from npuflow.engine.data.choose import chosen
 from npuflow.engine.data.config import Data, Found
 from npuflow.engine.data.image import SUFFIXES as PICTURES
+from npuflow.engine.data.labels import label_of
 from npuflow.engine.data.python import python_source
+from npuflow.engine.data.zarr_store import chunk_files, is_store
 
 ARRAYS = (".npy", ".npz")
 LISTS = (".txt", ".lst", ".csv")
@@ -37,23 +39,13 @@ def found(data: Data) -> dict[str, Found]:
     return chosen(listed, data)
 
 
-def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
-    """At most `count` of them. The choice looks at ids only, so that a new file displaces few of the old ones."""
-    if data.count is None or data.count >= len(listed):
-        return listed
-    names = list(listed)
-    if data.choose == "random":
-        rank = {name: digest([data.seed, name]) for name in names}
-        kept = set(sorted(names, key=rank.__getitem__)[: data.count])
-        return {name: listed[name] for name in names if name in kept}
-    return {name: listed[name] for name in names[: data.count]}
-
-
 def _common(data: Data) -> dict[str, Any]:
     """What concerns every sample; only settings that matter to the bytes."""
     detail: dict[str, Any] = {}
     if data.steps:
         detail["steps"] = [step.plain() for step in data.steps]
+    if data.nonfinite != "leave_out":
+        detail["nonfinite"] = data.nonfinite
     return detail
 
 
@@ -71,19 +63,21 @@ def _file(name: str, path: Path, label: Any, data: Data, common: Mapping[str, An
             own["colour"] = False
         yield name, Found((path,), own, label)
         return
-    arrays: dict[str, Any] = {"kind": "arrays", **common}
+    store = is_store(path)
+    arrays: dict[str, Any] = {"kind": "zarr" if store else "arrays", **common}
     if data.arrays:
         arrays["arrays"] = dict(sorted(data.arrays.items()))
-    elif path.suffix.lower() == ".npz":
+    elif path.suffix.lower() != ".npy":
         arrays["label"] = data.label
     if not data.rows:
-        yield name, Found((path,), arrays, label)
+        yield name, Found(chunk_files(path, None) if store else (path,), arrays, label)
         return
     count, labels = row_count(path, data)
     width = len(str(max(count - 1, 0)))
     for row in range(count):
         held = labels[row] if labels is not None else label
-        yield f"{name}#{row:0{width}d}", Found((path,), {**arrays, "row": row}, held)
+        files = chunk_files(path, row) if store else (path,)
+        yield f"{name}#{row:0{width}d}", Found(files, {**arrays, "row": row}, held)
 
 
 # --- paths
@@ -95,6 +89,8 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
     if any(c in str(where) for c in "*?[{"):
         root, files = expand(where)
         yield from ((f.relative_to(root).as_posix(), f, None) for f in files if is_data(f))
+    elif is_store(where):
+        yield where.name, where, None
     elif where.is_dir():
         files = sorted(f for f in where.rglob("*") if f.is_file() and is_data(f))
         yield from ((f.relative_to(where).as_posix(), f, None) for f in files)
@@ -112,7 +108,11 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
 
 
 def is_data(path: Path) -> bool:
-    return path.suffix.lower() in PICTURES + ARRAYS
+    return path.suffix.lower() in PICTURES + ARRAYS or is_store(path)
+
+
+def is_there(path: Path) -> bool:
+    return path.is_file() or is_store(path)
 
 
 def expand(pattern: Path) -> tuple[Path, list[Path]]:
@@ -121,7 +121,7 @@ def expand(pattern: Path) -> tuple[Path, list[Path]]:
     at = next(i for i, part in enumerate(parts) if any(c in part for c in "*?[{"))
     root = Path(*parts[:at])
     rest = "/".join(parts[at:])
-    matches = {f for option in _braces(rest) for f in root.glob(option) if f.is_file()} if root.is_dir() else set()
+    matches = {f for option in _braces(rest) for f in root.glob(option) if f.is_file() or is_store(f)} if root.is_dir() else set()
     return root, sorted(matches)
 
 
@@ -138,7 +138,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
     lines = _rows(path)
     if lines and path.suffix.lower() == ".csv" and not is_data(Path(lines[0][0])):
         lines = lines[1:]
-    missing = [row[0] for row in lines if not (path.parent / row[0]).is_file()]
+    missing = [row[0] for row in lines if not is_there(path.parent / row[0])]
     if missing:
         raise DataError(
             f'{len(missing)} of {len(lines)} files of the list "{path.name}" do not exist',
@@ -158,14 +158,6 @@ def _rows(path: Path) -> list[Sequence[str]]:
     return [[line.strip()] for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def label_of(text: str) -> Any:
-    """An integer class, several accepted ones joined by |, or any other text."""
-    parts = text.strip().split("|")
-    if all(part.strip().lstrip("-").isdigit() for part in parts):
-        numbers = [int(part) for part in parts]
-        return numbers[0] if len(numbers) == 1 else numbers
-    return text
-
-
 def _supported() -> str:
-    return f"pictures ({', '.join(PICTURES)}), .npy, .npz, lists of them (.txt, .csv), random, python:module:function"
+    kinds = f"pictures ({', '.join(PICTURES)}), .npy, .npz, zarr stores"
+    return f"{kinds}, lists of them (.txt, .csv), random, python:module:function"

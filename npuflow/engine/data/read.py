@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npuflow.base.errors import DataError
 from npuflow.engine.data.array import Rows
 from npuflow.engine.data.config import Sample
@@ -28,11 +30,11 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
         elif kind == "python":
             pending.setdefault((files[0], detail["module"], detail["function"]), set()).add(name)
         else:
-            yield name, _read(files[0], detail, rows)
+            yield name, _sound(name, _read(files[0], detail, rows), detail)
     for (path, _, _), names in pending.items():
         detail = listed[next(iter(names))][1]
         for name, arrays in python_samples(path, detail, names):
-            yield name, _sample(arrays, detail, picture=False)
+            yield name, _sound(name, _sample(arrays, detail, picture=False), detail)
 
 
 def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
@@ -40,9 +42,31 @@ def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
         if detail["kind"] == "picture":
             array = decode(path, detail.get("alpha", "drop"), detail.get("colour", True))
             return _sample({"": array}, detail, picture=True)
-        return _sample(rows.sample(path, detail), detail, picture=False)
+        where = path.parent if detail["kind"] == "zarr" else path      # of a store the first file is the mark in its folder
+        return _sample(rows.sample(where, detail), detail, picture=False)
     except DataError as fault:
         return Sample(broken=str(fault))
+
+
+def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
+    """A sample with NaN or infinity in it becomes one that is left out, or an error: it would spoil every range."""
+    policy = detail.get("nonfinite", "leave_out")
+    if policy == "keep":
+        return sample
+    for key, array in sample.arrays.items():
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        nan, inf = int(np.isnan(array).sum()), int(np.isinf(array).sum())
+        counts = " and ".join(text for number, text in ((nan, f"{nan} NaN"), (inf, f"{inf} infinities")) if number)
+        held = f'the array "{key}" holds' if key else "it holds"
+        reason = f"{held} {counts} of {array.size} values"
+        if policy == "error":
+            raise DataError(
+                f'the sample "{name}" is not finite', because=reason,
+                hint='[data] nonfinite = "leave_out" goes on without it, "keep" feeds it as it is',
+            ).at(item=name)  # fmt: skip
+        return Sample(broken=f'{reason}; [data] nonfinite = "keep" would feed it as it is')
+    return sample
 
 
 def _sample(arrays: Mapping[str, Array], detail: Mapping[str, Any], picture: bool) -> Sample:

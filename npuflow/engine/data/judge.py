@@ -1,0 +1,99 @@
+"""Judges model inputs by their profiles: calibration alone, and beside those of the evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from npuflow.engine.data.profile import InputProfile
+
+FEW = 16                                  # fewer samples than this say little about ranges
+NOISE = 0.95                              # roughness above this: neighbours know nothing of each other (1.13 in theory)
+
+
+def judged(
+    calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile] | None = None, count: int | None = None
+) -> Iterator[str]:
+    """A sentence for everything that looks wrong. `count`: all calibration samples, of which only some are profiled."""
+    known = count if count is not None else max((one.samples for one in calibration.values()), default=0)
+    if 0 < known < FEW:
+        yield f"only {known} calibration sample{'s' * (known > 1)}: ranges are little more than a guess; {FEW} to 512 are usual"
+    for name, one in calibration.items():
+        yield from _alone(name, one, "calibration")
+        other = (evaluation or {}).get(name)
+        if other is not None:
+            yield from _alone(name, other, "evaluation")
+            yield from _beside(name, one, other)
+
+
+def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
+    if one.constant and one.real:
+        shown = ", ".join(one.constant[:3]) + (", ..." if len(one.constant) > 3 else "")
+        yield f'{len(one.constant)} of {one.samples} {what} samples have the same value all over "{name}": {shown}'
+    if one.samples > 1 and one.different == 1 and one.real and not one.constant:
+        yield f'all {one.samples} {what} samples of "{name}" are the same'
+    elif one.samples >= 8 and one.different <= one.samples // 2 and one.real:
+        yield f'{one.samples} {what} samples of "{name}" are only {one.different} different ones'
+    if not one.real or one.roughness is None or len(one.shape) != 4:
+        return
+    step, regular = min(zip((3, 4), one.strides or (9.0, 9.0), strict=True), key=lambda pair: pair[1])
+    if regular < 0.6 * one.roughness:
+        yield (f'the {what} samples of "{name}" repeat every {step} elements of a row: channels-last data in a channels-first '
+               "input? (a `layout` step moves the channels)")  # fmt: skip
+    elif one.roughness > NOISE:
+        yield f'the {what} samples of "{name}" look like random numbers: neighbours in a row have nothing in common'
+
+
+def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
+    if not one.real or not other.real:
+        yield from _codes(name, one, other)
+        return
+    if one.std == 0 or other.std == 0:
+        return
+    ratio = other.std / one.std
+    apart = abs(other.mean - one.mean) / max(one.std, other.std)
+    ranges = f"calibration {_range(one)}, evaluation {_range(other)}"
+    if not 0.4 <= ratio <= 2.5:
+        factor = max(ratio, 1 / ratio)
+        pixels = next((k for k in (255, 128, 58) if 0.8 < factor / k < 1.25), None)
+        about = f"about {pixels}, as with and without a normalize step" if pixels else f"{factor:.3g}"
+        yield f'"{name}" has another scale in the evaluation, by a factor of {about}: {ranges}'
+    elif apart > 1.0:
+        yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
+    else:
+        if _swapped(one, other):
+            yield (f'the colours of "{name}" are in the other order in the evaluation (RGB against BGR): means by channel are '
+                   f"{_listed(one.colours)} in the calibration, {_listed(other.colours)} in the evaluation")  # fmt: skip
+        if other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
+            yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
+    if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
+        yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
+               'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip
+
+
+def _codes(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
+    """Integers (tokens, masks): only what calibration has never seen."""
+    if other.hi > 2 * max(one.hi, 1) or other.lo < min(one.lo, 0) * 2 - 1:
+        yield f'"{name}" holds {other.lo:.6g}..{other.hi:.6g} in the evaluation, {one.lo:.6g}..{one.hi:.6g} in the calibration'
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ", ".join(f"{number:.3g}" for number in numbers)
+
+
+def _range(one: InputProfile) -> str:
+    return f"{one.lo:.4g}..{one.hi:.4g}, mean {one.mean:.3g}, deviation {one.std:.3g}"
+
+
+def _swapped(one: InputProfile, other: InputProfile) -> bool:
+    """Whether red and blue have changed places: the reversed means fit, the straight ones do not, beyond chance."""
+    if len(one.colours) != 3 or len(other.colours) != 3:
+        return False
+    mine, theirs = np.array(one.colours + one.spreads), np.array(other.colours + other.spreads)
+    error = np.sqrt(np.array(one.errors) ** 2 + np.array(other.errors) ** 2)
+    tilt, turned = mine[0] - mine[2], theirs[0] - theirs[2]
+    sure = 3 * float(np.hypot(error[0], error[2]))
+    straight = float(np.abs(mine - theirs)[[0, 2]].sum())
+    swapped = float(np.abs(mine[[2, 1, 0, 5, 4, 3]] - theirs)[[0, 2]].sum())
+    return bool(tilt * turned < 0 and straight > sure and swapped < 0.5 * straight)

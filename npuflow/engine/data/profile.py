@@ -1,0 +1,114 @@
+"""What a set of model inputs looks like: range, colours, neighbours; enough to tell a wrong preprocessing from a right one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.digest import digest_array
+from npuflow.ir.types import Array
+
+MOST = 64                                 # samples that are looked at
+CHANNELS = 4                              # at most so many channels are colours
+
+
+@dataclass(frozen=True)
+class InputProfile:
+    """One model input over a set of samples.
+
+    `colours`, `spreads`: mean and standard deviation of each channel, where there are 1 to 4, and `errors` the standard
+    error of that mean. `roughness`: mean difference of neighbours along the last axis over the standard deviation,
+    1.13 for white noise. `strides`: the same for elements 3 and 4 apart. `constant`: samples of one value; `different`:
+    samples that no other equals.
+    """
+
+    samples: int
+    lo: float
+    hi: float
+    mean: float
+    std: float
+    real: bool
+    shape: tuple[int, ...]
+    colours: tuple[float, ...] = ()
+    spreads: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
+    roughness: float | None = None
+    strides: tuple[float, float] | None = None
+    constant: tuple[str, ...] = ()
+    different: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> InputProfile:
+        lists = {k: tuple(v) for k, v in plain.items() if isinstance(v, list)}
+        return cls(**{**plain, **lists})
+
+
+def profiled(feeds: Iterable[tuple[str, Mapping[str, Array]]]) -> dict[str, InputProfile]:
+    """Profiles by model input, of samples by name."""
+    seen: dict[str, list[tuple[str, Array]]] = {}
+    for item, feed in feeds:
+        for name, array in feed.items():
+            seen.setdefault(name, []).append((item, array))
+    return {name: _profile(rows) for name, rows in seen.items() if rows[0][1].dtype.kind in "fiub"}
+
+
+def _profile(rows: list[tuple[str, Array]]) -> InputProfile:
+    shape, real = rows[0][1].shape, rows[0][1].dtype.kind == "f"
+    arrays = [np.where(np.isfinite(a), a, 0).astype(np.float64) if real else a.astype(np.float64) for _, a in rows]
+    filled = [a for a in arrays if a.size]
+    if not filled:
+        return InputProfile(len(rows), 0.0, 0.0, 0.0, 0.0, real, shape)
+    means = np.array([a.mean() for a in filled])
+    mean = float(means.mean())
+    std = float(np.sqrt(np.mean([((a - mean) ** 2).mean() for a in filled])))
+    constant = tuple(item for (item, _), a in zip(rows, arrays, strict=True) if a.size > 1 and a.min() == a.max())
+    return InputProfile(
+        len(rows), min(float(a.min()) for a in filled), max(float(a.max()) for a in filled), mean, std, real, shape,
+        *_colours(filled, shape), *_texture(filled, shape), constant, len({digest_array(a) for _, a in rows}),
+    )  # fmt: skip
+
+
+def _colours(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    """Means and deviations of the channels, and the error of the means, if the input is a picture."""
+    axis = _channel_axis(shape)
+    if axis is None or any(a.ndim != len(shape) for a in arrays):
+        return (), (), ()
+    rest = tuple(d for d in range(len(shape)) if d != axis)
+    means = np.array([a.mean(rest) for a in arrays])
+    spreads = np.array([a.std(rest) for a in arrays])
+    error = means.std(0, ddof=1) / np.sqrt(len(arrays)) if len(arrays) > 1 else np.full(means.shape[1], np.inf)
+    finite = np.where(np.isfinite(error), error, 1e30)
+    return tuple(means.mean(0).tolist()), tuple(spreads.mean(0).tolist()), tuple(finite.tolist())
+
+
+def _channel_axis(shape: tuple[int, ...]) -> int | None:
+    if len(shape) != 4:
+        return None
+    if shape[1] <= CHANNELS < min(shape[2:]):
+        return 1
+    return 3 if shape[3] <= CHANNELS < min(shape[1:3]) else None
+
+
+def _texture(arrays: list[Array], shape: tuple[int, ...]) -> tuple[float | None, tuple[float, float] | None]:
+    """Roughness along the last axis that is no channel axis, and at strides 3 and 4."""
+    axis = _channel_axis(shape)
+    width = (2 if axis == 3 else -1) if len(shape) else -1
+    if len(shape) < 2 or shape[width] < 8:
+        return None, None
+    steps: dict[int, list[float]] = {1: [], 3: [], 4: []}
+    for a in arrays:
+        moved = np.moveaxis(a, width, -1)
+        spread = float(a.std())
+        if spread == 0:
+            continue
+        for step, found in steps.items():
+            found.append(float(np.abs(moved[..., step:] - moved[..., :-step]).mean()) / spread)
+    if not steps[1]:
+        return None, None
+    return float(np.median(steps[1])), (float(np.median(steps[3])), float(np.median(steps[4])))

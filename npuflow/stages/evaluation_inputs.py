@@ -1,0 +1,54 @@
+"""What the model is fed in the evaluation, as a profile to hold the calibration against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.profile import MOST, InputProfile, profiled
+from npuflow.engine.data.read import samples as read
+from npuflow.engine.evaluate import Evaluate, labelled
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import Uses, stage
+from npuflow.ir.types import Array
+from npuflow.stages.parse import Parsed
+
+
+@dataclass(frozen=True)
+class EvaluationInputs(Artifact):
+    """A profile by model input."""
+
+    profiles: Mapping[str, InputProfile]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("profiles", {name: one.plain() for name, one in self.profiles.items()})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls({name: InputProfile.read(one) for name, one in folder.json("profiles").items()})
+
+    def summary(self) -> dict[str, Any]:
+        return {name: f"{one.lo:.4g}..{one.hi:.4g}" for name, one in self.profiles.items()}
+
+
+def listing(evaluate: Evaluate, data: Data) -> Listing:
+    """Some of the evaluation's samples, spread over all of them."""
+    listed = labelled(evaluate, data)
+    step = -(-len(listed) // MOST)
+    return {name: Item(tuple(one.files), dict(one.detail)) for i, (name, one) in enumerate(listed.items()) if i % step == 0}
+
+
+@stage(files=listing, when="evaluate")
+def evaluation_inputs(files: Files, graph: Annotated[Parsed, Uses()]) -> EvaluationInputs:
+    """Read some samples and profile what the model is fed."""
+    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
+
+    def feeds() -> Iterator[tuple[str, Mapping[str, Array]]]:
+        for name, sample in read({name: (item.files, item.detail) for name, item in files.items()}):
+            if not sample.broken:
+                yield name, sample.feed(types)
+
+    return EvaluationInputs(profiled(feeds()))

@@ -1,0 +1,75 @@
+"""Whether calibration shows the model what it will see: range, colours, layout, variety, and enough of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.base.errors import DataError
+from npuflow.engine.data.judge import judged
+from npuflow.engine.data.profile import MOST, InputProfile, profiled
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.ir.types import Array
+from npuflow.stages.evaluation_inputs import EvaluationInputs
+from npuflow.stages.parse import Parsed
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class InputCheck(Artifact):
+    """What looks wrong, and the profiles it was judged by."""
+
+    warnings: tuple[str, ...]
+    profiles: Mapping[str, InputProfile]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("warnings", list(self.warnings))
+        folder.json("profiles", {name: one.plain() for name, one in self.profiles.items()})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        profiles = {name: InputProfile.read(one) for name, one in folder.json("profiles").items()}
+        return cls(tuple(folder.json("warnings")), profiles)
+
+    def summary(self) -> dict[str, Any]:
+        if not self.warnings:
+            return {"inputs": "as they should be"}
+        more = f" (and {len(self.warnings) - 1} more: npuflow show input_check RECIPE --log)" if len(self.warnings) > 1 else ""
+        return {"warning": self.warnings[0] + more}
+
+
+@stage
+def input_check(
+    samples: Items[Sample], evaluation_inputs: EvaluationInputs | None, graph: Annotated[Parsed, Uses()]
+) -> InputCheck:
+    """Profile some calibration samples, and hold them against the evaluation's where the recipe has one."""
+    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
+    left_out: list[str] = []
+    noise = 0
+
+    def feeds() -> Iterator[tuple[str, Mapping[str, Array]]]:
+        nonlocal noise
+        step = -(-len(samples) // MOST)
+        for i, name in enumerate(samples):
+            content = samples[name].content
+            if content.broken:
+                left_out.append(f"{name} is left out: {content.broken}")
+            elif content.noise is not None:
+                noise += 1
+            elif i % step == 0:
+                try:
+                    yield name, content.feed(types)
+                except DataError as fault:
+                    raise fault.at(item=name) from None
+
+    profiles = profiled(feeds())
+    warnings = list(left_out)
+    if noise:
+        warnings.insert(0, f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy say nothing about real inputs")
+    other = evaluation_inputs.profiles if evaluation_inputs is not None else None
+    warnings += judged(profiles, other, len(samples) - len(left_out) - noise)
+    for text in warnings:
+        log(f"warning: {text}")
+    return InputCheck(tuple(warnings), profiles)
