@@ -76,14 +76,15 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     from npuflow.engine.evaluate import Evaluate
     from npuflow.engine.program.container import load_program
     from npuflow.flow.refs import Files
+    from npuflow.ir.macs import graph_macs
     from npuflow.stages import evaluate as stage
     from npuflow.stages.parse import Parsed
-    from npuflow.stages.placement import Placement
 
     graph = store.load(_digest(result, "parse"), Parsed).graph
-    share = store.load(_digest(result, "placement"), Placement).placed.share
     if path.suffix == ".npu":
-        model = stage.simulated(load_program(path), graph)
+        program = load_program(path)
+        model, total = stage.simulated(program, graph), graph_macs(graph)
+        share = sum(node["macs"] for node in program.meta["nodes"]) / total if total else 1.0
     else:
         model, share = stage.exported(path.read_bytes(), graph), 0.0
     step = plan["evaluate"]

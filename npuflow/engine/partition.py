@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph, Node
+from npuflow.ir.macs import node_macs
 
 Kind = Literal["npu", "host"]
 StepKind = Literal["model", "quantize", "dequantize"]
@@ -48,6 +49,13 @@ def segments(graph: Graph, on_npu: Callable[[Node], bool] | None = None) -> tupl
     return tuple(
         Segment("npu" if npu else "host", tuple(nodes), *_border(graph, nodes, users)) for npu, nodes in best
     )  # fmt: skip
+
+
+def npu_share(graph: Graph) -> float:
+    """Part of the multiply-accumulates of a quantised graph that the NPU does (1 if there are none)."""
+    macs = [(is_npu(node), node_macs(graph, node)) for node in graph.nodes]
+    total = sum(count for _, count in macs)
+    return sum(count for npu, count in macs if npu) / total if total else 1.0
 
 
 def is_npu(node: Node) -> bool:

@@ -23,6 +23,11 @@ def node_macs(graph: Graph, node: Node) -> int:
     return _macs(kind, first, second, outs[0], node)
 
 
+def graph_macs(graph: Graph) -> int:
+    """Multiply-accumulates of all nodes."""
+    return sum(node_macs(graph, node) for node in graph.nodes)
+
+
 def _macs(kind: str, first: TensorType, second: TensorType, out: TensorType, node: Node) -> int:
     if kind in ("Conv", "ConvInteger"):
         return out.size * prod(second.shape[1:])

@@ -105,14 +105,23 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
     )
 
 
+class Overflow(TargetError):
+    """The sums of a layer may leave the accumulator by `excess` bits."""
+
+    def __init__(self, message: str, excess: int, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.excess = excess
+
+
 def prove(low: npt.ArrayLike, high: npt.ArrayLike, numerics: Numerics, what: str) -> None:
     """Refuse when the sums [low, high], as bounded by the actual constants, leave the accumulator."""
     worst_low, worst_high = int(np.min(low)), int(np.max(high))
     bound = 1 << (numerics.acc_bits - 1)
     if worst_low < -bound or worst_high >= bound:
         needed = max((-worst_low - 1).bit_length(), worst_high.bit_length()) + 1
-        raise TargetError(
+        raise Overflow(
             f"sums of {what} reach [{worst_low}, {worst_high}]: {needed} bits, the accumulator has {numerics.acc_bits}",
+            needed - numerics.acc_bits,
             hint="fewer weight or activation bits for this layer, or a target with a wider accumulator",
         )
 

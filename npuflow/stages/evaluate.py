@@ -12,6 +12,7 @@ from npuflow.engine.data.config import Data
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.interpret import Interpreter
+from npuflow.engine.partition import npu_share
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
@@ -24,7 +25,6 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.parse import Parsed
-from npuflow.stages.placement import Placement
 from npuflow.stages.quantize import Quantized
 
 
@@ -112,7 +112,6 @@ def _real(array: Array, quant: Mapping[str, Any] | None) -> Array:
 def evaluate(
     files: Files,
     graph: Annotated[Parsed, Uses("to_onnx")],
-    placement: Placement,
     quantized: Annotated[Quantized, Uses("integer", "to_onnx")],
     compiled: Compiled,
     evaluate: Evaluate,
@@ -124,7 +123,7 @@ def evaluate(
     else:
         own, integers = quantized.graph.outputs, _Integers(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
-    score = scored(files, graph.graph, placement.placed.share, program, evaluate)
+    score = scored(files, graph.graph, npu_share(quantized.graph), program, evaluate)
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")
     log(f"{score.samples} samples, {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize import graph as quantising
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -26,7 +27,7 @@ class Quantized(Artifact):
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
-        folder.json("notes", [[n.node, n.reason] for n in self.notes])
+        folder.json("notes", [[n.node, n.reason, n.on_host] for n in self.notes])
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -36,8 +37,11 @@ class Quantized(Artifact):
         return {"ops": operators(self.graph)}
 
     def summary(self) -> dict[str, Any]:
-        integer = sum(n.is_integer for n in self.graph.nodes)
-        return {"integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": len(self.notes)}
+        integer, refused = sum(n.is_integer for n in self.graph.nodes), sum(n.on_host for n in self.notes)
+        return {
+            "integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": refused,
+            "npu_macs": round(npu_share(self.graph), 4),
+        }  # fmt: skip
 
 
 @stage
@@ -51,5 +55,5 @@ def quantize(
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     done = quantising.quantize_graph(graph.graph, placement.placed.on_npu, thresholds.ranges, quantize, numerics)
     for note in done.notes:
-        log(f"float: {note.node}: {note.reason}")
+        log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
     return Quantized(done.graph, done.notes)

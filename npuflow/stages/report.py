@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+from npuflow.engine.partition import npu_share
 from npuflow.engine.profile import profile
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
@@ -76,13 +77,18 @@ def report(
         ranges=thresholds.ranges,
         methods=thresholds.methods,
         histogram=histogram,
-        facts=[*_accuracy(evaluate), *_facts(placement, clock.totals(), quantize, fidelity), _exactness(simulate)],
+        facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            ("Nodes kept in float for their numbers", ("node", "reason"), [(n.node, n.reason) for n in quantize.notes]),
+            ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
+            ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
             ("Samples left out", ("sample", "reason"), statistics.broken),
         ],
     )
     return Report(report_data(sources))
+
+
+def _notes(quantize: Quantized, on_host: bool) -> list[tuple[str, str]]:
+    return [(n.node, n.reason) for n in quantize.notes if n.on_host is on_host]
 
 
 def _accuracy(evaluation: Evaluation | None) -> list[tuple[str, Any]]:
@@ -101,14 +107,14 @@ def _exactness(simulation: Simulation) -> tuple[str, Any]:
     return "tensors that differ from the reference", f"{different} of {len(simulation.checks)}"
 
 
-def _facts(placement: Placement, totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:
+def _facts(totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:
     gap = totals["cycles"] / totals["bound_cycles"] if totals["bound_cycles"] else None
     outputs = [fidelity.tensors[o] for o in fidelity.tensors if o in quantize.graph.outputs]
     known = [f.sqnr for f in outputs if f.sqnr is not None]
     found: list[tuple[str, Any]] = [
         ("cycles", round(totals["cycles"])),
         ("ms at the target's clock", round(totals["milliseconds"], 3)),
-        ("MACs on the NPU", f"{100 * placement.placed.share:.1f} %"),
+        ("MACs on the NPU", f"{100 * npu_share(quantize.graph):.1f} %"),
         ("array utilisation", f"{100 * totals['utilisation']:.1f} %"),
         ("external MB", round(totals["bytes"] / 1e6, 3)),
         ("times the lower bound of cycles", None if gap is None else round(gap, 2)),

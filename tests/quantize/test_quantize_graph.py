@@ -11,6 +11,7 @@ import pytest
 
 from npuflow.base.errors import DataError, TargetError
 from npuflow.engine.interpret import interpret
+from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.engine.to_onnx import export_model
@@ -211,6 +212,20 @@ def test_sums_that_leave_the_accumulator_are_refused_with_numbers() -> None:
     assert "/c2" in [n.node for n in done.notes] and "accumulator has 18" in done.notes[0].reason
     assert done.graph.outputs == ("c2",)                                  # computed by the host instead
     assert sqnr(net.data["c2"], net.run(done, narrow)["c2"]) > 30
+
+
+def test_wide_operands_of_a_product_are_requantised_until_its_sums_fit() -> None:
+    """16 by 16 bits over 32 terms need 37 bits; on 32 the operands give up five bits between them, and the NPU runs it."""
+    net = Net(2, 8, 32)
+    net.add("t", OPS["transpose"]((0, 2, 1)), "x")
+    net.add("y", OPS["matmul"](), "x", "t")
+    numerics = Numerics(acc_bits=32, weight_bits=(8, 16))
+    done = net.quantised(["y"], Quantize(activations=Activations(bits=16)), numerics)
+    (note,) = done.notes
+    assert not note.on_host and "requantised to 14 bits and 13 bits" in note.reason and "37 bits" in note.reason
+    assert [type(n.op).__name__ for n in done.graph.nodes if n.is_integer].count("Requantize") == 2
+    assert npu_share(done.graph) == 1.0
+    assert sqnr(net.data["y"], net.run(done, numerics)["y"]) > 65
 
 
 def test_the_accumulator_proof_is_sharp() -> None:

@@ -10,22 +10,27 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.config import Quantize, activation_grid
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types, names_of
-from npuflow.engine.quantize.types import encode
+from npuflow.engine.quantize.types import activation_type, encode
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node, Param, constant, prune
 from npuflow.ir.op import OPS, Site
+from npuflow.ir.requant import Overflow
 from npuflow.ir.types import Array, QuantType, Value
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something the user should know of one node: it stays on the host, and why."""
+    """Something the user should know of one node: it stays on the host, or is not quite as the recipe says, and why."""
 
     node: str
     reason: str
+    on_host: bool = True
+
+
+NARROWEST = 9                             # bits of an operand that is made narrower for the accumulator's sake
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def quantize_graph(
         builder = _Builder(graph, config, numerics, ranges, frozenset(chosen))
         result = builder.build()
         if not builder.refused:
-            return Quantization(result, (*unused, *(notes[i] for i in sorted(notes))))
+            return Quantization(result, (*unused, *(notes[i] for i in sorted(notes)), *builder.notes))
         if config.on_refusal == "error":
             first = min(builder.refused)
             raise builder.refused[first].at(node=graph.nodes[first].name)
@@ -62,7 +67,7 @@ def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> It
     layers = [(names_of(node), op_name(node)) for i, node in enumerate(graph.nodes) if on_npu(i)]
     for rule in config.overrides:
         if not any(rule.matches(names, op) for names, op in layers):
-            yield Note(", ".join(rule.layers), "[[quantize.overrides]]: no layer on the NPU has such a name")
+            yield Note(", ".join(rule.layers), "[[quantize.overrides]]: no layer on the NPU has such a name", on_host=False)
 
 
 def _own_names(graph: Graph, source: Graph) -> Graph:
@@ -103,6 +108,7 @@ class _Builder:
     consts: dict[str, Array] = field(default_factory=dict)
     integer: set[str] = field(default_factory=set)        # ids that hold codes in the new graph
     types: dict[str, QuantType] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
 
     def build(self) -> Graph:
         source = self.source
@@ -183,8 +189,52 @@ class _Builder:
                 coded = coded_bias(real, bias, x, quant, real.out_shape[1], self.numerics)
                 inputs[bias] = self.stored(node.inputs[bias], *coded)
         made = replace(node, inputs=tuple(inputs), params=())
-        params = node.op.prepare(self.site(made), self.numerics)
-        return replace(made, params=tuple((name, self.param(params[name])) for name in sorted(params)))
+        try:
+            return self.prepared(made)
+        except Overflow as error:
+            return self.narrowed(made, tuple(activations), error)
+
+    def prepared(self, node: Node) -> Node:
+        params = node.op.prepare(self.site(node), self.numerics)
+        return replace(node, params=tuple((name, self.param(params[name])) for name in sorted(params)))
+
+    def narrowed(self, node: Node, operands: tuple[int, ...], error: Overflow) -> Node:
+        """The node over narrower codes of its wide operands, as wide as its accumulator allows; each is requantised first."""
+        types = [self.values[node.inputs[i]].quant for i in operands]
+        widths = [q.bits for q in types if q is not None]
+        if len(operands) < 2 or any(self.values[node.inputs[i]].const for i in operands):
+            raise error
+        excess = error.excess
+        while excess > 0:
+            for _ in range(excess):
+                widest = max(range(len(widths)), key=lambda k: (widths[k], k))
+                widths[widest] -= 1
+            if max(widths) < NARROWEST or min(widths) < NARROWEST:
+                raise error
+            inputs = list(node.inputs)
+            for i, quant, bits in zip(operands, types, widths, strict=True):
+                assert quant is not None
+                if bits < quant.bits:
+                    inputs[i] = self.rescaled(node.inputs[i], quant, bits)
+            try:
+                found = self.prepared(replace(node, inputs=tuple(inputs)))
+            except Overflow as again:
+                excess = again.excess
+                continue
+            said = " and ".join(f"{bits} bits" for bits in widths)
+            self.notes.append(Note(node.name, f"operands requantised to {said}: {error.message}", on_host=False))
+            return found
+        raise error
+
+    def rescaled(self, value_id: str, quant: QuantType, bits: int) -> str:
+        """The same real range on fewer codes."""
+        name = f"{value_id}:{bits}"
+        if name not in self.values:
+            lo, hi = (float(quant.scale[0] * (end - quant.zero_point[0])) for end in (quant.lo, quant.hi))
+            narrow = activation_type(lo, hi, activation_grid(self.config.activations, self.numerics, bits))
+            self.values[name] = Value(name, self.values[value_id].type, narrow)
+            self.nodes.append(self.prepared(Node(OPS["requantize"](), (value_id,), (name,), params=())))
+        return name
 
     def site(self, node: Node) -> Site:
         view = Graph((), (), (), self.values, self.consts)

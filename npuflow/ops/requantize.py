@@ -1,0 +1,70 @@
+"""Codes of one type put into another: for an operand that must be narrower than its tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.hw.numerics import requantize
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.draw import draw
+from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, need
+from npuflow.ir.requant import centred, requant_params
+from npuflow.ir.space import Operand, Space
+from npuflow.ir.table import elementwise_axes
+from npuflow.ir.types import Array, IntArray, TensorType
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Requantize(Op):
+    """Made by the quantiser alone: the QuantTypes of its input and output say everything."""
+
+    onnx: ClassVar[str] = "Identity"
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        return No("made by the quantiser alone")
+
+    def to_onnx(self, site: Site) -> OnnxCall:
+        return OnnxCall(self.onnx)
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (types[0],)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """In real numbers nothing changes."""
+        assert inputs[0] is not None
+        return (inputs[0],)
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        return requant_params(site, site.quant(0).scale[0] / site.out_quant.scale[0], numerics)
+
+    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+        x, y = inputs[0], site.out_quant
+        assert x is not None
+        m, n, bounds = site.param("multiplier"), site.param("shift"), (site.param("lo"), site.param("hi"))
+        return (requantize(centred(x, site.quant(0)), m, n, y.zero_point[0], *bounds, numerics.rounding).astype(y.dtype),)
+
+    def accepts(self, site: Site, target: Target) -> Yes | No:
+        return need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4")
+
+    def space(self, site: Site, numerics: Numerics) -> Space:
+        axes, maps = elementwise_axes(site.out_shape)
+        return Space(axes, (Operand("x", site.out_shape, maps),), (Operand("y", site.out_shape, maps),), ops=1)
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        y = tile.outputs[0]
+        em.emit(
+            "RESCALE", **tile.input(0).as4("x"), **y.as4("y"), dims=y.dims4(), x_zero=site.quant(0).zero_point[0],
+            **{k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")},
+            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
+        )  # fmt: skip
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls(), (draw(rng, 2, 3, 4),))
