@@ -63,8 +63,8 @@ def _show(path: Path, target: Any, fingerprint: str) -> None:
     c, m = target.compute, target.memory
     comment = [line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#")]
     typer.echo(f"{target.name or path.stem}: {target.about}\n" + "\n".join(comment) + "\n")
-    tops = 2 * c.cores * c.array_rows * c.array_cols * c.clock_mhz / 1e6
-    balance = c.cores * c.array_rows * c.array_cols / m.external_bandwidth
+    tops = 2 * c.cores * c.macs * c.clock_mhz / 1e6
+    balance = c.cores * c.macs / m.external_bandwidth
     rate = m.external_bandwidth * c.clock_mhz / 1e3
     typer.echo(f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte")
     for table in ("compute", "numerics", "memory", "dma", "limits"):

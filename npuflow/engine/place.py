@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
+from npuflow.ir.limits import allowed
 from npuflow.ir.macs import node_macs
 from npuflow.ir.onnx_types import is_tensor
-from npuflow.ir.op import No, Yes
+from npuflow.ir.op import No, Yes, first_no
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def accepts(graph: Graph, node: Node, target: Target) -> Yes | No:
             return _host_reason(graph, node, target) or No(f'"{value_id}" is {kind.dtype or "of unknown type"}, no tensor')
         if not kind.is_static:
             return _host_reason(graph, node, target) or No(f'the shape of "{value_id}" is not known before it runs')
-    return node.op.accepts(graph.site(node), target)
+    return first_no(allowed(name, graph.site(node), target.limits), node.op.accepts(graph.site(node), target))
 
 
 def _host_reason(graph: Graph, node: Node, target: Target) -> No | None:

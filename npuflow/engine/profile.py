@@ -33,7 +33,7 @@ class Profile:
     def peak(self) -> int:
         """Multiply-accumulates a cycle of all arrays."""
         c = self.program.target.compute
-        return c.array_rows * c.array_cols * c.cores
+        return c.macs * c.cores
 
     def queue(self, i: int) -> str:
         names = self.order.queues

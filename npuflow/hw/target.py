@@ -2,45 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import lcm
-from typing import Literal
+from typing import Annotated, Literal
 
-from npuflow.base.tables import Config
+from npuflow.base.tables import Config, Fault, Range
+from npuflow.hw import limits as inequalities
 
 Rounding = Literal["half_up", "half_even", "half_away", "truncate"]
 QUEUES = ("LOAD", "STORE", "TENSOR", "VECTOR")   # queue kinds of a core, in encoding order; see queue_names
 
+Positive = Annotated[int, Range(1, 1 << 20)]
+Cycles = Annotated[int, Range(0, 1 << 20)]
+Bytes = Annotated[int, Range(1, 1 << 32)]
+Bits = Annotated[int, Range(2, 16)]
+Limit = Annotated[int, Range(0, None)]
+Rate = Annotated[float, Range(0.001, 1e6)]
+
 
 @dataclass(frozen=True)
 class Compute(Config, table="target.compute"):
-    """MAC array and vector unit. One MAC array pass covers `array_rows` input channels x `array_cols` output channels."""
+    """MAC array and vector unit. One MAC array pass covers `array_rows` input channels x `array_cols` output channels
+    for `array_pixels` output positions in a cycle."""
 
-    cores: int = 1
-    array_rows: int = 32
-    array_cols: int = 32
+    cores: Annotated[int, Range(1, 64)] = 1
+    array_rows: Positive = 32
+    array_cols: Positive = 32
+    array_pixels: Positive = 1            # output positions of one pass; 1: a plain two-dimensional array
     dataflow: Literal["weight_stationary", "output_stationary"] = "weight_stationary"
-    depthwise_macs: int = 32              # MACs per cycle when a group has one input channel
-    fill_cycles: int = 64                 # fill and drain of the array per command
-    command_cycles: int = 8               # decode and issue of a command
-    vector_lanes: int = 32                # element operations per cycle
-    wide_factor: int = 4                  # slow-down of the MAC array with 16-bit operands
-    clock_mhz: int = 1000
+    depthwise_macs: Positive = 32         # MACs per cycle when a group has one input channel
+    fill_cycles: Cycles = 64              # fill and drain of the array per command
+    pass_cycles: Cycles = 0               # per array pass of a command: a new block of weights, what is in flight let out
+    command_cycles: Cycles = 8            # decode and issue of a command
+    vector_lanes: Positive = 32           # element operations per cycle
+    wide_factor: Positive = 4             # slow-down of the MAC array with 16-bit operands
+    clock_mhz: Positive = 1000
+    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()   # formats the vendor's array has beside integers: a note
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one core in a cycle, at 8 bits."""
+        return self.array_rows * self.array_cols * self.array_pixels
+
+    def check(self) -> Iterator[Fault]:
+        if self.array_pixels > 1 and self.dataflow == "output_stationary":
+            yield Fault("array_pixels", "an output-stationary array has its positions as rows", hint="array_pixels = 1")
 
 
 @dataclass(frozen=True)
 class Numerics(Config, table="target.numerics"):
     """Integer arithmetic the target has. Everything that rounds or saturates reads this."""
 
-    weight_bits: tuple[int, ...] = (8,)
-    activation_bits: tuple[int, ...] = (8, 16)
-    acc_bits: int = 32
-    bias_bits: int = 32
-    bias_shift_max: int = 0               # largest k_b of b << k_b
-    multiplier_bits: int = 32             # m < 2^multiplier_bits; 1 bit: m = 1 (powers of two only)
-    shift_max: int = 62                   # n of 2^-n
-    shift_left_max: int = 0               # -n, a left shift
-    multiplier_error: float = 0.01        # largest accepted relative error of m / 2^n
+    weight_bits: Annotated[tuple[Bits, ...], Range(2, 16)] = (8,)
+    activation_bits: Annotated[tuple[Bits, ...], Range(2, 16)] = (8, 16)
+    acc_bits: Annotated[int, Range(16, 64)] = 32
+    bias_bits: Annotated[int, Range(8, 64)] = 32
+    bias_shift_max: Annotated[int, Range(0, 31)] = 0     # largest k_b of b << k_b
+    multiplier_bits: Annotated[int, Range(1, 32)] = 32   # m < 2^multiplier_bits; 1 bit: m = 1 (powers of two only)
+    shift_max: Annotated[int, Range(0, 62)] = 62         # n of 2^-n
+    shift_left_max: Annotated[int, Range(0, 32)] = 0     # -n, a left shift
+    multiplier_error: Annotated[float, Range(0, 1)] = 0.01   # largest accepted relative error of m / 2^n
     rounding: Rounding = "half_up"
     power_of_two: bool = False            # scales are powers of two
     per_channel_weights: bool = True
@@ -49,48 +71,91 @@ class Numerics(Config, table="target.numerics"):
     weight_zero_point: bool = False
     signed_activations: bool = True
     unsigned_activations: bool = True
-    table_bits: int = 10                  # 16-bit tables have 2^table_bits + 1 entries
+    table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have 2^table_bits + 1 entries
+
+    def check(self) -> Iterator[Fault]:
+        for name in ("weight_bits", "activation_bits"):
+            if not getattr(self, name):
+                yield Fault(name, "no width at all", hint="[8]")
+        if not (self.signed_activations or self.unsigned_activations):
+            yield Fault("signed_activations", "activations are neither signed nor unsigned")
+        if self.multiplier_bits == 1 and not self.power_of_two:
+            because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"
+            yield Fault("multiplier_bits", "a multiplier of 1 with any scale", because, "power_of_two = true")
 
 
 @dataclass(frozen=True)
 class Memory(Config, table="target.memory"):
     """Local memory of a core and the external memory all cores share; sizes in bytes, bandwidths in bytes per cycle."""
 
-    local_bytes: int = 512 * 1024
-    local_banks: int = 16
-    local_align: int = 64
-    local_bandwidth: int = 128
-    external_bytes: int = 1 << 31
-    external_bandwidth: float = 16.0
-    burst: int = 64
+    local_bytes: Bytes = 512 * 1024
+    local_banks: Positive = 16            # equal consecutive parts of the local memory
+    bank_ports: Annotated[int, Range(0, 8)] = 0          # commands that a bank serves at once; 0: any number, no conflicts
+    local_align: Positive = 64
+    local_bandwidth: Positive = 128
+    external_bytes: Bytes = 1 << 31
+    external_bandwidth: Rate = 16.0
+    burst: Positive = 64
+    shared_bytes: Annotated[int, Range(0, 1 << 32)] = 0  # on-chip memory of all cores: the first bytes of the DATA space
+    shared_bandwidth: Rate = 64.0
 
     @property
     def slot_align(self) -> int:
         """Of whatever is placed in local memory: wide sums lie on multiples of their own 8 bytes on any target."""
         return lcm(self.local_align, 8)
 
+    def check(self) -> Iterator[Fault]:
+        if self.bank_ports and self.local_bytes % self.local_banks:
+            yield Fault("local_banks", f"{self.local_bytes} bytes are not {self.local_banks} equal banks")
+        if self.local_align > self.local_bytes:
+            yield Fault("local_align", f"{self.local_align} is more than the {self.local_bytes} bytes there are")
+        if self.shared_bytes > self.external_bytes:
+            because = f"{self.shared_bytes} > {self.external_bytes}"
+            yield Fault("shared_bytes", "the shared memory is a part of the address space that external_bytes counts", because)
+        if self.shared_bytes and self.shared_bandwidth < self.external_bandwidth:
+            because = f"{self.shared_bandwidth:g} < {self.external_bandwidth:g} bytes per cycle"
+            yield Fault("shared_bandwidth", "the shared memory is slower than the external one", because)
+
 
 @dataclass(frozen=True)
 class Dma(Config, table="target.dma"):
     """DMA engines of a core."""
 
-    channels: int = 1                     # LOAD and STORE queues per core
-    setup_cycles: int = 64                # per command
-    row_cycles: int = 2                   # per contiguous row beyond the first
+    channels: Annotated[int, Range(1, 7)] = 1            # LOAD and STORE queues per core
+    setup_cycles: Cycles = 64             # per command
+    row_cycles: Cycles = 2                # per contiguous row beyond the first
+
+
+@dataclass(frozen=True)
+class Rule(Config, table="target.limits.rules"):
+    """An inequality that operators must satisfy, over the numbers that the reference page of targets lists."""
+
+    operators: tuple[str, ...]            # names of operators, as `npuflow ops` lists them
+    need: str                             # e.g. "kernel_h * kernel_w * ceil(in_channels / 16) <= 2048"
+    when: str = ""                        # a further inequality: the rule holds for the nodes that satisfy it
+    about: str = ""                       # what in the machine sets this limit
+
+    def check(self) -> Iterator[Fault]:
+        for name in ("need", "when"):
+            for message in inequalities.faults(getattr(self, name)) if getattr(self, name) or name == "need" else ():
+                yield Fault(name, message, hint=f"names: {', '.join(inequalities.VARIABLES)}")
+        if not self.operators:
+            yield Fault("operators", "a rule for no operator")
 
 
 @dataclass(frozen=True)
 class Limits(Config, table="target.limits"):
-    """Largest operator parameters; 0 means no limit. `operators` empty: every operator that lowers is accepted."""
+    """Largest operator parameters; 0 means no limit. `rules` say what a single number cannot."""
 
-    kernel: int = 0
-    stride: int = 0
-    dilation: int = 0
-    pad: int = 0
-    channels: int = 0
-    pool_kernel: int = 0
-    matmul_k: int = 0
+    kernel: Limit = 0
+    stride: Limit = 0
+    dilation: Limit = 0
+    pad: Limit = 0
+    channels: Limit = 0
+    pool_kernel: Limit = 0
+    matmul_k: Limit = 0
     refuse: tuple[str, ...] = ()          # operator names this target cannot run
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)

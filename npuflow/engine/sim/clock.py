@@ -75,16 +75,20 @@ def _conv(c: Command, compute: Compute) -> int:
     if per_in == 1 and groups > 1:
         return ceil(area * out * pixels / compute.depthwise_macs) * wide
     if compute.dataflow == "weight_stationary":
-        return area * ceil(per_in / compute.array_rows) * ceil(per_out / compute.array_cols) * groups * pixels * wide
-    return area * per_in * groups * ceil(pixels / compute.array_rows) * ceil(per_out / compute.array_cols) * wide
+        passes = area * ceil(per_in / compute.array_rows) * ceil(per_out / compute.array_cols) * groups
+        return passes * (ceil(pixels / compute.array_pixels) + compute.pass_cycles) * wide
+    passes = groups * ceil(pixels / compute.array_rows) * ceil(per_out / compute.array_cols)
+    return passes * (area * per_in + compute.pass_cycles) * wide
 
 
 def _matmul(c: Command, compute: Compute) -> int:
     batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
     wide = _wide(c, compute, "a", "b")
     if compute.dataflow == "weight_stationary":
-        return batch * ceil(k / compute.array_rows) * ceil(n / compute.array_cols) * m * wide
-    return batch * ceil(m / compute.array_rows) * ceil(n / compute.array_cols) * k * wide
+        passes = batch * ceil(k / compute.array_rows) * ceil(n / compute.array_cols)
+        return passes * (ceil(m / compute.array_pixels) + compute.pass_cycles) * wide
+    passes = batch * ceil(m / compute.array_rows) * ceil(n / compute.array_cols)
+    return passes * (k + compute.pass_cycles) * wide
 
 
 def _elements(c: Command) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -200,16 +201,33 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
         cycles = cycles * passes
     if mac.depthwise:
         alone = _lone_channels(layer, mac, grid)
-        share = (1 - alone) / c.depthwise_macs + alone
+        share = (1 - alone) / c.depthwise_macs + alone / c.array_pixels
         cycles = cycles * _points(layer, mac) * share + 0.5 * steps
     elif c.dataflow == "weight_stationary":
-        cycles = cycles * _points(layer, mac)
+        rounds, tiles = _rounds(layer, mac, grid, c.array_pixels)
+        cycles = cycles * (rounds + tiles * c.pass_cycles)
     else:
-        tile, tiles = np.ones(grid.length), np.ones(grid.length)
-        for name in mac.positions:
-            tile, tiles = tile * grid.sizes[name], tiles * grid.counts[name]
-        cycles = cycles * np.ceil(tile / c.array_rows) * tiles
+        rounds, _ = _rounds(layer, mac, grid, c.array_rows)
+        depth = mac.kernel * (mac.group_rows or (layer.space.axis(mac.rows).size if mac.rows else 1))
+        pieces = grid.counts[mac.rows] if mac.rows else 1
+        cycles = cycles * rounds * (1 + pieces * c.pass_cycles / depth)
     return cycles + steps * (c.command_cycles + c.fill_cycles)
+
+
+def _rounds(layer: Layer, mac: MacMap, grid: Grid, width: int) -> tuple[Floats, Floats]:
+    """(array cycles of a pass over all position tiles, `width` positions in each; position tiles)."""
+    rounds, tiles = np.zeros(grid.length), np.ones(grid.length)
+    parts = []
+    for name in mac.positions:
+        size, tile = layer.space.axis(name).size, grid.sizes[name]
+        parts.append(((size // tile, tile), ((size % tile > 0).astype(np.int64), size % tile)))
+        tiles = tiles * grid.counts[name]
+    for choice in product(*parts):
+        count, points = np.ones(grid.length), np.ones(grid.length)
+        for times, extent in choice:
+            count, points = count * times, points * extent
+        rounds = rounds + count * np.ceil(points / width)
+    return rounds, tiles
 
 
 def _lone_channels(layer: Layer, mac: MacMap, grid: Grid) -> Floats:

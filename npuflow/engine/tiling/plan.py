@@ -202,7 +202,7 @@ def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int 
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
-    peak = machine.compute.array_rows * machine.compute.array_cols
+    peak = machine.compute.macs
     macs = sum(planner.space(n).total_macs for g in groups if g.choice for n in g.nodes)
     amount = _compulsory(graph)
     compute = sum(g.costs.bound_cycles for g in groups)
