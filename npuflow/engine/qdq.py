@@ -33,7 +33,7 @@ class QdqModel:
 
 def to_qdq(graph: Graph) -> QdqModel:
     """The whole quantised graph as one ONNX model (opset 21)."""
-    builder = _Builder(graph)
+    builder = Builder(graph)
     for node in graph.nodes:
         builder.node(node)
     outputs = tuple(graph.outputs)        # integer outputs stay integer
@@ -45,7 +45,7 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
 
     Its inputs are the integer values by id. It judges one node at a time: errors do not add up along the graph.
     """
-    builder, shown = _Builder(graph), {}
+    builder, shown = Builder(graph), {}
     fed: dict[str, None] = {}
     for node in graph.nodes:
         if is_npu(node):
@@ -59,7 +59,7 @@ def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
 
 
 @dataclass
-class _Builder:
+class Builder:
     """Collects the nodes of the float graph that stands for the integer one."""
 
     source: Graph

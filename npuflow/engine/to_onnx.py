@@ -32,6 +32,11 @@ def export_model(
     return exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted)
 
 
+def unclipped(value_id: str) -> str:
+    """The tensor before the fused clip that makes a value."""
+    return f"{value_id}:unclipped"
+
+
 class _Exporter:
     def __init__(self, graph: Graph) -> None:
         import onnx
@@ -53,7 +58,7 @@ class _Exporter:
         clip = node.op.clip
         outputs = list(node.outputs)
         if clip is not None:
-            outputs[0] = f"{outputs[0]}:unclipped"
+            outputs[0] = unclipped(outputs[0])
         proto = onnx.NodeProto(
             op_type=call.op_type, domain=call.domain, name=self.name(node), input=self.inputs(call, node), output=outputs
         )

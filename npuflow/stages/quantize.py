@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
+from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize import graph as quantising
 from npuflow.engine.quantize.config import Quantize
@@ -20,28 +21,37 @@ from npuflow.stages.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class Quantized(Artifact):
-    """The quantised graph, and the nodes that stayed in float for their numbers, with the reason."""
+    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, and what corrections did."""
 
     graph: Graph
     notes: tuple[quantising.Note, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
         folder.json("notes", [[n.node, n.reason, n.on_host] for n in self.notes])
+        if self.trials:
+            folder.json("corrections", [asdict(t) for t in self.trials])
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(load_graph(folder), tuple(quantising.Note(*n) for n in folder.json("notes")))
+        trials = folder.json("corrections") if "corrections" in folder.names() else []
+        notes = tuple(quantising.Note(*n) for n in folder.json("notes"))
+        return cls(load_graph(folder), notes, tuple(Trial(**t) for t in trials))
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}
 
     def summary(self) -> dict[str, Any]:
         integer, refused = sum(n.is_integer for n in self.graph.nodes), sum(n.on_host for n in self.notes)
-        return {
+        found: dict[str, Any] = {
             "integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": refused,
             "npu_macs": round(npu_share(self.graph), 4),
         }  # fmt: skip
+        for trial in self.trials:
+            if trial.layer == NETWORK:
+                found[f"{trial.correction}_{'kept' if trial.kept else 'rejected'}"] = trial.errors()
+        return found
 
 
 @stage

@@ -1,0 +1,187 @@
+"""Empirical bias correction: what quantisation adds to the mean of a layer's output is taken out of the layer's bias.
+
+Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight equalization and bias
+correction", 2019, section 4.2 and appendix D (the empirical form). Layers are corrected in topological order, each on inputs
+that the corrected layers before it made: shifts found side by side would count what one layer does in all that follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.correct.error import noise, output_error, outputs_of
+from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.correct.walk import Walk, plain_session
+from npuflow.engine.fidelity import real_of
+from npuflow.engine.partition import is_npu
+from npuflow.engine.quantize.weights import coded_bias
+from npuflow.engine.to_onnx import export_model, unclipped
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, Node, Param, constant
+from npuflow.ir.onnx_run import EXPORT_OPSET
+from npuflow.ir.op import OPS
+from npuflow.ir.types import Array, TensorType, Value
+
+Real = npt.NDArray[np.float64]
+Feed = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The graph with the corrections that were kept, and what each did; the last trial is that of all together."""
+
+    graph: Graph
+    trials: tuple[Trial, ...]
+
+
+def correct_biases(
+    real: Graph, graph: Graph, numerics: Numerics, fit: Sequence[Feed], held: Sequence[Feed], judge: bool = True
+) -> Correction:
+    """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that the shifts are
+    taken from; `held`: others, on which each correction and all of them together must lower the error (unless not `judge`).
+    """
+    start, count = graph, len(held)
+    places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
+    layers = list(biased(graph, originals(real, graph)))
+    wanted = mean_outputs(real, [name for _, name in layers], fit)
+    floats, walk, told = Walk(real, held), Walk(graph, [*held, *fit]), []
+    for at, name in layers:
+        node = graph.nodes[at]
+        walk.to(at)
+        if places[name] >= floats.at:
+            floats.to(places[name] + 1, keep=(name,))
+        fed = walk.values[node.inputs[0]][count:]
+        delta = wanted[name] - mean_output(graph, node, walk.real(node.inputs[0], fed))
+        trial, better = _tried(walk, at, delta, floats.values[name], numerics)
+        if better is not None and (trial.kept or not judge):
+            graph = walk.graph = better
+        told.append(trial if judge else replace(trial, kept=better is not None))
+    truth = outputs_of(real, held)
+    before, after = (output_error(truth, outputs_of(g, held)) for g in (start, graph))
+    kept = after < before or not judge
+    return Correction(graph if kept else start, (*told, Trial("bias", NETWORK, before, after, kept)))
+
+
+def _tried(walk: Walk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics) -> tuple[Trial, Graph | None]:
+    """The layer `at` with its bias moved by `delta`, and what that does on the held-out samples, which come first."""
+    node = walk.graph.nodes[at]
+    out = node.outputs[0]
+    step = walk.graph.values[out].quant
+    assert step is not None
+    size = float(np.abs(delta).max() / step.scale[0])
+    try:
+        better = shifted(walk.graph, at, delta, numerics)
+    except TargetError as error:
+        return Trial("bias", node.name, 0.0, 0.0, False, size, str(error.message)), None
+    errors = []
+    for graph in (walk.graph, better):
+        codes = walk.ahead(at + 1, (out,), graph, slice(0, len(truth)))[out]
+        errors.append(noise(truth, walk.real(out, codes)))
+    before, after = errors
+    return Trial("bias", node.name, before, after, after < before, size), better
+
+
+def originals(real: Graph, graph: Graph) -> dict[str, str]:
+    """Value of the quantised graph -> the float graph's value that it stands for (outputs change names)."""
+    named = {v: v for v in graph.values if v in real.values and graph.values[v].quant is not None}
+    for node in graph.nodes:
+        out = node.outputs[0]
+        if node.op.onnx == "DequantizeLinear" and out in real.values and graph.values[out].quant is None:
+            named[node.inputs[0]] = out
+    return named
+
+
+def biased(graph: Graph, named: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Integer nodes with a constant weight and a place for a bias: their index, and their output in the float graph."""
+    for i, node in enumerate(graph.nodes):
+        if is_npu(node) and node.outputs[0] in named and takes_bias(graph, node):
+            yield i, named[node.outputs[0]]
+
+
+def takes_bias(graph: Graph, node: Node) -> bool:
+    """Whether a bias is or may be the third input."""
+    return len(node.inputs) > 1 and node.op.role(1) == "weight" and graph.const(node.inputs[1]) is not None \
+        and node.op.role(2) == "bias"
+
+
+def mean_output(graph: Graph, node: Node, inputs: Sequence[Array]) -> Real:
+    """Mean per channel of what a linear layer makes before its clip: the layer of the mean input, for it is linear."""
+    total = np.zeros(inputs[0].shape)
+    for array in inputs:
+        total += array
+    consts = [_real(graph, v) for v in node.inputs[1:]]
+    (made,) = node.op.reference(total / len(inputs), *consts)
+    return _by_channel(made)
+
+
+def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> dict[str, Real]:
+    """The same for the outputs of many nodes of the float graph, from one pass over the samples."""
+    values, consts, nodes = dict(graph.values), dict(graph.consts), list(graph.nodes)
+    makers = graph.producer()
+    for name in names:
+        kind = graph.type(name)
+        source = name if makers[name].op.clip is None else unclipped(name)
+        values[source] = Value(source, kind)
+        axes, stored = constant(f"{name}:axes", np.array([d for d in range(len(kind.shape)) if d != 1], np.int64))
+        values[axes.id] = axes
+        consts.update(stored)
+        mean = Value(f"{name}:mean", TensorType((kind.shape[1],)))
+        values[mean.id] = mean
+        op = OPS["host"](op_type="ReduceMean", version=EXPORT_OPSET, attributes=(("keepdims", 0),), types=(mean.type,))
+        nodes.append(Node(op, (source, axes.id), (mean.id,)))
+    means = tuple(f"{n}:mean" for n in names)
+    wider = Graph(graph.inputs, means, tuple(nodes), MappingProxyType(values), MappingProxyType(consts))
+    session = plain_session(export_model(wider))
+    fed = [i.name for i in session.get_inputs()]
+    sums = [np.zeros(graph.type(n).shape[1]) for n in names]
+    for feed in feeds:
+        for total, mean_found in zip(sums, session.run(list(means), {k: feed[k] for k in fed}), strict=True):
+            total += mean_found
+    return {n: total / len(feeds) for n, total in zip(names, sums, strict=True)}
+
+
+def _by_channel(array: Array) -> Real:
+    axes = tuple(d for d in range(array.ndim) if d != 1)
+    return np.asarray(array.astype(np.float64).mean(axes))
+
+
+def _real(graph: Graph, value_id: str) -> Array | None:
+    """A constant as numbers."""
+    stored = graph.const(value_id)
+    if stored is None:
+        return None
+    quant = graph.values[value_id].quant
+    return stored if quant is None else real_of(stored, quant)
+
+
+def shifted(graph: Graph, at: int, delta: Real, numerics: Numerics) -> Graph:
+    """The graph with `delta` (per channel, in real units) added to what node `at` adds to its sums."""
+    node = graph.nodes[at]
+    site = graph.site(node)
+    gain = float(getattr(node.op, "beta", 1.0))
+    old = _real(graph, node.inputs[2]) if site.present(2) else None
+    total = (np.zeros_like(delta) if old is None else np.asarray(old, np.float64)) + delta / gain
+    values, consts = dict(graph.values), dict(graph.consts)
+    padded = replace(site, consts=(*site.consts[:2], total))
+    codes, quant = coded_bias(padded, 2, site.quant(0), site.quant(1), len(delta), numerics)
+    name = f"{node.outputs[0]}:bias"
+    values[name], stored = constant(name, codes, quant)
+    consts.update(stored)
+    moved = replace(node, inputs=(*node.inputs[:2], name), params=())
+    bare = Graph((), (), (), values, consts)
+    found: list[tuple[str, Param]] = []
+    for key, value in sorted(node.op.prepare(bare.site(moved), numerics).items()):
+        if isinstance(value, int | np.integer):
+            found.append((key, int(value)))
+            continue
+        _, stored = constant("", value)
+        consts.update(stored)
+        found.append((key, next(iter(stored))))
+    nodes = (*graph.nodes[:at], replace(moved, params=tuple(found)), *graph.nodes[at + 1 :])
+    return graph.replaced(nodes=nodes, values=MappingProxyType(values), consts=MappingProxyType(consts))

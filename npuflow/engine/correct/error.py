@@ -1,0 +1,43 @@
+"""The error that decides whether a correction is kept: noise over signal of the network's outputs, on held-out samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from npuflow.engine.correct.walk import Walk
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+
+Feed = Mapping[str, Array]
+
+
+def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
+    """Energy of the differences over that of the float values, all samples together; infinite where only noise is."""
+    wrong = signal = 0.0
+    for a, b in zip(real, found, strict=True):
+        wide = a.astype(np.float64)
+        wrong += float(((b - wide) ** 2).sum())
+        signal += float((wide**2).sum())
+    return wrong / signal if signal else float("inf") if wrong else 0.0
+
+
+def outputs_of(graph: Graph, feeds: Sequence[Feed]) -> list[list[Array]]:
+    """Per output its real values, sample by sample."""
+    walk = Walk(graph, feeds)
+    walk.to(len(graph.nodes))
+    return [walk.real(o, walk.values[o]) for o in graph.outputs if o in walk.values]
+
+
+def output_error(real: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Noise over signal, the mean over all outputs of real numbers."""
+    parts = [noise(a, b) for a, b in zip(real, found, strict=True) if a and a[0].dtype.kind == "f"]
+    return float(np.mean(parts)) if parts else 0.0
+
+
+def split(feeds: Sequence[Feed], held: int) -> tuple[list[Feed], list[Feed]]:
+    """(samples to fit, held-out samples), the latter spread evenly over the order, which files may have by kind."""
+    count = min(held, len(feeds) // 2)
+    chosen = {round((k + 0.5) * len(feeds) / count - 0.5) for k in range(count)}
+    return [f for i, f in enumerate(feeds) if i not in chosen], [f for i, f in enumerate(feeds) if i in chosen]

@@ -1,0 +1,98 @@
+"""A graph run stretch by stretch over many samples at once: what a layer reads is computed once, and changing the layer
+recomputes the layer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from npuflow.engine.fidelity import real_of
+from npuflow.engine.qdq import Builder
+from npuflow.engine.quantize.types import encode
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Feed = Mapping[str, Array]
+
+
+@dataclass
+class Walk:
+    """Samples on their way through a float or quantised graph. Of what was computed only what later nodes read is kept
+    (and the graph's outputs), as codes where there are codes.
+
+    Integer nodes run as float operators between exact roundings to codes, in onnxruntime: the codes are those of the
+    integer specification but for sums that lie within float32's error of a rounding boundary.
+    """
+
+    graph: Graph
+    feeds: Sequence[Feed]
+    at: int = 0                           # nodes before this one are done
+    values: dict[str, list[Array]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for value_id in self.graph.inputs:
+            quant = self.graph.values[value_id].quant
+            fed = [f[value_id] for f in self.feeds]
+            coded = quant is not None and fed and fed[0].dtype.kind == "f"
+            self.values[value_id] = [encode(a, quant) for a in fed] if quant is not None and coded else fed
+
+    def to(self, stop: int, keep: Iterable[str] = ()) -> None:
+        """Run the nodes up to (not with) `stop`; `keep`: values wanted although no later node reads them."""
+        if stop > self.at:
+            wanted = {*self._needed_from(stop), *keep}
+            made = self.ahead(stop, wanted)
+            self.values = {k: v for k, v in {**self.values, **made}.items() if k in wanted}
+            self.at = stop
+
+    def ahead(
+        self, stop: int, wanted: Iterable[str], graph: Graph | None = None, samples: slice = slice(None)
+    ) -> dict[str, list[Array]]:
+        """Values that the nodes up to `stop` make, without going there; `graph`: the same nodes with other constants."""
+        graph = graph or self.graph
+        nodes = range(self.at, stop)
+        made = {o for i in nodes for o in graph.nodes[i].outputs if o}
+        outputs = [v for v in dict.fromkeys(wanted) if v in made]
+        if not outputs:
+            return {}
+        read = [v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values]
+        session = stretch(graph, nodes, read, outputs)
+        fed = {i.name for i in session.get_inputs()}
+        columns = {v: self.values[v][samples] for v in read if v in fed}
+        count = len(range(*samples.indices(len(self.feeds))))
+        rows = [session.run(outputs, {v: column[k] for v, column in columns.items()}) for k in range(count)]
+        return {v: [row[j] for row in rows] for j, v in enumerate(outputs)}
+
+    def real(self, value_id: str, arrays: Sequence[Array]) -> list[Array]:
+        """Codes of a value as the numbers they stand for; floats as they are."""
+        quant = self.graph.values[value_id].quant
+        return list(arrays) if quant is None else [real_of(a, quant) for a in arrays]
+
+    def _needed_from(self, start: int) -> set[str]:
+        return {*self.graph.outputs, *(v for n in self.graph.nodes[start:] for v in n.inputs if v)}
+
+
+def stretch(graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Some consecutive nodes as a session of their own, codes in and codes out."""
+    builder = Builder(graph)
+    for value_id in inputs:
+        if graph.values[value_id].quant is not None:
+            builder.coded_input(value_id)
+    for i in nodes:
+        builder.node(graph.nodes[i])
+    return plain_session(export_model(builder.graph(inputs, outputs)))
+
+
+def plain_session(model: bytes) -> onnxruntime.InferenceSession:
+    """One thread, and no integer kernels in place of the float ones written down."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

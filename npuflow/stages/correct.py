@@ -1,0 +1,40 @@
+"""The integer graph with corrected biases, where that brings it closer to the float network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Annotated
+
+from npuflow.engine.correct.bias import correct_biases
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import split
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.parse import Parsed
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.samples import Sample
+
+
+@stage(refines="quantize", cpu="native", memory="1GB", floats=True)
+def correct(
+    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "role", "prepare", "reference")],
+    graph: Annotated[Parsed, Uses("infer", "to_onnx", "reference")],
+    samples: Items[Sample],
+    correct: Correct,
+    numerics: Numerics,
+) -> Quantized:
+    """Layer by layer: compare the mean of its outputs with the float network's, and move the bias by the difference."""
+    if correct.bias == "off":
+        return quantized
+    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
+    whole = (s.content for s in samples.values() if not s.content.broken)
+    fit, held = split([c.feed(types) for c in islice(whole, correct.samples)], correct.held_out)
+    if not held:
+        log("one sample cannot both make a correction and judge it: nothing is corrected")
+        return quantized
+    done = correct_biases(graph.graph, quantized.graph, numerics, fit, held, judge=correct.bias == "auto")
+    log(f"biases from {len(fit)} samples, judged on {len(held)} others")
+    for trial in done.trials:
+        log(trial.line())
+    return replace(quantized, graph=done.graph, trials=(*quantized.trials, *done.trials))

@@ -1,0 +1,126 @@
+"""Bias correction: means are right afterwards, by an independent account; what does not help is not kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.engine.correct.bias import correct_biases, mean_outputs
+from npuflow.engine.correct.error import split
+from npuflow.engine.correct.trial import NETWORK
+from npuflow.engine.quantize.config import Activations, Quantize, Weights
+from npuflow.hw.target import Numerics
+from npuflow.ir.op import OPS
+from tests.correct.nets import USUAL, Feed, Net, channel_means, floats, integers, quantised
+
+COARSE = Quantize(weights=Weights(bits=3, per="tensor"))
+
+
+def chain(seed: int, clip: tuple[float, float] | None = None) -> Net:
+    net = Net(seed, 1, 3, 7, 6)
+    net.conv("a", "x", 6, spread=1.0, clip=clip)
+    net.conv("b", "a", 6, depthwise=True, spread=1.0, bias=False, clip=clip)
+    net.conv("c", "b", 5, 1)
+    net.add("sum", OPS["add"](), "c", "c")
+    net.add("mean", OPS["globalaveragepool"](), "sum")
+    net.add("flat", OPS["reshape"]((1, 5)), "mean")
+    net.gemm("logits", "flat", 4, beta=0.5)
+    return net
+
+
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 10_000))
+def test_afterwards_every_layer_has_the_float_layers_means(seed: int) -> None:
+    net = chain(seed)
+    graph, feeds = net.graph("logits"), net.feeds(6, mean=0.7)
+    # Wide activations with room at the ends: what is wrong with the means is the weights' doing alone.
+    rough = quantised(graph, feeds, replace(COARSE, activations=Activations(bits=16)), room=4.0)
+    done = correct_biases(graph, rough, USUAL, feeds, feeds[:1], judge=False)
+    truth = [floats(graph, f) for f in feeds]
+    wrong, right = ([integers(g, f) for f in feeds] for g in (rough, done.graph))
+    worst_before = 0.0
+    for name in ("a", "b", "c", "logits"):
+        codes = f"{name}:q" if name == "logits" else name
+        step = done.graph.values[codes].quant.scale[0]  # type: ignore[union-attr]
+        means = channel_means([t[name] for t in truth])
+        assert np.abs(channel_means([r[codes] for r in right]) - means).max() < step
+        worst_before = max(worst_before, np.abs(channel_means([w[codes] for w in wrong]) - means).max() / step)
+    assert worst_before > 100, "the test must have something to correct"
+
+
+def test_means_through_clips_are_those_before_the_clip() -> None:
+    net = chain(3, clip=(0.0, 1.0))
+    graph, feeds = net.graph("logits"), net.feeds(5)
+    found = mean_outputs(graph, ["a", "logits"], feeds)
+    open_net = chain(3)
+    same = [floats(open_net.graph("logits"), f)["a"] for f in feeds]
+    assert np.allclose(found["a"], channel_means(same), atol=1e-5)
+    assert np.allclose(found["logits"], channel_means([floats(graph, f)["logits"] for f in feeds]), atol=1e-5)
+
+
+def test_the_error_falls_and_the_trials_say_so() -> None:
+    net = chain(11, clip=(0.0, 2.0))
+    graph, feeds = net.graph("logits"), net.feeds(24, mean=0.5)
+    rough = quantised(graph, feeds, COARSE)
+    fit, held = split(feeds, 8)
+    done = correct_biases(graph, rough, USUAL, fit, held)
+    assert [t.layer for t in done.trials] == ["/a", "/b", "/c", "/logits", NETWORK]
+
+    def error(graph_: object, name: str) -> float:
+        pairs = [(floats(graph, f)["logits"], integers(graph_, f)[name]) for f in held]  # type: ignore[arg-type]
+        return sum(((a - b) ** 2).sum() for a, b in pairs) / sum((a.astype(float) ** 2).sum() for a, _ in pairs)
+
+    last = done.trials[-1]
+    assert last.kept and last.after < last.before
+    assert error(rough, "logits") == pytest.approx(last.before, rel=0.05)
+    assert error(done.graph, "logits") == pytest.approx(last.after, rel=0.05)
+
+
+def test_what_does_not_hold_on_other_samples_is_rejected() -> None:
+    net = chain(5)
+    graph, feeds = net.graph("logits"), net.feeds(8)
+    fine = quantised(graph, feeds)
+    far: list[Feed] = net.feeds(2, mean=40.0)          # saturates: shifts taken from these are wrong for the others
+    done = correct_biases(graph, fine, USUAL, far, feeds)
+    assert not done.trials[-1].kept or done.trials[-1].after < done.trials[-1].before
+    assert any(not t.kept for t in done.trials)
+    forced = correct_biases(graph, fine, USUAL, far, feeds, judge=False)
+    assert forced.trials[-1].after > forced.trials[-1].before
+    assert all(t.kept for t in forced.trials)
+
+
+def test_a_bias_that_does_not_fit_is_refused_with_the_numbers() -> None:
+    narrow = Numerics(bias_bits=8)
+    net = Net(2, 1, 3, 6, 6)
+    net.conv("a", "x", 4, bias=False)
+    graph, feeds = net.graph("a"), net.feeds(4, mean=5.0)
+    rough = quantised(graph, feeds, Quantize(), narrow)
+    done = correct_biases(graph, rough, narrow, feeds[:2], feeds[2:])
+    assert "exceeds 8 bits" in done.trials[0].reason and not done.trials[0].kept
+    assert done.graph.nodes == rough.nodes
+
+
+def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
+    """Why the walk is strictly layer by layer: with all shifts taken from the uncorrected network the error is larger."""
+    net = Net(4, 1, 4, 8, 8)
+    for i in range(5):
+        net.conv(f"c{i}", f"c{i - 1}" if i else "x", 4, clip=(0.0, 8.0), spread=0.8)
+    graph, feeds = net.graph("c4"), net.feeds(12, mean=1.0)
+    rough = quantised(graph, feeds, COARSE)
+    together = correct_biases(graph, rough, USUAL, feeds[:8], feeds[8:], judge=False)
+    assert together.trials[-1].after < together.trials[-1].before
+
+
+@pytest.mark.parametrize(("count", "held"), [(1, 4), (2, 4), (9, 3), (128, 32), (7, 100)])
+def test_held_out_samples_are_others_and_spread(count: int, held: int) -> None:
+    feeds: list[Feed] = [{"x": np.array([i])} for i in range(count)]
+    fit, rest = split(feeds, held)
+    assert sorted(int(f["x"][0]) for f in [*fit, *rest]) == list(range(count))
+    assert len(rest) == min(held, count // 2)
+    if len(rest) > 2:
+        gaps = np.diff([int(f["x"][0]) for f in rest])
+        assert gaps.max() - gaps.min() <= 1
