@@ -19,6 +19,7 @@ from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.model import describe, space_of
 from npuflow.engine.tiling.moves import staging_bytes
 from npuflow.engine.tiling.plan import Group, Plan, moves_of, stored
+from npuflow.engine.tiling.search import Costs
 from npuflow.engine.tiling.views import Views, views_of
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
@@ -194,12 +195,19 @@ def _plan_meta(plan: Plan) -> dict[str, Any]:
     return {
         "groups": [
             {"nodes": list(g.nodes), "cycles": g.costs.cycles, "bytes": g.costs.bytes, "bound": g.costs.bound_cycles,
-             "sizes": dict(g.choice.sizes) if g.choice else {}, "order": list(g.choice.order) if g.choice else []}
+             "sizes": dict(g.choice.sizes) if g.choice else {}, "order": list(g.choice.order) if g.choice else [],
+             "terms": _terms(g.costs)}
             for g in plan.groups
         ],
         "cycles": plan.cycles, "bytes": plan.bytes, "bound_cycles": plan.bounds.cycles, "bound_bytes": plan.bounds.bytes,
         "bound_compute": plan.bounds.compute, "bound_traffic": plan.bounds.traffic, "roofline": plan.bounds.roofline,
     }  # fmt: skip
+
+
+def _terms(costs: Costs) -> dict[str, float]:
+    """What the closed form adds up, in cycles of the engine or bus that spends them; profiles set the clock's beside it."""
+    set_up = costs.load + costs.store - costs.bus
+    return {"array": costs.tensor, "vector": costs.vector, "set-up": set_up, "bus": costs.bus}
 
 
 def _port(graph: Graph, value_id: str) -> dict[str, Any]:
