@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from npuflow.engine.data.profile import InputProfile
 
 FEW = 16                                  # fewer samples than this say little about ranges
@@ -87,13 +85,8 @@ def _range(one: InputProfile) -> str:
 
 
 def _swapped(one: InputProfile, other: InputProfile) -> bool:
-    """Whether red and blue have changed places: the reversed means fit, the straight ones do not, beyond chance."""
-    if len(one.colours) != 3 or len(other.colours) != 3:
+    """Whether red and blue have changed places: both sets lean to one of them beyond chance, and not to the same."""
+    if one.tilt is None or other.tilt is None:
         return False
-    mine, theirs = np.array(one.colours + one.spreads), np.array(other.colours + other.spreads)
-    error = np.sqrt(np.array(one.errors) ** 2 + np.array(other.errors) ** 2)
-    tilt, turned = mine[0] - mine[2], theirs[0] - theirs[2]
-    sure = 3 * float(np.hypot(error[0], error[2]))
-    straight = float(np.abs(mine - theirs)[[0, 2]].sum())
-    swapped = float(np.abs(mine[[2, 1, 0, 5, 4, 3]] - theirs)[[0, 2]].sum())
-    return bool(tilt * turned < 0 and straight > sure and swapped < 0.5 * straight)
+    (mine, error), (theirs, other_error) = one.tilt, other.tilt
+    return mine * theirs < 0 and abs(mine) > 3 * error and abs(theirs) > 3 * other_error

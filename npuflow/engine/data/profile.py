@@ -19,10 +19,10 @@ CHANNELS = 4                              # at most so many channels are colours
 class InputProfile:
     """One model input over a set of samples.
 
-    `colours`, `spreads`: mean and standard deviation of each channel, where there are 1 to 4, and `errors` the standard
-    error of that mean. `roughness`: mean difference of neighbours along the last axis over the standard deviation,
-    1.13 for white noise. `strides`: the same for elements 3 and 4 apart. `constant`: samples of one value; `different`:
-    samples that no other equals.
+    `colours`: mean of each channel, where there are 1 to 4. `tilt`: first minus third of three channels (red minus blue,
+    or the reverse), as mean over samples and its standard error. `roughness`: mean difference of neighbours along the
+    last axis that is no channel axis, over the standard deviation; 1.13 for white noise. `strides`: the same for
+    elements 3 and 4 apart. `constant`: samples of one value; `different`: how many differ from all before them.
     """
 
     samples: int
@@ -33,8 +33,7 @@ class InputProfile:
     real: bool
     shape: tuple[int, ...]
     colours: tuple[float, ...] = ()
-    spreads: tuple[float, ...] = ()
-    errors: tuple[float, ...] = ()
+    tilt: tuple[float, float] | None = None
     roughness: float | None = None
     strides: tuple[float, float] | None = None
     constant: tuple[str, ...] = ()
@@ -74,17 +73,17 @@ def _profile(rows: list[tuple[str, Array]]) -> InputProfile:
     )  # fmt: skip
 
 
-def _colours(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-    """Means and deviations of the channels, and the error of the means, if the input is a picture."""
+def _colours(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, float] | None]:
+    """Means of the channels, and the tilt, if the input is a picture."""
     axis = _channel_axis(shape)
     if axis is None or any(a.ndim != len(shape) for a in arrays):
-        return (), (), ()
-    rest = tuple(d for d in range(len(shape)) if d != axis)
-    means = np.array([a.mean(rest) for a in arrays])
-    spreads = np.array([a.std(rest) for a in arrays])
-    error = means.std(0, ddof=1) / np.sqrt(len(arrays)) if len(arrays) > 1 else np.full(means.shape[1], np.inf)
-    finite = np.where(np.isfinite(error), error, 1e30)
-    return tuple(means.mean(0).tolist()), tuple(spreads.mean(0).tolist()), tuple(finite.tolist())
+        return (), None
+    means = np.array([a.mean(tuple(d for d in range(len(shape)) if d != axis)) for a in arrays])
+    colours = tuple(means.mean(0).tolist())
+    if means.shape[1] != 3 or len(arrays) < 2:
+        return colours, None
+    tilts = means[:, 0] - means[:, 2]
+    return colours, (float(tilts.mean()), float(tilts.std(ddof=1) / np.sqrt(len(tilts))))
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:
