@@ -3,6 +3,8 @@
 Sources: W. Sung, S. Shin, K. Hwang, "Resiliency of deep neural networks under quantization", 2015 (L2 minimisation);
 ranges found by golden-section and coordinate search as in J. Choi et al. and M. Nagel et al., "A white paper on neural
 network quantization", 2021. The error is integrated in closed form over evenly filled cells, not sampled at their middles.
+Where codes are many, rounding noise is step^2 / 12 and a whole plane of candidate ends costs a few binary searches; only
+the neighbourhood of its best point is then judged exactly.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import numpy as np
 
 from npuflow.base.tables import Range
 from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.ir.loss import Loss
 
 GOLDEN = (5**0.5 - 1) / 2
+MANY = 128                                # codes from which on rounding noise is taken as uniform in the first search
 
 
 @CALIBRATORS.entry
@@ -33,24 +37,35 @@ class Mse(Calibrator):
         if hi - lo <= 0:
             return lo, hi
         loss = Loss(statistics, grid, self.bins)
-        best = self._least(lambda a: loss(lo * a, hi * a))
-        left, right = lo * best, hi * best
-        if not grid.symmetric and lo < 0.0 < hi:
-            for _ in range(self.rounds):
-                left = lo * self._least(lambda a, end=right: loss(lo * a, end))  # type: ignore[misc]
-                right = hi * self._least(lambda a, end=left: loss(end, hi * a))  # type: ignore[misc]
+        both = not grid.symmetric and lo < 0.0 < hi
+        shares = np.linspace(0, 1, self.coarse + 1)[1:]
+        if grid.levels < MANY or grid.power_of_two:
+            best = self._least(lambda a: loss(lo * a, hi * a), shares)
+            left, right, near = lo * best, hi * best, shares
+        else:
+            left, right, near = _noise_floor(statistics, grid, lo, hi, both)
+            if not both:
+                scale = right / hi if hi > 0 else left / lo
+                best = self._least(lambda a: loss(lo * a, hi * a), np.minimum(scale * near, 1.0))
+                left, right = lo * best, hi * best
+        for _ in range(self.rounds if both else 0):
+            left = self._end(lambda a, end=right: loss(lo * a, end), left / lo, near) * lo  # type: ignore[misc]
+            right = self._end(lambda a, end=left: loss(end, hi * a), right / hi, near) * hi  # type: ignore[misc]
         return left, right
 
-    def _least(self, loss: Callable[[float], float]) -> float:
-        """The best share of the full range: on a coarse grid, then by golden section around its best point."""
-        shares = np.linspace(0, 1, self.coarse + 1)[1:]
+    def _end(self, loss: Callable[[float], float], now: float, near: np.ndarray) -> float:
+        """The best share for one end: everywhere after a coarse start, else around where it is."""
+        return self._least(loss, near if len(near) == self.coarse else np.minimum(now * near, 1.0))
+
+    def _least(self, loss: Callable[[float], float], shares: np.ndarray) -> float:
+        """The best share of the full range: of those given, then by golden section around the best of them."""
         found = [loss(float(share)) for share in shares]
         at = int(np.argmin(found))
         low, high = float(shares[max(at - 1, 0)]), float(shares[min(at + 1, len(shares) - 1)])
         best = (found[at], float(shares[at]))
         a, b = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         at_a, at_b = loss(a), loss(b)
-        for _ in range(8):
+        for _ in range(8 if len(shares) >= self.coarse else 3):
             best = min(best, (at_a, a), (at_b, b))
             if at_a < at_b:
                 high, b, at_b = b, a, at_a
@@ -63,47 +78,21 @@ class Mse(Calibrator):
         return min(best, (at_a, a), (at_b, b))[1]
 
 
-class Loss:
-    """Summed squared error of quantising one tensor to a range.
-
-    Within a bin values lie evenly, so with steps of s and n = round(t / s) the error up to t integrates to
-    s^3 (n / 12 + (t / s - n)^3 / 3); where n is clamped to the grid's ends the same formula gives the clipping error.
-    """
-
-    def __init__(self, statistics: TensorStatistics, grid: Grid, bins: int) -> None:
-        self.grid = grid
-        lower, upper, counts = statistics.cells()
-        lo, hi = statistics.lo, statistics.hi
-        single = lower == upper
-        self.points, self.weights = lower[single], counts[single]
-        self.edges = np.linspace(lo, hi, bins + 1)
-        width = (hi - lo) / bins
-        self.density = statistics.histogram(bins, lo, hi, points=False) / width if width > 0 else np.zeros(bins)
-
-    def __call__(self, lo: float, hi: float) -> float:
-        step, first, last = self.codes(lo, hi)
-        if step <= 0:
-            return float("inf")
-        ratio = self.edges / step
-        nearest = np.clip(np.rint(ratio), first, last)
-        integral = nearest / 12 + (ratio - nearest) ** 3 / 3
-        spread = step**3 * float(self.density @ np.diff(integral))
-        held = np.clip(np.rint(self.points / step), first, last) * step
-        return spread + float(self.weights @ (self.points - held) ** 2)
-
-    def codes(self, lo: float, hi: float) -> tuple[float, float, float]:
-        """Step, and the first and last multiple of it that the grid has."""
-        grid = self.grid
-        if grid.symmetric:
-            last = grid.levels // 2 - (0 if grid.narrow else 1) if grid.signed else grid.levels - 1
-            step, first = hi / last, -last - 1 + int(grid.narrow) if grid.signed else 0
-        else:
-            step = (hi - lo) / (grid.levels - 1)
-            first = int(np.rint(lo / step)) if step > 0 else 0
-            last = first + grid.levels - 1
-        if grid.power_of_two and step > 0:
-            step = 2.0 ** np.ceil(np.log2(step) - 1e-6)
-            if not grid.symmetric:
-                first = int(np.rint(lo / step))
-                last = first + grid.levels - 1
-        return float(step), float(first), float(last)
+def _noise_floor(statistics: TensorStatistics, grid: Grid, lo: float, hi: float, both: bool) -> tuple[float, float, np.ndarray]:
+    """The best ends if every value inside has rounding noise step^2 / 12, and factors to look around them."""
+    moments = statistics.moments
+    shares = np.geomspace(1 / 64, 1, 97)
+    if both:
+        left, right = lo * shares[:, None], hi * shares[None, :]
+        step = (right - left) / (grid.levels - 1)
+    else:
+        left, right = lo * shares, hi * shares
+        step = (right - left) / (grid.levels - 1)
+    under, upto = moments.below(left), moments.below(right)
+    inside = upto[0] - under[0] - moments.zeros
+    total = moments.total.reshape(3, *[1] * (step.ndim))
+    over = total - upto
+    clipping = under[2] - 2 * left * under[1] + left**2 * under[0] + over[2] - 2 * right * over[1] + right**2 * over[0]
+    at = np.unravel_index(int(np.argmin(step * step / 12 * inside + clipping)), step.shape)
+    near = np.array([0.92, 0.96, 1.0, 1.04, 1.08])
+    return float(left[at[0], 0] if both else left[at]), float(right[0, at[1]] if both else right[at]), near

@@ -13,13 +13,15 @@ import numpy.typing as npt
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config
 from npuflow.ir.graph import Graph
+from npuflow.ir.moments import Floats as Floats
+from npuflow.ir.moments import Moments
 
 CALIBRATORS = Registry("calibrators", "npuflow.calibrators")
 METRICS = Registry("metrics", "npuflow.metrics")
 FRONTENDS = Registry("frontends", "npuflow.frontends")
 STRATEGIES = Registry("strategies", "npuflow.strategies")
 
-Floats = npt.NDArray[np.float64]
+TAILS = (0.01, 0.005, 0.001, 5e-4, 1e-4, 5e-5, 1e-5)   # shares of a sample beyond which statistics keep a value
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class TensorStatistics(Protocol):
     def sample_min(self) -> npt.NDArray[np.float32]: ...
     @property
     def sample_max(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def sample_tails(self) -> npt.NDArray[np.float32]:
+        """[samples, 2, len(TAILS)]: the values that these shares of a sample lie below, and lie above."""
+
+    @property
+    def moments(self) -> Moments:
+        """Counts and power sums below any place."""
 
     def cells(self) -> tuple[Floats, Floats, Floats]:
         """Lower ends, upper ends and counts of the occupied cells in ascending order; an exact zero is a cell [0, 0]."""

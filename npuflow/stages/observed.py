@@ -29,7 +29,7 @@ class Observed(Artifact):
         folder.json("about", {"names": list(self.names), "broken": self.broken, "noise": self.noise})
         if self.content is not None:
             one = self.content
-            held: dict[str, Array] = {"lo": one.lo, "hi": one.hi, "counts": one.counts}
+            held: dict[str, Array] = {"lo": one.lo, "hi": one.hi, "tails": one.tails, "counts": one.counts}
             held.update(offsets=one.offsets, cells=one.blob)
             folder.arrays("observation", held)
 
@@ -40,7 +40,7 @@ class Observed(Artifact):
         if about["broken"]:
             return cls(None, names, about["broken"])
         a = folder.arrays("observation")
-        content = Observation(names, a["lo"], a["hi"], a["counts"], a["offsets"], a["cells"])
+        content = Observation(names, a["lo"], a["hi"], a["tails"], a["counts"], a["offsets"], a["cells"])
         return cls(content, names, "", about["noise"])
 
     def summary(self) -> dict[str, Any]:

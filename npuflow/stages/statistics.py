@@ -30,14 +30,14 @@ class Statistics(Artifact):
         }  # fmt: skip
         folder.json("about", about)
         cells = {"offsets": one.offsets, "keys": one.keys, "counts": one.counts}
-        folder.arrays("statistics", {"lo": one.lo, "hi": one.hi, "totals": one.totals, **cells})
+        folder.arrays("statistics", {"lo": one.lo, "hi": one.hi, "tails": one.tails, "totals": one.totals, **cells})
 
     @classmethod
     def load(cls, folder: Reader) -> Statistics:
         about, a = folder.json("about"), folder.arrays("statistics")
         content = merging.Statistics(
             tuple(about["names"]), tuple(about["samples"]),
-            a["lo"], a["hi"], a["totals"], a["offsets"], a["keys"], a["counts"],
+            a["lo"], a["hi"], a["tails"], a["totals"], a["offsets"], a["keys"], a["counts"],
         )  # fmt: skip
         return cls(content, tuple((name, why) for name, why in about["broken"]), about["noise"])
 

@@ -5,35 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.kernels import KEYS
-from npuflow.engine.calibrate.observe import Observation, Observer
-from npuflow.engine.calibrate.statistics import TensorStatistics, empty
 from npuflow.engine.calibrate.thresholds import Layer
-from npuflow.ir.contracts import CALIBRATORS, Grid
+from npuflow.ir.contracts import CALIBRATORS, TAILS, Grid
+from npuflow.testing.calibrator import SIGNED, UNSIGNED, check, distributions, statistics_of
 
-SIGNED = Grid(8, True, True)
-UNSIGNED = Grid(8, False, False)
+KINDS = ("normal", "laplace", "relu6", "skewed", "outlier")
 
 
-def observed(raw: np.ndarray) -> TensorStatistics:
-    observer = Observer.__new__(Observer)
-    observer._tallies, observer._buffer = np.zeros((2, KEYS), np.uint32), np.zeros(1 << 20, np.uint8)
-    counts = np.zeros((1, 4), np.int64)
-    lo, hi, end = observer._tensor(raw.astype(np.float32), counts[0], 0)
-    shard = Observation(("x",), np.float32([lo]), np.float32([hi]), counts, np.array([0, end]), observer._buffer[:end])
-    return empty(("x",)).plus([("0", shard)])["x"]
+def observed(raw: np.ndarray):
+    return statistics_of(raw.astype(np.float32))
 
 
 def data(kind: str) -> np.ndarray:
-    rng = np.random.default_rng(7)
-    return {
-        "normal": rng.normal(0, 1, 50000), "laplace": rng.laplace(0, 1, 50000),
-        "relu6": np.clip(rng.normal(0.5, 2, 50000), 0, 6), "skewed": rng.gamma(2, 1, 50000) - 0.7,
-        "outlier": np.concatenate([rng.normal(0, 1, 50000), [40.0]]),
-    }[kind].astype(np.float32)  # fmt: skip
+    return distributions()[kind]
 
 
-KINDS = ("normal", "laplace", "relu6", "skewed", "outlier")
+def batches(count: int = 12, size: int = 4000) -> list[np.ndarray]:
+    """Samples of different spread, one of them far out."""
+    rng = np.random.default_rng(11)
+    spreads = [*np.linspace(0.5, 2, count - 1), 9.0]
+    return [(rng.normal(0.2, s, size)).astype(np.float32) for s in spreads]
 
 
 def loss(raw: np.ndarray, lo: float, hi: float, grid: Grid) -> float:
@@ -50,20 +41,15 @@ def loss(raw: np.ndarray, lo: float, hi: float, grid: Grid) -> float:
 
 
 def test_every_method_is_registered() -> None:
-    assert {"minmax", "percentile", "kl", "mse"} <= set(CALIBRATORS.names())
+    assert set(CALIBRATORS.names()) >= {
+        "minmax", "ema", "mean", "nstd", "percentile", "max_percentile", "kl", "mse", "aciq_gauss", "aciq_laplace", "octav",
+        "pow2_nonoverflow", "pow2_mse",
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("grid", [SIGNED, UNSIGNED])
-def test_ranges_contain_zero_and_stay_inside(kind, grid) -> None:
-    raw = data(kind)
-    top = float(np.abs(raw).max())
-    for name in CALIBRATORS.names():
-        lo, hi = CALIBRATORS[name]()(observed(raw), grid)
-        assert lo <= 0 <= hi and hi > lo
-        assert -lo <= top * 1.000001 and hi <= top * 1.000001
-        if grid.symmetric:
-            assert lo == -hi
+@pytest.mark.parametrize("name", CALIBRATORS.names())
+def test_published_suite(name) -> None:
+    check(CALIBRATORS[name](), covers=2.1 if name.startswith("pow2") else 1.0)
 
 
 def test_minmax_is_exact() -> None:
@@ -156,9 +142,170 @@ def test_power_of_two_grids_are_judged_by_their_own_steps() -> None:
     assert step == min(candidates, key=candidates.__getitem__)
 
 
-def test_nothing_but_zeros() -> None:
-    for name in CALIBRATORS.names():
-        assert CALIBRATORS[name]()(observed(np.zeros(100)), UNSIGNED) == (0.0, 0.0)
+def test_kl_smoothing_sees_past_a_plain_background() -> None:
+    """Half of the values are one; clipping just above them costs the published procedure nothing."""
+    statistics = observed(data("background"))
+    assert CALIBRATORS["kl"](smoothing=0)(statistics, UNSIGNED)[1] < 1.0
+    assert CALIBRATORS["kl"]()(statistics, UNSIGNED)[1] > 1.9
+
+
+def test_kl_blur_is_a_convolution() -> None:
+    from npuflow.calibrators.kl import blurred
+
+    counts = np.random.default_rng(0).poisson(5, 300).astype(float)
+    places = np.arange(300)
+    kernel = np.exp(-0.5 * (np.arange(-300, 301) / 4.0) ** 2)
+    kernel[kernel < 1e-3] = 0
+    kernel /= kernel.sum()
+    slow = [
+        sum(counts[abs(j)] * kernel[300 + i - j] for j in range(i - 16, i + 17) if abs(j) < 300 and j < 300) for i in places
+    ]
+    assert np.allclose(blurred(counts, 4.0), slow)
+
+
+def test_kl_sides_apart() -> None:
+    raw = np.concatenate([data("normal"), np.abs(data("normal")) * 4, [60.0]]).astype(np.float32)
+    lo, hi = CALIBRATORS["kl"](sides="apart")(observed(raw), UNSIGNED)
+    positive = raw[raw > 0].astype(np.float64)
+    counts = np.histogram(positive, 2048, (0, positive.max()))[0].astype(float)
+    from npuflow.calibrators.kl import least_divergent
+
+    assert hi == pytest.approx(least_divergent(counts, 128, 8.0) * positive.max() / 2048, rel=0.02)
+    assert -lo < 0.5 * hi
+
+
+@pytest.mark.parametrize(("momentum", "batch"), [(0.9, 1), (0.5, 1), (0.9, 5)])
+def test_ema_step_by_step(momentum, batch) -> None:
+    samples = batches()
+    lo = hi = None
+    for start in range(0, len(samples), batch):
+        part = np.concatenate(samples[start : start + batch]).astype(np.float64)
+        lo = part.min() if lo is None else momentum * lo + (1 - momentum) * part.min()
+        hi = part.max() if hi is None else momentum * hi + (1 - momentum) * part.max()
+    found = CALIBRATORS["ema"](momentum=momentum, batch=batch)(statistics_of(*samples), UNSIGNED)
+    assert found == pytest.approx((lo, hi), rel=1e-9)
+
+
+def test_mean_of_extrema() -> None:
+    samples = batches()
+    found = CALIBRATORS["mean"]()(statistics_of(*samples), UNSIGNED)
+    assert found == pytest.approx((np.mean([s.min() for s in samples]), np.mean([s.max() for s in samples])), rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_nstd_on_raw_values(n) -> None:
+    raw = np.concatenate(batches()).astype(np.float64)
+    lo, hi = CALIBRATORS["nstd"](n=n)(statistics_of(*batches()), UNSIGNED)
+    assert lo == pytest.approx(max(raw.min(), raw.mean() - n * raw.std()), rel=2e-3)
+    assert hi == pytest.approx(min(raw.max(), raw.mean() + n * raw.std()), rel=2e-3)
+
+
+@pytest.mark.parametrize("share", TAILS)
+def test_max_percentile_sample_by_sample(share) -> None:
+    samples = batches(size=20011)
+    lows, highs = [], []
+    for one in samples:
+        dropped, ordered = int(share * one.size + 1e-9), np.sort(one)
+        lows.append(ordered[dropped])
+        highs.append(ordered[one.size - 1 - dropped])
+    method = CALIBRATORS["max_percentile"](percentile=100 * (1 - share))
+    assert not list(method.check())
+    assert method(statistics_of(*samples), UNSIGNED) == pytest.approx((min(lows), max(highs)), rel=2**-8)
+    assert [fault.field for fault in CALIBRATORS["max_percentile"](percentile=98.0).check()] == ["percentile"]
+
+
+def test_aciq_multiples_are_the_published_tables() -> None:
+    from npuflow.calibrators.aciq_gauss import alpha as gauss
+    from npuflow.calibrators.aciq_laplace import alpha as laplace
+
+    for bits, alpha in {2: 2.83, 3: 3.89, 4: 5.03, 5: 6.2, 6: 7.41, 7: 8.64, 8: 9.89}.items():
+        assert laplace(bits) == pytest.approx(alpha, abs=0.011)
+    for bits, alpha in {2: 1.71, 3: 2.15, 4: 2.55, 5: 2.93, 6: 3.28, 7: 3.61, 8: 3.92}.items():
+        assert gauss(bits) == pytest.approx(alpha, abs=0.011)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("aciq_gauss", "normal"), ("aciq_laplace", "laplace")])
+@pytest.mark.parametrize("bits", [3, 4, 6])
+def test_aciq_is_the_best_where_its_assumption_holds(name, kind, bits) -> None:
+    raw, grid = data(kind), Grid(bits, False, False)
+    lo, hi = CALIBRATORS[name]()(observed(raw), grid)
+    best = min(loss(raw, -t, t, grid) for t in np.linspace(0.5, 12, 200))
+    assert loss(raw, lo, hi, grid) <= 1.05 * best
+
+
+def test_aciq_uses_raw_deviations() -> None:
+    raw = data("skewed").astype(np.float64)
+    grid = Grid(4, False, False)
+    _, hi = CALIBRATORS["aciq_laplace"](gamma=0.5)(observed(raw), grid)
+    assert hi == pytest.approx(raw.mean() + 0.5 * 5.03 * np.abs(raw - raw.mean()).mean(), rel=5e-3)
+    _, hi = CALIBRATORS["aciq_gauss"](gamma=0.5)(observed(raw), grid)
+    assert hi == pytest.approx(raw.mean() + 0.5 * 2.55 * raw.std(), rel=5e-3)
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace", "outlier", "relu", "swish"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_octav_on_raw_values(kind, bits) -> None:
+    raw = data(kind).astype(np.float64)
+    magnitudes, grid = np.abs(raw), Grid(bits, True, True)
+    s = magnitudes[magnitudes > 0].mean()
+    for _ in range(60):
+        over = magnitudes > s
+        held = (magnitudes > 0) & ~over
+        s = magnitudes[over].sum() / (held.sum() / (3 * (grid.levels - 1) ** 2) + over.sum())
+    assert CALIBRATORS["octav"](rounds=60)(observed(raw), grid)[1] == pytest.approx(min(s, magnitudes.max()), rel=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace", "skewed", "outlier"])
+def test_octav_on_asymmetric_grids_is_stationary(kind) -> None:
+    raw, grid = data(kind).astype(np.float64), Grid(4, False, False)
+    lo, hi = CALIBRATORS["octav"]()(observed(raw), grid)
+
+    def noise(lo: float, hi: float) -> float:
+        inside = ((raw >= lo) & (raw <= hi) & (raw != 0)).sum()
+        out = (np.maximum(raw - hi, 0) ** 2 + np.maximum(lo - raw, 0) ** 2).sum()
+        return float(((hi - lo) / (grid.levels - 1)) ** 2 / 12 * inside + out)
+
+    shares = np.linspace(0.5, 1.5, 41)
+    best = min(noise(lo * a, hi * b) for a in shares for b in shares)
+    assert noise(lo, hi) <= 1.02 * best
+
+
+@pytest.mark.parametrize("grid", [SIGNED, UNSIGNED, Grid(4, True, True)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_powers_of_two(kind, grid) -> None:
+    raw = data(kind)
+    low, high = min(float(raw.min()), 0.0), max(float(raw.max()), 0.0)
+    need = max(high / (grid.levels // 2 - 1), -low / (grid.levels // 2)) if grid.symmetric else (high - low) / (grid.levels - 1)
+    widest = 2.0 ** int(np.ceil(np.log2(need)))
+
+    def step(found: tuple[float, float]) -> float:
+        return found[1] / (grid.levels // 2 - 1) if grid.symmetric else (found[1] - found[0]) / (grid.levels - 1)
+
+    assert step(CALIBRATORS["pow2_nonoverflow"]()(observed(raw), grid)) == pytest.approx(widest)
+    spans = [CALIBRATORS["pow2_mse"](candidates=n)(observed(raw), grid) for n in (1, 5)]
+    assert step(spans[0]) == pytest.approx(widest)
+    tried = {widest / 2**i: loss(raw, *scaled(spans[0], 2.0**-i), grid) for i in range(5)}
+    assert tried[min(tried, key=lambda s: abs(s - step(spans[1])))] <= 1.001 * min(tried.values())
+
+
+def scaled(span: tuple[float, float], factor: float) -> tuple[float, float]:
+    return span[0] * factor, span[1] * factor
+
+
+def test_modal_merges_take_a_vote_per_sample() -> None:
+    samples = [s * f for s, f in zip(batches(9), (1, 1, 1, 1, 1, 1, 1, 1, 1), strict=True)]
+    wide = [-127 * 2.0**e for e in range(-20, 20)]
+    votes = [min(-w / 127 for w in wide if -w >= max(s.max(), -s.min() * 127 / 128)) for s in samples]
+    mode = max(set(votes), key=lambda v: (votes.count(v), v))
+    found = CALIBRATORS["pow2_nonoverflow"](merge="modal")(statistics_of(*samples), SIGNED)
+    assert found[1] / 127 == mode
+    best = []
+    for one in samples:
+        top = min(-w / 127 for w in wide if -w >= max(one.max(), -one.min() * 127 / 128))
+        steps = [top / 2**i for i in range(5)]
+        best.append(min(steps, key=lambda s, one=one: loss(one, -127 * s, 127 * s, SIGNED)))
+    mode = max(set(best), key=lambda v: (best.count(v), v))
+    assert CALIBRATORS["pow2_mse"](merge="modal")(statistics_of(*samples), SIGNED)[1] / 127 == mode
 
 
 def test_a_range_by_hand_goes_from_low_to_high() -> None:

@@ -14,6 +14,7 @@ from npuflow.engine.calibrate.kernels import MANTISSA
 from npuflow.engine.calibrate.observe import Observation, Observer
 from npuflow.engine.calibrate.statistics import Statistics, empty, merged
 from npuflow.ir.types import TensorType
+from npuflow.testing.calibrator import statistics_of
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 VECTORS = hnp.arrays(np.float32, 24, elements=FLOATS)
@@ -37,7 +38,7 @@ def same(a: Statistics, b: Statistics, ordered: bool = True) -> bool:
     return (
         set(a.samples) == set(b.samples)
         and all(np.array_equal(getattr(a, f), getattr(b, f)) for f in ("offsets", "keys", "counts"))
-        and all(np.array_equal(getattr(a, f)[rows], getattr(b, f)) for f in ("lo", "hi", "totals"))
+        and all(np.array_equal(getattr(a, f)[rows], getattr(b, f)) for f in ("lo", "hi", "tails", "totals"))
     )
 
 
@@ -109,14 +110,8 @@ def test_derived_figures_against_raw_values(kind) -> None:
         "normal": rng.normal(0, 3, 20000), "relu6": np.clip(rng.normal(1, 3, 20000), 0, 6),
         "heavy": rng.standard_cauchy(20000), "constant": np.full(20000, 0.3), "tiny": rng.normal(0, 1e-20, 20000),
     }[kind].astype(np.float32)  # fmt: skip
-    observer = Observer.__new__(Observer)
-    from npuflow.engine.calibrate.kernels import KEYS
-
-    observer._tallies, observer._buffer = np.zeros((2, KEYS), np.uint32), np.zeros(1 << 20, np.uint8)
-    counts = np.zeros((1, 4), np.int64)
-    lo, hi, end = observer._tensor(raw, counts[0], 0)
-    shard = Observation(("x",), np.float32([lo]), np.float32([hi]), counts, np.array([0, end]), observer._buffer[:end])
-    tensor = empty(("x",)).plus([("0", shard)])["x"]
+    tensor = statistics_of(raw)
+    lo, hi = tensor.lo, tensor.hi
     span = 2.0**-MANTISSA
     for share in (0.001, 0.01, 0.5, 0.9, 0.999, 1.0):
         exact = np.quantile(raw, share, method="inverted_cdf")

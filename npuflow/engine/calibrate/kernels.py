@@ -82,6 +82,40 @@ def specials(bits: Any, whole: Any, peaks: Any) -> None:
 
 
 @_compiled
+def _descend(counts: Any, first: Any, last: Any, limits: Any, out: Any, sign: Any) -> None:
+    """Patterns of the values that at most limits[j] (falling) greater ones precede, walking keys down from `first` on
+    the side of `sign`, past zero, and up to `last` on the other. Values stand at the greater end of their cell.
+    """
+    other = SIGN - sign
+    held, j = np.int64(0), len(limits) - 1
+    for k in range(first, -last - 1, -1):
+        if k > 0:
+            n = np.int64(counts[0, sign + k]) + np.int64(counts[1, sign + k])
+        elif k == 0:
+            n = np.int64(counts[0, 0]) + counts[1, 0] + counts[0, SIGN] + counts[1, SIGN]
+        else:
+            n = np.int64(counts[0, other - k]) + np.int64(counts[1, other - k])
+        held += n
+        while j >= 0 and held > limits[j]:
+            if k > 0:
+                out[j] = (np.int64(sign) << SHIFT) + ((np.int64(k) + 1) << SHIFT) - 1
+            else:
+                out[j] = (np.int64(other) << SHIFT) + (np.int64(-k) << SHIFT)
+            j -= 1
+        if j < 0:
+            return
+
+
+@_compiled
+def tails(counts: Any, top: int, bottom: int, limits: Any, out: Any) -> None:
+    """out[0]: of the least values, out[1]: of the greatest, those that `limits` others lie beyond (see `_descend`)."""
+    up = (top >> SHIFT) if top >= 0 else 0
+    down = (bottom >> SHIFT) if bottom >= 0 else 0
+    _descend(counts, down, up, limits, out[0], SIGN)
+    _descend(counts, up, down, limits, out[1], 0)
+
+
+@_compiled
 def _varint(value: Any, out: Any, at: int) -> int:
     while value >= 128:
         out[at] = (value & 127) | 128

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.quantize.scales import activation_inputs
+from npuflow.ir.contracts import TAILS
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, TensorType
 
@@ -39,57 +42,46 @@ def needed_values(graph: Graph, on_npu: Callable[[int], bool]) -> tuple[str, ...
 class Observation:
     """One sample's statistics of every tensor, in the order of `names`.
 
-    `counts` [T, 4]: elements, NaN, +inf, -inf. `lo`, `hi`: of finite values (0 where there are none). The cells of
-    tensor i are encoded in blob[offsets[i]:offsets[i + 1]] (see `observe_kernels.emit`).
+    `counts` [T, 4]: elements, NaN, +inf, -inf. `lo`, `hi`: of finite values (0 where there are none). `tails`
+    [T, 2, len(TAILS)]: values that those shares of the finite ones lie below, and above. The cells of tensor i are
+    encoded in blob[offsets[i]:offsets[i + 1]] (see `kernels.emit`).
     """
 
     names: tuple[str, ...]
     lo: npt.NDArray[np.float32]
     hi: npt.NDArray[np.float32]
+    tails: npt.NDArray[np.float32]
     counts: Int64s
     offsets: Int64s
     blob: Bytes
 
 
-class Observer:
-    """Runs samples through a float model and counts. One session, one set of output buffers, one table of counters."""
+class Counter:
+    """Counts arrays. One table of counters and one buffer serve all tensors and samples."""
 
-    def __init__(self, model: bytes, inputs: Mapping[str, TensorType], names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         from npuflow.engine.calibrate.kernels import KEYS
 
         self.names = tuple(names)
-        self.inputs = dict(inputs)
-        self.session = session(model)
-        given = {i.name for i in self.session.get_inputs()}
-        self.fed = [n for n in self.inputs if n in given]
-        self.made = [n for n in self.names if n not in self.inputs]
         self._tallies = np.zeros((2, KEYS), np.uint32)
         self._buffer = np.zeros(1 << 20, np.uint8)
 
-    def observe(self, feed: Mapping[str, Array]) -> Observation:
-        """The statistics of one sample."""
-        results = self._run(feed)
+    def observe(self, arrays: Iterable[Array]) -> Observation:
+        """The statistics of one sample, whose tensors come in the order of `names`."""
         count = len(self.names)
         lo, hi = np.zeros(count, np.float32), np.zeros(count, np.float32)
         counts, offsets = np.zeros((count, 4), np.int64), np.zeros(count + 1, np.int64)
+        ends = np.zeros((count, 2, len(TAILS)), np.int64)
         at = 0
-        for i, name in enumerate(self.names):
-            array = np.ascontiguousarray(feed[name] if name in self.inputs else results[name], np.float32)
-            lo[i], hi[i], at = self._tensor(array.reshape(-1), counts[i], at)
+        for i, array in enumerate(arrays):
+            flat = np.ascontiguousarray(array, np.float32).reshape(-1)
+            lo[i], hi[i], at = self._tensor(flat, counts[i], ends[i], at)
             offsets[i + 1] = at
-        return Observation(self.names, lo, hi, counts, offsets, self._buffer[:at].copy())
+        tails = np.clip(ends.astype(np.uint32).view(np.float32), lo[:, None, None], hi[:, None, None])
+        return Observation(self.names, lo, hi, tails, counts, offsets, self._buffer[:at].copy())
 
-    def _run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        if not self.made:
-            return {}
-        try:
-            results = self.session.run(self.made, {n: feed[n] for n in self.fed})
-        except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
-            raise ModelError("the float model does not run on this sample", because=str(fault)) from fault
-        return dict(zip(self.made, results, strict=True))
-
-    def _tensor(self, flat: Array, counts: Int64s, at: int) -> tuple[float, float, int]:
-        """Extrema and the end of the encoded cells; element and special counts go into `counts`."""
+    def _tensor(self, flat: Array, counts: Int64s, ends: Int64s, at: int) -> tuple[float, float, int]:
+        """Extrema and the end of the encoded cells; element and special counts go into `counts`, tails into `ends`."""
         from npuflow.engine.calibrate import kernels
 
         bits, peaks = flat.view(np.uint32), np.zeros(3, np.int64)
@@ -105,6 +97,7 @@ class Observer:
         top, bottom, least = (int(p) for p in peaks)
         zeros = int(self._tallies[:, 0].sum() + self._tallies[:, kernels.SIGN].sum())
         low = least >> kernels.SHIFT if least >= 0 else 0
+        kernels.tails(self._tallies, top, bottom, _limits(bits.size - int(counts[1:].sum())), ends)
         self._room(at)
         previous = 0
         for sign, high in ((0, top), (kernels.SIGN, bottom)):
@@ -119,6 +112,39 @@ class Observer:
         """A tensor takes at most 8 bytes a key."""
         if self._buffer.size - at < 8 * self._tallies.shape[1]:
             self._buffer = np.concatenate([self._buffer, np.zeros(max(self._buffer.size, 1 << 22), np.uint8)])
+
+
+class Observer:
+    """Runs samples through a float model and counts what its tensors hold."""
+
+    def __init__(self, model: bytes, inputs: Mapping[str, TensorType], names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.inputs = dict(inputs)
+        self.session = session(model)
+        given = {i.name for i in self.session.get_inputs()}
+        self.fed = [n for n in self.inputs if n in given]
+        self.made = [n for n in self.names if n not in self.inputs]
+        self.counter = Counter(names)
+
+    def observe(self, feed: Mapping[str, Array]) -> Observation:
+        """The statistics of one sample."""
+        results = self._run(feed)
+        return self.counter.observe(feed[n] if n in self.inputs else results[n] for n in self.names)
+
+    def _run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        if not self.made:
+            return {}
+        try:
+            results = self.session.run(self.made, {n: feed[n] for n in self.fed})
+        except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
+            raise ModelError("the float model does not run on this sample", because=str(fault)) from fault
+        return dict(zip(self.made, results, strict=True))
+
+
+@cache
+def _limits(finite: int) -> Int64s:
+    """How many values each of TAILS leaves out."""
+    return np.array([int(finite * Fraction(str(share))) for share in TAILS], np.int64)
 
 
 def _extrema(top: int, bottom: int, least: int, zeros: int) -> tuple[float, float]:

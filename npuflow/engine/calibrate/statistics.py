@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from npuflow.base.errors import DataError
 from npuflow.engine.calibrate.observe import COLUMNS, Int64s, Observation
+from npuflow.ir.contracts import TAILS
+from npuflow.ir.moments import Moments
 
 Floats = npt.NDArray[np.float64]
 CHUNK = 64                                 # samples whose encoded cells are in memory at once
@@ -21,9 +23,9 @@ CHUNK = 64                                 # samples whose encoded cells are in 
 class TensorStatistics:
     """One tensor's statistics, as threshold methods ask for them (see ir.contracts).
 
-    `keys` ascending and `counts`: the occupied cells. `low`, `high`: finite extrema per sample, in sample order.
-    `totals`: elements, NaN, +inf, -inf. Cells are spread evenly where a question falls inside one; the outermost end at
-    the exact extrema.
+    `keys` ascending and `counts`: the occupied cells. `low`, `high`, `tails`: finite extrema, and values near them, per
+    sample, in sample order. `totals`: elements, NaN, +inf, -inf. Cells are spread evenly where a question falls inside
+    one; the outermost end at the exact extrema.
     """
 
     keys: Int64s
@@ -31,6 +33,7 @@ class TensorStatistics:
     low: npt.NDArray[np.float32]
     high: npt.NDArray[np.float32]
     totals: Int64s
+    tails: npt.NDArray[np.float32]
 
     @property
     def sample_min(self) -> npt.NDArray[np.float32]:
@@ -39,6 +42,14 @@ class TensorStatistics:
     @property
     def sample_max(self) -> npt.NDArray[np.float32]:
         return self.high
+
+    @property
+    def sample_tails(self) -> npt.NDArray[np.float32]:
+        return self.tails
+
+    @cached_property
+    def moments(self) -> Moments:
+        return Moments(*self._cells)
 
     @cached_property
     def lo(self) -> float:
@@ -118,7 +129,7 @@ class TensorStatistics:
 
 
 def _real(patterns: Int64s) -> Floats:
-    return patterns.astype(np.uint32).view(np.float32).astype(np.float64)
+    return np.asarray(patterns.astype(np.uint32).view(np.float32), np.float64)
 
 
 def _folded(lower: Floats, upper: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
@@ -138,7 +149,7 @@ def _cumulative(lower: Floats, upper: Floats, weight: Floats, place: Floats) -> 
     edges, change = edges[order], np.concatenate([slope, -slope])[order]
     density = np.cumsum(change)
     below = np.concatenate([[0.0], np.cumsum(density[:-1] * np.diff(edges))])
-    return np.interp(place, edges, below)
+    return np.asarray(np.interp(place, edges, below))
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,7 @@ class Statistics:
     samples: tuple[str, ...]
     lo: npt.NDArray[np.float32]
     hi: npt.NDArray[np.float32]
+    tails: npt.NDArray[np.float32]          # [samples, tensors, 2, len(TAILS)]
     totals: Int64s                          # [samples, tensors, len(COLUMNS)]
     offsets: Int64s                         # cells of tensor i: keys[offsets[i]:offsets[i + 1]]
     keys: Int64s
@@ -159,7 +171,8 @@ class Statistics:
         part = slice(self.offsets[i], self.offsets[i + 1])
         finite = self.totals[:, i, 0] > self.totals[:, i, 1:].sum(1)
         total = self.totals[:, i].sum(0)
-        return TensorStatistics(self.keys[part], self.counts[part], self.lo[finite, i], self.hi[finite, i], total)
+        low, high, tails = self.lo[finite, i], self.hi[finite, i], self.tails[finite, i]
+        return TensorStatistics(self.keys[part], self.counts[part], low, high, total, tails)
 
     def __contains__(self, name: object) -> bool:
         return name in self.index
@@ -185,8 +198,9 @@ class Statistics:
         kept = [i for i, name in enumerate(self.samples) if name not in shards]
         names = tuple(self.samples[i] for i in kept)
         return Statistics(
-            self.names, names, self.lo[kept], self.hi[kept], self.totals[kept], found.offsets, found.keys, found.counts
-        )
+            self.names, names, self.lo[kept], self.hi[kept], self.tails[kept], self.totals[kept],
+            found.offsets, found.keys, found.counts,
+        )  # fmt: skip
 
     def _changed(self, shards: Sequence[tuple[str, Observation]], sign: int) -> Statistics:
         from npuflow.engine.calibrate.kernels import KEYS, collect
@@ -209,6 +223,7 @@ class Statistics:
             (*self.samples, *(name for name, _ in shards)) if sign > 0 else self.samples,
             np.concatenate([self.lo, *(one.lo[None] for one in rows)]),
             np.concatenate([self.hi, *(one.hi[None] for one in rows)]),
+            np.concatenate([self.tails, *(one.tails[None] for one in rows)]),
             np.concatenate([self.totals, *(one.counts[None] for one in rows)]),
             np.array(offsets, np.int64),
             np.concatenate(keys) if keys else np.zeros(0, np.int64),
@@ -221,7 +236,8 @@ def empty(names: Sequence[str]) -> Statistics:
     none = np.zeros((0, len(names)), np.float32)
     cells = np.zeros(0, np.int64)
     totals, offsets = np.zeros((0, len(names), len(COLUMNS)), np.int64), np.zeros(len(names) + 1, np.int64)
-    return Statistics(tuple(names), (), none, none, totals, offsets, cells, cells)
+    tails = np.zeros((0, len(names), 2, len(TAILS)), np.float32)
+    return Statistics(tuple(names), (), none, none, tails, totals, offsets, cells, cells)
 
 
 def merged(shards: Iterable[tuple[str, Observation]]) -> Statistics | None:

@@ -1,0 +1,25 @@
+"""So many standard deviations around the mean, within the observed extrema.
+
+Source: Arm China's Compass optimizer, strategy "<n>std" (3std in its examples).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from npuflow.base.tables import Range
+from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+
+
+@CALIBRATORS.entry
+@dataclass(frozen=True)
+class Nstd(Calibrator):
+    """[mean - n std, mean + n std], over all samples together."""
+
+    n: Annotated[float, Range(0.1, 100)] = 3.0
+
+    def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
+        reach = self.n * statistics.std
+        lo, hi = max(statistics.lo, statistics.mean - reach), min(statistics.hi, statistics.mean + reach)
+        return fitted(lo, hi, grid)

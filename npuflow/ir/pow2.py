@@ -1,0 +1,45 @@
+"""Ranges whose step is a power of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuflow.ir.contracts import Grid
+from npuflow.ir.moments import Floats
+
+
+def exponents(lo: Floats, hi: Floats, grid: Grid) -> Floats:
+    """Of each range, the exponent of the smallest power-of-two step that holds it."""
+    lo, hi = np.minimum(lo, 0.0), np.maximum(hi, 0.0)
+    if not grid.symmetric:
+        need = (hi - lo) / (grid.levels - 1)
+    elif grid.signed:
+        first, last = codes(grid)
+        need = np.maximum(hi / last, lo / first)
+    else:
+        need = hi / (grid.levels - 1)
+    return np.ceil(np.log2(np.maximum(need, 1e-30)) - 1e-6)
+
+
+def codes(grid: Grid) -> tuple[int, int]:
+    """First and last code of a symmetric grid."""
+    last = grid.levels // 2 - (0 if grid.narrow else 1) if grid.signed else grid.levels - 1
+    return (-last - 1 + int(grid.narrow) if grid.signed else 0), last
+
+
+def span(lo: float, hi: float, exponent: int, grid: Grid) -> tuple[float, float]:
+    """The range of a power-of-two step that suits [lo, hi], zero included."""
+    step = 2.0**exponent
+    if grid.symmetric:
+        last = codes(grid)[1]
+        return (-step * last, step * last) if grid.signed else (0.0, step * last)
+    # Codes are shared out in proportion to the two ends.
+    wide, lo, hi = grid.levels - 1, min(lo, 0.0), max(hi, 0.0)
+    first = np.rint(lo * wide / (hi - lo)) if hi > lo else 0.0
+    return float(first * step), float((first + wide) * step)
+
+
+def modal(votes: Floats) -> int:
+    """What most say; of equals the larger."""
+    values, counts = np.unique(votes, return_counts=True)
+    return int(values[::-1][np.argmax(counts[::-1])])
