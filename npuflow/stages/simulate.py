@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config, Range
 from npuflow.engine.agreement import TensorCheck, compare, require_equal
 from npuflow.engine.profile import profile
+from npuflow.engine.profile.closed import compare as compare_forms
 from npuflow.engine.sim.hazards import hazards_of, require_safe
 from npuflow.engine.sim.order import order_of
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -75,4 +76,6 @@ def simulate(
     require_equal(checks, program)
     log(f"{len(order.sequence)} commands, no hazards; {len(checks)} tensors equal on {len(feeds)} samples")
     found = profile(program)
+    for row in compare_forms(found):
+        log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
     return Simulation(checks, tuple(found.layers()), found.totals())

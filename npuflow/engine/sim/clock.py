@@ -1,104 +1,43 @@
 """The event-driven clock: cycles from decoded words and the target's constants alone; it never looks at data.
 
 A queue starts a command when its previous one has retired and every awaited count is reached. LOAD and STORE spend
-command + setup + row cycles, then move whole bursts over external memory, whose bandwidth all transfers in flight
-share equally. TENSOR and VECTOR commands take the cycles that `cycles_of` states. The host takes no time.
+command + setup + row cycles, then move whole bursts over external memory (or the chip's shared memory), whose bandwidth
+all transfers in flight share equally. TENSOR and VECTOR commands take the cycles that `terms_of` states. A bank of local
+memory serves `bank_ports` commands at once; one that comes when they are taken waits out the bytes that both have in it.
+The host takes no time.
 """
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from math import ceil, prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.access import SIZES, regions
+from npuflow.engine.sim.cycles import Terms, bank_bytes, burst_bytes, in_shared, terms_of
 from npuflow.engine.sim.order import Order
 from npuflow.hw.encode import Command
-from npuflow.hw.target import Compute, Target
 
 Floats = npt.NDArray[np.float64]
-_VECTOR_COST = {"DIV": 4, "SOFTMAX": 4, "RESIZE": 4}
+EXTERNAL, SHARED = 0, 1
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Per command, in the order's numbering: `start` and `end` in cycles, `ready` (its queue was free), bytes moved."""
+    """Per command, in the order's numbering: `start` and `end` in cycles, `ready` (its queue was free), external bytes
+    moved, bytes moved in the chip's shared memory, cycles waited for banks, and the terms of its own latency."""
 
     start: Floats
     end: Floats
     ready: Floats
     moved: Floats
+    shared: Floats
+    banks: Floats
+    terms: tuple[Terms, ...]
     cycles: float
-
-
-def rows_of(command: Command) -> tuple[int, int]:
-    """(contiguous rows, bytes of each) on the external side of a transfer."""
-    found = next(r for r in regions(command) if r.name == "external").squeezed()
-    total = prod(command.vector("dims")) * command.number("element")     # a broadcast row is moved as often as it is read
-    return max(1, total // found.size), found.size
-
-
-def burst_bytes(command: Command, target: Target) -> int:
-    """What a transfer costs on external memory: every row in whole bursts."""
-    rows, size = rows_of(command)
-    return rows * ceil(size / target.memory.burst) * target.memory.burst
-
-
-def cycles_of(command: Command, target: Target) -> int:
-    """Cycles of a command on its engine (of a transfer: before its bytes move)."""
-    compute = target.compute
-    if command.opcode in ("LOAD", "STORE"):
-        rows, _ = rows_of(command)
-        return compute.command_cycles + target.dma.setup_cycles + target.dma.row_cycles * (rows - 1)
-    if command.opcode in ("CONV", "MATMUL"):
-        body = _conv(command, compute) if command.opcode == "CONV" else _matmul(command, compute)
-        return compute.command_cycles + compute.fill_cycles + body
-    if command.opcode == "BARRIER":
-        return compute.command_cycles
-    return compute.command_cycles + ceil(_elements(command) / compute.vector_lanes)
-
-
-def _wide(command: Command, compute: Compute, *names: str) -> int:
-    return compute.wide_factor if any(SIZES[command.text(f"{n}_type")] > 1 for n in names) else 1
-
-
-def _conv(c: Command, compute: Compute) -> int:
-    groups, out = c.number("groups"), c.number("out_channels")
-    per_in, per_out = c.vector("x_dims")[1] // groups, out // groups
-    area, pixels = prod(c.vector("kernel")), c.number("batch") * c.number("out_height") * c.number("out_width")
-    wide = _wide(c, compute, "x", "w")
-    if per_in == 1 and groups > 1:
-        return ceil(area * out * pixels / compute.depthwise_macs) * wide
-    if compute.dataflow == "weight_stationary":
-        passes = area * ceil(per_in / compute.array_rows) * ceil(per_out / compute.array_cols) * groups
-        return passes * (ceil(pixels / compute.array_pixels) + compute.pass_cycles) * wide
-    passes = groups * ceil(pixels / compute.array_rows) * ceil(per_out / compute.array_cols)
-    return passes * (area * per_in + compute.pass_cycles) * wide
-
-
-def _matmul(c: Command, compute: Compute) -> int:
-    batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
-    wide = _wide(c, compute, "a", "b")
-    if compute.dataflow == "weight_stationary":
-        passes = batch * ceil(k / compute.array_rows) * ceil(n / compute.array_cols)
-        return passes * (ceil(m / compute.array_pixels) + compute.pass_cycles) * wide
-    passes = batch * ceil(m / compute.array_rows) * ceil(n / compute.array_cols)
-    return passes * (k + compute.pass_cycles) * wide
-
-
-def _elements(c: Command) -> int:
-    """Element operations of a VECTOR command."""
-    cost = _VECTOR_COST.get(c.opcode, 1)
-    if c.opcode in ("MAXPOOL", "AVGPOOL"):
-        cost = prod(c.vector("kernel"))
-    if "out_height" in c.fields:
-        return prod(c.vector("x_dims")[:2]) * c.number("out_height") * c.number("out_width") * cost
-    return prod(c.vector("dims")) * cost
 
 
 def timeline_of(program: Program, order: Order) -> Timeline:
@@ -111,20 +50,25 @@ class _Clock:
         self.target, self.order = program.target, order
         n = len(order.sequence)
         self.commands = [program.decoded[core][index] for core, index in order.sequence]
-        self.start, self.end, self.ready = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.moved = np.zeros(n)
+        self.terms = tuple(terms_of(c, self.target) for c in self.commands)
+        self.start, self.end, self.ready, self.due = ([0.0] * n for _ in range(4))
+        self.moved, self.shared, self.banks = ([0.0] * n for _ in range(3))
         width = len(order.queues) * len(program.commands)
         self.lists: list[list[int]] = [[] for _ in range(width)]      # commands of each queue, all segments
-        for i in range(n):
-            self.lists[int(order.queue[i])].append(i)
+        self.queue_of = [int(q) for q in order.queue]
+        for i, q in enumerate(self.queue_of):
+            self.lists[q].append(i)
         self.next, self.retired = [0] * width, [0] * width
         self.free = [0.0] * width
         self.limits = [0] * width
         self.events: list[tuple[float, int, str]] = []
-        self.left: dict[int, float] = {}                              # bytes that transfers in flight still have to move
+        memory = self.target.memory
+        self.widths = (memory.external_bandwidth, memory.shared_bandwidth)
+        self.left: tuple[dict[int, float], dict[int, float]] = ({}, {})   # bytes in flight, by memory
         self.now = 0.0
         self.arrived: dict[tuple[Any, ...], list[int]] = {}
-        self.running: set[int] = set()
+        self.running: dict[int, int] = {}                             # queue -> command
+        self.touched: dict[int, dict[int, float]] = {}                # command in flight -> bytes by bank
 
     def run(self) -> Timeline:
         for first, last in self.order.segments:
@@ -132,48 +76,52 @@ class _Clock:
                 self.limits[q] = sum(1 for i in members if first <= i < last) + self.next[q]
                 self.free[q] = self.now
             self._segment()
-        return Timeline(self.start, self.end, self.ready, self.moved, self.now)
+        columns = (self.start, self.end, self.ready, self.moved, self.shared, self.banks)
+        start, end, ready, moved, shared, banks = (np.array(c, np.float64) for c in columns)
+        return Timeline(start, end, ready, moved, shared, banks, self.terms, self.now)
 
     def _segment(self) -> None:
         self._issue(range(len(self.lists)))
-        while self.events or self.left:
-            moment, done = self._next_transfer()
+        while self.events or any(self.left):
+            moment, done, place = min(self._next_transfer(p) for p in (EXTERNAL, SHARED))
             if self.events and self.events[0][0] <= moment:
                 moment, i, phase = heapq.heappop(self.events)
                 self._flow(moment)
                 if phase == "move":
-                    self.left[i] = self.moved[i]
+                    self.left[SHARED if self.shared[i] else EXTERNAL][i] = self.shared[i] or self.moved[i]
                     continue
                 self._retire(i)
             else:
                 self._flow(moment)
-                del self.left[done]
+                del self.left[place][done]
                 self._retire(done)
             self._issue(range(len(self.lists)))
 
-    def _rate(self) -> float:
-        memory = self.target.memory
-        return min(float(memory.local_bandwidth), memory.external_bandwidth / max(1, len(self.left)))
+    def _rate(self, place: int) -> float:
+        return min(float(self.target.memory.local_bandwidth), self.widths[place] / max(1, len(self.left[place])))
 
-    def _next_transfer(self) -> tuple[float, int]:
-        if not self.left:
-            return float("inf"), -1
-        i = min(self.left, key=lambda j: (self.left[j], j))
-        return self.now + self.left[i] / self._rate(), i
+    def _next_transfer(self, place: int) -> tuple[float, int, int]:
+        left = self.left[place]
+        if not left:
+            return float("inf"), -1, place
+        i = min(left, key=lambda j: (left[j], j))
+        return self.now + left[i] / self._rate(place), i, place
 
     def _flow(self, moment: float) -> None:
         """Let the transfers in flight run until `moment`."""
-        if self.left:
-            step = (moment - self.now) * self._rate()
-            for i in self.left:
-                self.left[i] -= step
+        for place, left in enumerate(self.left):
+            if left:
+                step = (moment - self.now) * self._rate(place)
+                for i in left:
+                    left[i] -= step
         self.now = moment
 
     def _retire(self, i: int) -> None:
-        q = int(self.order.queue[i])
+        q = self.queue_of[i]
         self.end[i] = self.free[q] = self.now
         self.retired[q] += 1
-        self.running.discard(q)
+        del self.running[q]
+        self.touched.pop(i, None)
 
     def _issue(self, queues: range) -> None:
         for q in queues:
@@ -183,21 +131,48 @@ class _Clock:
             if any(self.retired[e] < k for e, k in self.order.waits[i]):
                 continue
             self.next[q] += 1
-            self.running.add(q)
             self.start[i], self.ready[i] = self.now, self.free[q]
-            self._begin(i)
+            self._begin(i, q)
+            self.running[q] = i
 
-    def _begin(self, i: int) -> None:
+    def _begin(self, i: int, q: int) -> None:
         command = self.commands[i]
-        latency = cycles_of(command, self.target)
         if command.opcode == "BARRIER":
             self._barrier(i, command)
             return
+        if self.target.memory.bank_ports:
+            self.banks[i] = self._conflict(i, q, command)
+        self.due[i] = self.now + self.terms[i].total + self.banks[i]
         if command.opcode in ("LOAD", "STORE"):
-            self.moved[i] = burst_bytes(command, self.target)
-            heapq.heappush(self.events, (self.now + latency, i, "move"))
-            return
-        heapq.heappush(self.events, (self.now + latency, i, "end"))
+            inside = in_shared(command, self.target.memory)
+            (self.shared if inside else self.moved)[i] = burst_bytes(command, self.target)
+        heapq.heappush(self.events, (self.due[i], i, "move" if command.opcode in ("LOAD", "STORE") else "end"))
+
+    def _conflict(self, i: int, q: int, command: Command) -> float:
+        """Cycles for which the command's banks have no port left: the bytes that it and those in flight both have there."""
+        mine = self.touched[i] = bank_bytes(command, self.target.memory)
+        ports, size = self.target.memory.bank_ports, len(self.order.queues)
+        others: dict[int, list[float]] = {}
+        for other, j in self.running.items():
+            if other // size != q // size or j not in self.touched:
+                continue
+            rest = self._rest(j)
+            for bank, amount in self.touched[j].items():
+                if bank in mine:
+                    others.setdefault(bank, []).append(amount * rest)
+        waited = 0.0
+        for bank, amounts in others.items():
+            if len(amounts) >= ports:
+                waited += min(mine[bank], sum(sorted(amounts)[: len(amounts) - ports + 1]))
+        return waited / self.target.memory.local_bandwidth
+
+    def _rest(self, j: int) -> float:
+        """The part of a running command's accesses that is still to come."""
+        for place, amount in ((EXTERNAL, self.moved[j]), (SHARED, self.shared[j])):
+            if amount:
+                return float(self.left[place].get(j, amount) / amount)
+        length = self.due[j] - self.start[j]
+        return float((self.due[j] - self.now) / length) if length else 0.0
 
     def _barrier(self, i: int, command: Command) -> None:
         """The last core to arrive releases all of them."""

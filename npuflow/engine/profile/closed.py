@@ -1,0 +1,55 @@
+"""The closed form beside the clock, term by term: two computations of the same cycles that share no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npuflow.engine.profile.measure import TERMS, Profile
+
+TERM_BAR, TOTAL_BAR, GROUP_BAR = 0.03, 0.05, 0.15
+SMALL = 0.01              # a term below this share of all cycles is not judged by its ratio
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One figure by both: cycles, and their ratio less one. `bar`: what the ratio may be."""
+
+    name: str
+    clock: float
+    closed: float
+    bar: float
+
+    @property
+    def error(self) -> float:
+        return self.closed / self.clock - 1 if self.clock else float(self.closed > 0)
+
+    @property
+    def within(self) -> bool:
+        return abs(self.error) <= self.bar
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.clock:,.0f} by the clock, {self.closed:,.0f} by the closed form ({self.error:+.1%})"
+
+
+def compare(found: Profile) -> tuple[Comparison, ...]:
+    """The whole program, then each term; empty for a program without a plan."""
+    totals = found.totals()
+    if not totals["closed_cycles"]:
+        return ()
+    rows = [Comparison("cycles", totals["cycles"], totals["closed_cycles"], TOTAL_BAR)]
+    floor = SMALL * totals["cycles"]
+    for term in TERMS:
+        clock, closed = totals["terms"][term], totals["closed_terms"].get(term)
+        if closed is not None and max(clock, closed) > floor:
+            rows.append(Comparison(term, clock, closed, TERM_BAR))
+    return tuple(rows)
+
+
+def worst_groups(found: Profile, most: int = 5) -> tuple[Comparison, ...]:
+    """The groups whose closed form is farthest from the clock, by the sum of their engines' terms."""
+    rows = []
+    for row in found.layers():
+        if row["closed_terms"]:
+            clock, closed = (sum(row[key].values()) for key in ("terms", "closed_terms"))
+            rows.append(Comparison(row["name"], clock, closed, GROUP_BAR))
+    return tuple(sorted(rows, key=lambda c: -abs(c.error))[:most])

@@ -1,0 +1,208 @@
+"""A program with its clock: per layer and per command cycles, bytes, terms, what each engine waited for, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.profile.path import critical_path
+from npuflow.engine.program.container import Program
+from npuflow.engine.sim.clock import Timeline, timeline_of
+from npuflow.engine.sim.order import Order, order_of
+
+Row = dict[str, Any]
+CAUSES = {"LOAD": "bandwidth", "STORE": "store", "TENSOR": "compute", "VECTOR": "vector", "": "none"}
+LIMITS = {"LOAD": "bandwidth", "STORE": "bandwidth", "TENSOR": "array", "VECTOR": "vector"}
+STALLS = ("bandwidth", "dependency", "set-up", "edge", "banks")
+TERMS = ("array", "vector", "set-up", "bus")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A program with its clock."""
+
+    program: Program
+    order: Order
+    timeline: Timeline
+
+    @property
+    def cycles(self) -> float:
+        return float(self.timeline.cycles)
+
+    @property
+    def peak(self) -> int:
+        """Multiply-accumulates a cycle of all arrays."""
+        c = self.program.target.compute
+        return c.macs * c.cores
+
+    @cached_property
+    def nodes(self) -> npt.NDArray[np.int64]:
+        """Per command the node that it works for."""
+        return np.array([self.program.decoded[core][index].node for core, index in self.order.sequence], np.int64)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Per command its engine: LOAD, STORE, TENSOR or VECTOR."""
+        names = [name.rstrip("0123456789") for name in self.order.queues]
+        return [names[int(q) % len(names)] for q in self.order.queue]
+
+    @cached_property
+    def blockers(self) -> list[int]:
+        """Per command the awaited command whose end let it start, or -1 where it started as soon as its queue was free."""
+        lists: dict[int, list[int]] = {}
+        for i, q in enumerate(self.order.queue):
+            lists.setdefault(int(q), []).append(i)
+        end, found = self.timeline.end, []
+        for i, waits in enumerate(self.order.waits):
+            late = [lists[q][count - 1] for q, count in waits if count]
+            last = max(late, key=lambda j: end[j], default=-1)
+            found.append(last if last >= 0 and self.timeline.start[i] > self.timeline.ready[i] else -1)
+        return found
+
+    @cached_property
+    def path(self) -> list[Row]:
+        """The chain of commands that fixes the program's cycles, in order: every cycle once, with its cause and node."""
+        return critical_path(self.timeline, self.order, self.kinds, self.blockers, self.nodes.tolist(), self.program.target)
+
+    @cached_property
+    def groups(self) -> list[tuple[tuple[int, ...], Mapping[str, Any] | None]]:
+        """Node indices that run together, with the plan's figures."""
+        closed = {tuple(g["nodes"]): g for g in self.program.meta.get("plan", {}).get("groups", [])}
+        present = set(self.nodes.tolist())
+        groups = list(closed) or [(n,) for n in dict.fromkeys(self.nodes.tolist())]
+        return [(g, closed.get(g)) for g in groups if present & set(g)]
+
+    def queue(self, i: int) -> str:
+        names = self.order.queues
+        return names[int(self.order.queue[i]) % len(names)]
+
+    def commands(self) -> Iterator[Row]:
+        """One row per command, in the order's sequence."""
+        t = self.timeline
+        for i, (core, index) in enumerate(self.order.sequence):
+            command, terms, blocker = self.program.decoded[core][index], t.terms[i], self.blockers[i]
+            yield {
+                "command": index, "core": core, "queue": self.queue(i), "opcode": command.opcode, "node": command.node,
+                "layer": self.name(command.node), "start": float(t.start[i]), "end": float(t.end[i]),
+                "stall": float(t.start[i] - t.ready[i]), "cause": CAUSES[self.kinds[blocker] if blocker >= 0 else ""],
+                "bytes": float(t.moved[i]), "shared_bytes": float(t.shared[i]),
+                "set-up": float(terms.issue + terms.setup + terms.rows + terms.fill + terms.reload),
+                "array": float(terms.array), "edge": float(terms.edge), "vector": float(terms.vector), "banks": float(t.banks[i]),
+            }  # fmt: skip
+
+    def name(self, node: int) -> str:
+        """The source model's name of a node."""
+        entry = self.program.meta["nodes"][node]
+        return str(entry["name"] or "+".join(entry.get("origin", ())) or entry["op"])
+
+    def layers(self) -> list[Row]:
+        """One row per group of the plan: its share of the clock, busy cycles by engine, bytes, and what held it up."""
+        rows, before = [], 0.0
+        paths: dict[int, Row] = {}
+        for step in self.path:
+            mine = paths.setdefault(step["node"], {})
+            mine[step["cause"]] = mine.get(step["cause"], 0.0) + step["cycles"]
+        for members, closed in self.groups:
+            index = np.flatnonzero(np.isin(self.nodes, members))
+            end = float(self.timeline.end[index].max())
+            cycles, before = max(0.0, end - before), max(before, end)
+            row = self._layer(members, index, cycles, closed)
+            path: Row = {}
+            for member in members:
+                for cause, amount in paths.get(member, {}).items():
+                    path[cause] = path.get(cause, 0.0) + amount
+            rows.append({**row, "path": path, "path_cycles": sum(path.values())})
+        return rows
+
+    def _layer(self, members: tuple[int, ...], index: Any, cycles: float, closed: Mapping[str, Any] | None) -> Row:
+        t, chosen = self.timeline, index.tolist()
+        busy = dict.fromkeys(("LOAD", "STORE", "TENSOR", "VECTOR"), 0.0)
+        moved = {"load_bytes": 0.0, "store_bytes": 0.0, "const_bytes": 0.0, "shared_bytes": 0.0}
+        stalls = dict.fromkeys(STALLS, 0.0)
+        for i in chosen:
+            kind, amount = self.kinds[i], float(t.moved[i])
+            busy[kind] += float(t.end[i] - t.start[i])
+            moved["shared_bytes"] += float(t.shared[i])
+            moved["load_bytes"] += amount if kind == "LOAD" else 0.0
+            moved["store_bytes"] += amount if kind == "STORE" else 0.0
+            moved["const_bytes"] += amount if kind == "LOAD" and self._from_const(i) else 0.0
+            stalls["edge"] += t.terms[i].edge
+            stalls["banks"] += float(t.banks[i])
+        engine = "TENSOR" if busy["TENSOR"] >= busy["VECTOR"] else "VECTOR"      # the one that the others must keep busy
+        for i in (i for i in chosen if self.kinds[i] == engine):
+            stalls["set-up"] += t.terms[i].issue + t.terms[i].fill + t.terms[i].reload
+            for cause, wait in self._waited(i).items():
+                stalls[cause] += wait
+        nodes = [self.program.meta["nodes"][n] for n in members]
+        macs, total = sum(n["macs"] for n in nodes), moved["load_bytes"] + moved["store_bytes"]
+        return {
+            "nodes": list(members), "name": "+".join(dict.fromkeys(self.name(n) for n in members)),
+            "op": "+".join(n["op"] for n in nodes), "macs": macs,
+            "cycles": cycles, "utilisation": macs / (cycles * self.peak) if cycles else 0.0,
+            **moved, "intensity": macs / total if total else 0.0, **{k.lower(): v for k, v in busy.items()},
+            "limit": LIMITS[max(busy, key=lambda k: busy[k])],
+            "stall": max(stalls, key=lambda k: stalls[k]) if any(stalls.values()) else "", "stalls": stalls,
+            "closed": closed["cycles"] if closed else None, "bound": closed["bound"] if closed else None,
+            "terms": self._terms(chosen), "closed_terms": dict(closed.get("terms", {})) if closed else {},
+        }  # fmt: skip
+
+    def _from_const(self, i: int) -> bool:
+        core, index = self.order.sequence[i]
+        return self.program.decoded[core][index].fields["space"] == "CONST"
+
+    def _waited(self, i: int) -> dict[str, float]:
+        """A compute command's stall, split by what the awaited command did meanwhile."""
+        t, blocker = self.timeline, self.blockers[i]
+        if blocker < 0:
+            return {}
+        stall = float(t.start[i] - t.ready[i])
+        if self.kinds[blocker] in ("TENSOR", "VECTOR"):
+            return {"dependency": stall}
+        front = t.terms[blocker].total + float(t.banks[blocker])
+        bus = min(stall, float(t.end[blocker] - t.start[blocker]) - front)      # the bytes moved last
+        return {"bandwidth": bus, "set-up": stall - bus}
+
+    def _terms(self, chosen: list[int]) -> dict[str, float]:
+        """The clock's own sums of what the closed form adds up."""
+        t, memory = self.timeline, self.program.target.memory
+        found = dict.fromkeys(TERMS, 0.0)
+        for i in chosen:
+            terms, kind = t.terms[i], self.kinds[i]
+            if kind in ("LOAD", "STORE"):
+                found["set-up"] += terms.total
+                found["bus"] += float(t.moved[i]) / memory.external_bandwidth + float(t.shared[i]) / memory.shared_bandwidth
+            else:
+                found["array" if kind == "TENSOR" else "vector"] += terms.total
+        return found
+
+    def totals(self) -> Row:
+        """The whole program, beside the closed form and the lower bounds, term by term."""
+        plan = self.program.meta.get("plan", {})
+        macs = sum(n["macs"] for n in self.program.meta["nodes"])
+        clock = self.program.target.compute.clock_mhz
+        causes: dict[str, float] = {}
+        for step in self.path:
+            causes[step["cause"]] = causes.get(step["cause"], 0.0) + step["cycles"]
+        closed = [g["terms"] for _, g in self.groups if g and "terms" in g]
+        return {
+            "cycles": self.cycles, "milliseconds": self.cycles / clock / 1000, "bytes": float(self.timeline.moved.sum()),
+            "shared_bytes": float(self.timeline.shared.sum()),
+            "macs": macs, "utilisation": macs / (self.cycles * self.peak) if self.cycles else 0.0,
+            "commands": len(self.order.sequence), "data_bytes": self.program.meta["data_bytes"],
+            "const_bytes": self.program.meta["const_bytes"],
+            "closed_cycles": plan.get("cycles"), "closed_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
+            "bound_bytes": plan.get("bound_bytes"), "roofline": plan.get("roofline"), "path": causes,
+            "terms": self._terms(list(range(len(self.kinds)))),
+            "closed_terms": {name: sum(g[name] for g in closed) for name in TERMS} if closed else {},
+        }  # fmt: skip
+
+
+def profile(program: Program) -> Profile:
+    """Run the clock over a program."""
+    order = order_of(program)
+    return Profile(program, order, timeline_of(program, order))
