@@ -12,7 +12,7 @@ from npuflow.base.errors import InternalError, ModelError
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.onnx_run import EXPORT_OPSET, model_of
 from npuflow.ir.onnx_types import UNRANKED, value_info
-from npuflow.ir.op import OnnxCall
+from npuflow.ir.op import Bound, OnnxCall, bound_array
 from npuflow.ir.types import Array, TensorType
 
 if TYPE_CHECKING:
@@ -75,16 +75,26 @@ class _Exporter:
         self.names.add(name)
         return name
 
-    def clip(self, node: Node, clip: tuple[float, float], source: str) -> None:
+    def clip(self, node: Node, clip: tuple[Bound, Bound], source: str) -> None:
+        """A Clip, or Max and Min where a bound differs from channel to channel."""
         out = node.outputs[0]
         if clip == (0.0, inf):
             self.proto.node.add(op_type="Relu", name=f"{out}:clip", input=[source], output=[out])
             return
-        dtype = self.graph.type(out).dtype
-        names = [source]
-        for name, bound in zip(("lo", "hi"), clip, strict=True):
-            names.append("" if abs(bound) == inf else self.array(f"{out}:{name}", np.array(bound, dtype)))
-        self.proto.node.add(op_type="Clip", name=f"{out}:clip", input=names, output=[out])
+        kind = self.graph.type(out)
+        bounds = [bound_array(bound, len(kind.shape)).astype(kind.dtype) for bound in clip]
+        ends = ["" if np.isinf(b).all() else self.array(f"{out}:{end}", b) for end, b in zip(("lo", "hi"), bounds, strict=True)]
+        if not any(bound.ndim for bound in bounds):
+            self.proto.node.add(op_type="Clip", name=f"{out}:clip", input=[source, *ends], output=[out])
+            return
+        between = f"{out}:above" if all(ends) else out
+        if clip[0] == 0.0:                   # onnxruntime fuses this one
+            self.proto.node.add(op_type="Relu", name=f"{out}:relu", input=[source], output=[between])
+        elif ends[0]:
+            self.proto.node.add(op_type="Max", name=f"{out}:max", input=[source, ends[0]], output=[between])
+        if ends[1]:
+            last = between if ends[0] else source
+            self.proto.node.add(op_type="Min", name=f"{out}:min", input=[last, ends[1]], output=[out])
 
     def inputs(self, call: OnnxCall, node: Node) -> list[str]:
         """Names of the ONNX node's inputs, trailing absent ones left out."""

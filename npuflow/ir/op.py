@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.base.registry import Registry
 from npuflow.hw.target import Numerics, Target
@@ -16,6 +17,7 @@ from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value
 OPS = Registry("ops", "npuflow.ops")
 
 Param = int | str | tuple[int, ...]   # an integer, integers, or the content digest of a constant array
+Bound = float | tuple[float, ...]     # of a clip: one, or one per channel (second dimension) of a layer with weights
 Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
 
 
@@ -160,7 +162,7 @@ class Emitter(Protocol):
 class Op:
     """Base of every operator. Fields of a subclass are its attributes (named as in ONNX where ONNX has them)."""
 
-    clip: tuple[float, float] | None = field(default=None, kw_only=True)   # fused Relu/Clip on the output, in real units
+    clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)   # fused Relu/Clip on the output, in real units
 
     onnx: ClassVar[str] = ""              # ONNX operator type
     domain: ClassVar[str] = ""
@@ -195,7 +197,7 @@ class Op:
         outputs = self.reference(*inputs)
         if self.clip is None:
             return outputs
-        lo, hi = (np.asarray(c, outputs[0].dtype) for c in self.clip)
+        lo, hi = (bound_array(c, outputs[0].ndim).astype(outputs[0].dtype) for c in self.clip)
         return tuple(np.minimum(np.maximum(o, lo), hi) for o in outputs)
 
     # --- quantisation
@@ -317,6 +319,12 @@ class Site:
         value = self.params[name]
         assert not isinstance(value, int), f"{self.node.name}: parameter {name} is a number"
         return value
+
+
+def bound_array(bound: Bound, rank: int) -> npt.NDArray[np.float64]:
+    """A bound in the shape that meets a tensor of that rank."""
+    real = np.asarray(bound, np.float64)
+    return real.reshape([-1 if d == 1 else 1 for d in range(rank)]) if real.ndim else real
 
 
 def need(condition: bool, reason: str) -> Yes | No:

@@ -10,19 +10,32 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, quantize, requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Emitter, Site, TileView
+from npuflow.ir.op import Bound, Emitter, Site, TileView
 from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 
 Real = npt.NDArray[np.float64]
 
 
-def clamp_bounds(clip: tuple[float, float] | None, quant: QuantType) -> tuple[int, int]:
+def clamp_bounds(clip: tuple[Bound, Bound] | None, quant: QuantType) -> tuple[int, int]:
     """[lo, hi] of the output codes: the range of the type, cut by the fused clip."""
     if clip is None:
         return quant.lo, quant.hi
+    if any(isinstance(bound, tuple) for bound in clip):
+        raise TargetError("a clip per channel on an operator without weights")
     lo, hi = quantize(np.array(clip), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi).tolist()
     return lo, hi
+
+
+def _clamps(clip: tuple[Bound, Bound] | None, quant: QuantType, numerics: Numerics) -> dict[str, int | Array]:
+    """The same of REQUANT, which may clamp each channel on its own: lo or los, hi or his."""
+    if clip is None or not any(isinstance(bound, tuple) for bound in clip):
+        lo, hi = clamp_bounds(clip, quant)
+        return {"lo": lo, "hi": hi}
+    if not numerics.per_channel_clamp:
+        raise TargetError("a clip per channel; the target clamps a tensor as a whole")
+    ends = [quantize(np.array(bound), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi) for bound in clip]
+    return {**vector("lo", ends[0], "int32"), **vector("hi", ends[1], "int32")}
 
 
 def vector(name: str, values: npt.ArrayLike, dtype: str) -> dict[str, int | Array]:
@@ -37,10 +50,15 @@ def product_ratio(site: Site, gain: float = 1.0) -> Real:
 
 
 def requant_params(site: Site, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:
-    """multiplier(s), shift, lo, hi of REQUANT."""
+    """multiplier(s), shift, lo(s), hi(s) of REQUANT."""
     m, n = multiplier_shift(ratio, numerics)
-    lo, hi = clamp_bounds(site.op.clip, site.out_quant)
-    return {**vector("multiplier", m, "uint32"), "shift": n, "lo": lo, "hi": hi}
+    return {**vector("multiplier", m, "uint32"), "shift": n, **_clamps(site.op.clip, site.out_quant, numerics)}
+
+
+def per_channel(site: Site, name: str, shape: list[int]) -> int | Array:
+    """A parameter that is one number, or (`names`) one per channel: then shaped to meet the output."""
+    held = f"{name}s"
+    return site.array(held).astype(np.int64).reshape(shape) if held in site.params else site.param(name)
 
 
 def bias_shift(bias: QuantType, unit: Real) -> int:
@@ -72,10 +90,9 @@ def finish(
     shape = [-1 if d == channel_axis % total.ndim else 1 for d in range(total.ndim)]
     if bias is not None:
         total = total + (bias.astype(np.int64) << site.param("bias_shift")).reshape(shape)
-    m = site.array("multipliers").astype(np.int64).reshape(shape) if "multipliers" in site.params else site.param("multiplier")
+    m, lo, hi = (per_channel(site, name, shape) for name in ("multiplier", "lo", "hi"))
     q = site.out_quant
-    y = requantize(total, m, site.param("shift"), q.zero_point[0], site.param("lo"), site.param("hi"), numerics.rounding)
-    return y.astype(q.dtype)
+    return requantize(total, m, site.param("shift"), q.zero_point[0], lo, hi, numerics.rounding).astype(q.dtype)
 
 
 def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias: int | None = None) -> None:
@@ -83,12 +100,10 @@ def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias
     assert tile.acc is not None
     y = tile.outputs[0]
     fields: dict[str, object] = {"zero": site.out_quant.zero_point[0], "rounding": em.numerics.rounding}
-    for name in ("shift", "lo", "hi"):
-        fields[name] = site.param(name)
-    if "multipliers" in site.params:
-        fields["multipliers"] = tile.params["multipliers"].address
-    else:
-        fields["multiplier"] = site.param("multiplier")
+    fields["shift"] = site.param("shift")
+    for name in ("multiplier", "lo", "hi"):
+        held = f"{name}s"
+        fields.update({held: tile.params[held].address} if held in site.params else {name: site.param(name)})
     if bias is not None and site.present(bias):
         b = tile.input(bias)
         fields.update(bias=b.address, bias_type=b.dtype, bias_shift=site.param("bias_shift"))
@@ -100,7 +115,7 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
     """Operands of the per-channel parameter arrays, indexed by one axis."""
     return tuple(
         Operand(name, tuple(site.array(name).shape), (DimMap(axis),))
-        for name in ("multipliers", "w_zeros")
+        for name in ("multipliers", "w_zeros", "los", "his")
         if name in site.params
     )
 

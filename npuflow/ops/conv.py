@@ -86,6 +86,8 @@ class Conv(ConvOp):
             ((1, 4, 5, 5), 8, 4, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), True, None),
             ((2, 5, 11), 3, 1, (3,), (2,), (2,), (2, 1), True, None),
             ((1, 16, 1, 1), 7, 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), False, (0.0, float("inf"))),
+            ((1, 3, 6, 5), 4, 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), True, (0.0, (0.5, 1.0, 2.0, 4.0))),
+            ((1, 3, 6, 5), 3, 3, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), True, ((-0.5, -3.0, 0.0), (0.5, 1.0, 2.0))),
         )
         for shape, out, group, kernel, strides, dilations, pads, bias, clip in cases:
             weight = rng.normal(size=(out, shape[1] // group, *kernel)).astype(np.float32)

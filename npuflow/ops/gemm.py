@@ -113,5 +113,6 @@ class Gemm(WeightedOp):
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample(cls(transB=1), (draw(rng, 1, 20), draw(rng, 7, 20), draw(rng, 7)), (1, 2))
         yield Sample(cls(clip=(0.0, 2.0)), (draw(rng, 5, 9), draw(rng, 9, 6)), (1,))
+        yield Sample(cls(clip=((-1.0, -2.0, 0.0), 2.0)), (draw(rng, 5, 9), draw(rng, 9, 3)), (1,))
         yield Sample(cls(alpha=0.5, beta=2.0, transA=1), (draw(rng, 9, 4), draw(rng, 9, 6), draw(rng, 1, 6)), (1, 2))
         yield Sample(cls(transB=1), (draw(rng, 2, 8), draw(rng, 3, 8), draw(rng, 1)), (1, 2))
