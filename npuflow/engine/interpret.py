@@ -60,8 +60,11 @@ class Interpreter:
         )
         if not fits:
             raise DataError(f'the input "{value_id}" has shape {array.shape}, the model wants {value.type.shape}')
-        if value.quant is not None and array.dtype.kind == "f":       # real numbers for an input that takes codes
-            return encode(array, value.quant)
+        quant = value.quant
+        if quant is not None and array.dtype.kind == "f":             # real numbers for an input that takes codes
+            return encode(array, quant)
+        if quant is not None and array.size and not quant.lo <= int(array.min()) <= int(array.max()) <= quant.hi:
+            raise DataError(f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has {quant.lo}..{quant.hi}')
         return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
 
     def _last_uses(self) -> dict[str, int]:

@@ -131,6 +131,10 @@ class Runner:
                 raise DataError(f'the input "{name}" has shape {array.shape}, the program wants {shape}')
             if entry.get("quant") and array.dtype.kind == "f":      # real numbers for an input that takes codes
                 array = quantize(array, entry["quant"])
+            elif entry.get("quant") and array.size:
+                lo, hi, _ = container(entry["quant"])
+                if int(array.min()) < lo or int(array.max()) > hi:
+                    raise DataError(f'the input "{name}" has codes {array.min()}..{array.max()}, its type has {lo}..{hi}')
             found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
         return found
 

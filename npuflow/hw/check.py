@@ -111,6 +111,8 @@ def _avgpool(f: Fields) -> Iterator[str]:
 def _lut(f: Fields) -> Iterator[str]:
     if f["bits"] > 15:
         yield f"{f['bits']} interpolation bits"
+    if f["fraction"] > (15 if f["bits"] else 0):
+        yield f"{f['fraction']} bits of fraction"
 
 
 def _softmax(f: Fields) -> Iterator[str]:

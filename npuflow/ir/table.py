@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.op import Emitter, No, Op, Sample, Site, TileView, Yes, first_no, need
+from npuflow.ir.requant import clamp_bounds
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray, QuantType, TensorType
 
 Real = npt.NDArray[np.float64]
+FRACTION = 8                              # bits behind the point in interpolated tables
+LARGEST = float((1 << 31 - FRACTION) - 1)
+LOOSEST = 16                              # codes of 16 bits that interpolation may be off
 
 
 def elementwise_axes(shape: tuple[int, ...]) -> tuple[tuple[Axis, ...], tuple[DimMap, ...]]:
@@ -46,28 +51,59 @@ class TableOp(Op):
         with np.errstate(all="ignore"):
             return (np.asarray(self.f(x.astype(np.float64)), np.float64).astype(x.dtype).reshape(x.shape),)
 
+    def smooth(self, x: Real) -> Real:
+        """The function before its last step, where that step is a clamp to `bounds`: tables interpolate across no such bend."""
+        return self.f(x)
+
+    def bounds(self) -> tuple[float, float]:
+        return -np.inf, np.inf
+
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         source, result = site.quant(0), site.out_quant
         step_bits = max(0, source.bits - numerics.table_bits) if source.bits > 8 else 0
-        codes = np.arange(source.lo, source.lo + (1 << source.bits) + (step_bits > 0), 1 << step_bits, dtype=np.int64)
-        real = source.scale[0] * (codes - source.zero_point[0]).astype(np.float64)
+        if step_bits:
+            return self._interpolated(source, result, step_bits)
+        codes = np.arange(source.lo, source.lo + (1 << source.bits), dtype=np.int64)
+        table = self._codes(codes, source, result)
+        lo, hi = clamp_bounds(self.clip, result)
+        return {"table": table.astype(result.dtype), "bits": 0, "fraction": 0, "base": source.lo, "lo": lo, "hi": hi}
+
+    def _codes(self, codes: npt.NDArray[np.int64], source: QuantType, result: QuantType) -> npt.NDArray[np.int64]:
+        """The nearest output code of every input code."""
         with np.errstate(all="ignore"):
-            y = np.asarray(self.f(real), np.float64)
-        if self.clip is not None:
-            y = np.clip(y, *self.clip)
-        table = quantize(y, result.scale[0], result.zero_point[0], result.lo, result.hi)
-        return {"table": table.astype(np.int32 if step_bits else result.dtype), "bits": step_bits, "base": source.lo}
+            y = np.asarray(self.f(source.scale[0] * (codes - source.zero_point[0]).astype(np.float64)), np.float64)
+        y = np.clip(y, *self.clip) if self.clip is not None else y
+        return quantize(y, result.scale[0], result.zero_point[0], result.lo, result.hi)
+
+    def _interpolated(self, source: QuantType, result: QuantType, step_bits: int) -> dict[str, int | Array]:
+        """A table of every 2^step_bits-th code, one of them the zero point: functions bend at 0."""
+        step, zero = 1 << step_bits, source.zero_point[0]
+        base = zero - -(-(zero - source.lo) // step) * step
+        codes = np.arange(base, (source.hi - base) // step * step + base + step + 1, step, dtype=np.int64)
+        ends = np.clip(codes, source.lo, source.hi)
+        with np.errstate(all="ignore"):
+            y = np.asarray(self.smooth(source.scale[0] * (ends - zero).astype(np.float64)), np.float64)
+        y = np.nan_to_num(y / result.scale[0] + result.zero_point[0], nan=result.zero_point[0], posinf=LARGEST, neginf=-LARGEST)
+        for end, inner in ((0, 1), (-1, -2)):        # outside the codes: on the line through the last of them
+            y[end] = y[inner] + (y[end] - y[inner]) * (step / max(abs(ends[end] - codes[inner]), 1))
+        bounds = clamp_bounds(self.bounds(), result), clamp_bounds(self.clip, result)
+        params: dict[str, int | Array] = {
+            "table": np.rint(np.clip(y, -LARGEST, LARGEST) * (1 << FRACTION)).astype(np.int32), "bits": step_bits,
+            "fraction": FRACTION, "base": int(base), "lo": max(b[0] for b in bounds), "hi": min(b[1] for b in bounds),
+        }  # fmt: skip
+        every = np.arange(source.lo, source.hi + 1, dtype=np.int64)
+        worst = int(np.abs(_looked_up(params, every) - self._codes(every, source, result)).max())
+        if worst > LOOSEST:
+            raise TargetError(
+                f"a table of {len(codes)} entries is up to {worst} codes off the function over [{ends[0]}, {ends[-1]}]",
+                hint="8 bits for this layer, a smaller range of its input, or a target with larger tables",
+            )
+        return params
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
-        table, bits = site.array("table").astype(np.int64), site.param("bits")
-        d = x.astype(np.int64) - site.param("base")
-        if bits == 0:
-            return (table[d].astype(site.out_quant.dtype),)
-        index, part = d >> bits, d & ((1 << bits) - 1)
-        y = (table[index] * ((1 << bits) - part) + table[index + 1] * part + (1 << (bits - 1))) >> bits
-        return (y.astype(site.out_quant.dtype),)
+        return (_looked_up(site.params, x.astype(np.int64)).astype(site.out_quant.dtype),)
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
         rank = len(site.out_shape)
@@ -86,9 +122,21 @@ class TableOp(Op):
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         x, y = tile.input(0), tile.outputs[0]
         em.emit("LUT", **x.as4("x"), **y.as4("y"), dims=y.dims4(), base=site.param("base"),
-                table=tile.params["table"].address, bits=site.param("bits"), entries=site.array("table").size)
+                table=tile.params["table"].address, entries=site.array("table").size,
+                **{k: site.param(k) for k in ("bits", "fraction", "lo", "hi")})
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         for shape in ((1, 3, 5, 7), (2, 9), (6,)):
             yield Sample(cls(), (rng.uniform(cls.domain_lo, cls.domain_hi, shape).astype(np.float32),))
+
+
+def _looked_up(params: Mapping[str, int | Array], x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The specification of LUT."""
+    table, bits, fraction = np.asarray(params["table"], np.int64), int(params["bits"]), int(params["fraction"])
+    d = x - int(params["base"])
+    if bits == 0:
+        return np.asarray(table[d])
+    index, part, steps = d >> bits, d & ((1 << bits) - 1), bits + fraction
+    y = (table[index] * ((1 << bits) - part) + table[index + 1] * part + (1 << (steps - 1))) >> steps
+    return np.clip(y, int(params["lo"]), int(params["hi"]))

@@ -22,6 +22,12 @@ class Clip(TableOp):
     def f(self, x: Real) -> Real:
         return np.minimum(np.maximum(x, self.min), self.max)
 
+    def smooth(self, x: Real) -> Real:
+        return x
+
+    def bounds(self) -> tuple[float, float]:
+        return self.min, self.max
+
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
         bounds = []

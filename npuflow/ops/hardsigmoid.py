@@ -19,4 +19,10 @@ class HardSigmoid(TableOp):
     onnx: ClassVar[str] = "HardSigmoid"
 
     def f(self, x: Real) -> Real:
-        return np.clip(self.alpha * x + self.beta, 0.0, 1.0)
+        return np.clip(self.smooth(x), 0.0, 1.0)
+
+    def smooth(self, x: Real) -> Real:
+        return self.alpha * x + self.beta
+
+    def bounds(self) -> tuple[float, float]:
+        return 0.0, 1.0

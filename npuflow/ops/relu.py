@@ -18,3 +18,9 @@ class Relu(TableOp):
 
     def f(self, x: Real) -> Real:
         return np.maximum(x, 0.0)
+
+    def smooth(self, x: Real) -> Real:
+        return x
+
+    def bounds(self) -> tuple[float, float]:
+        return 0.0, np.inf

@@ -44,9 +44,6 @@ class Softmax(Op):
         e = np.exp(x - x.max(self.axis, keepdims=True))
         return ((e / e.sum(self.axis, keepdims=True)).astype(inputs[0].dtype),)
 
-    def output_range(self, site: Site) -> tuple[float, float]:
-        return 0.0, 1.0
-
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         x, y = site.quant(0), site.out_quant
         params: dict[str, int | Array] = {"multiplier": int(np.rint(1.0 / y.scale[0]))}

@@ -3,12 +3,18 @@
 from types import MappingProxyType
 
 import numpy as np
+import pytest
 
+from npuflow.base.errors import DataError
+from npuflow.engine.codegen.generate import generate
 from npuflow.engine.interpret import interpret
-from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.quantize.types import encode
-from npuflow.hw.target import Numerics
+from npuflow.engine.runner import Runner
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.plan import plan_network
+from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
 from npuflow.ir.types import TensorType, Value
@@ -38,14 +44,32 @@ def test_an_output_that_nobody_names_does_not_shift_the_others() -> None:
     np.testing.assert_allclose(found["c"], [0.2, 0.6, 1.0], atol=0.02)
 
 
-def test_real_numbers_for_an_integer_input_become_codes() -> None:
+def integer_input(bits: int) -> Graph:
+    """A table function whose input is codes."""
     node, values = Node(OPS["relu"](), ("x",), ("y",)), {v: Value(v, TensorType((6,))) for v in "xy"}
     whole = Graph(("x",), ("y",), (node,), MappingProxyType(values), MappingProxyType({}))
-    config = Quantize(inputs="integer")
-    graph = quantize_graph(whole, lambda _: True, dict.fromkeys(values, (-2.0, 2.0)), config, Numerics()).graph
+    config = Quantize(inputs="integer", activations=Activations(bits=bits))
+    return quantize_graph(whole, lambda _: True, dict.fromkeys(values, (-2.0, 2.0)), config, Numerics()).graph
+
+
+def test_real_numbers_for_an_integer_input_become_codes() -> None:
+    graph = integer_input(8)
     real = np.linspace(-1, 1, 6, dtype=np.float32)
     assert graph.values["x"].quant is not None
     codes = encode(real, graph.values["x"].quant)
     found = interpret(graph, {"x": real}, Numerics())["y"]
     np.testing.assert_array_equal(found, interpret(graph, {"x": codes}, Numerics())["y"])
     np.testing.assert_allclose(found, np.maximum(real, 0), atol=0.02)
+
+
+def test_codes_that_an_integer_input_cannot_have_are_refused() -> None:
+    """Six bits live in eight: a code of 200 fits the container, but no table has an entry for it."""
+    graph, target = integer_input(6), Target()
+    wrong, codes = np.array([0, 1, 2, 3, 63, 64], np.uint8), np.array([0, 1, 2, 3, 63, 62], np.uint8)
+    plan = plan_network(graph, Machine(target.compute, target.memory, target.dma), target.numerics)
+    runner = Runner(generate(graph, plan, target))
+    with pytest.raises(DataError, match=r'"x" has codes 0\.\.64, its type has 0\.\.63'):
+        interpret(graph, {"x": wrong}, Numerics())
+    with pytest.raises(DataError, match=r'"x" has codes 0\.\.64, its type has 0\.\.63'):
+        runner.run({"x": wrong})
+    np.testing.assert_array_equal(runner.run({"x": codes})["y"], interpret(graph, {"x": codes}, Numerics())["y"])

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
+from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
-from npuflow.ir.op import OPS
-from npuflow.testing.op import OpSuite, check_infer, check_integer, check_onnx, check_text, check_tiles, samples
+from npuflow.ir.op import OPS, Sample
+from npuflow.ir.table import TableOp
+from npuflow.testing.op import (
+    OpSuite,
+    check_infer,
+    check_integer,
+    check_onnx,
+    check_text,
+    check_tiles,
+    quantised,
+    samples,
+)
 
 NAMES = [name for name in OPS.names() if name != "host"]
 ARITHMETIC = [
@@ -53,6 +65,34 @@ def test_integers_match_the_float_reference(name: str, scheme: str) -> None:
 def test_8_bit_integers_match_the_float_reference(name: str) -> None:
     for sample in samples(name):
         check_integer(sample, WIDE, Quantize())
+
+
+JUMPING = ("ceil", "floor", "round", "sign", "sqrt", "thresholdedrelu")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if issubclass(OPS[n], TableOp)])
+def test_16_bit_tables_are_within_one_code_or_refused(name: str) -> None:
+    """Interpolation rounds once; a function that no table of that size follows is refused with the distance in codes."""
+    scheme = Quantize(activations=Activations(bits=16))
+    for sample in samples(name):
+        if name in JUMPING:
+            with pytest.raises(TargetError, match=r"a table of \d+ entries is up to \d+ codes off"):
+                check_integer(sample, WIDE, scheme)
+            continue
+        check_integer(sample, WIDE, scheme)
+        check_tiles(sample, small(1 << 14), scheme)
+
+
+def test_softmax_over_many_classes_keeps_its_small_probabilities() -> None:
+    """A thousand classes of 8 bits: the scale follows the largest probability seen, not 1."""
+    rng = np.random.default_rng(3)
+    sample = Sample(OPS["softmax"](-1), (rng.normal(size=(4, 1000)).astype(np.float32),))
+    check_integer(sample, WIDE, Quantize())
+    graph, one = quantised(sample, WIDE, Quantize())
+    (real,) = sample.op.reference(*sample.inputs)
+    made = interpret(graph, one.inputs, WIDE)[graph.outputs[0]]
+    assert 0.009 < real.max() < 0.05                    # on a scale of 1/255 nearly all codes would be 0
+    assert 10 * np.log10((real**2).sum() / ((real - made) ** 2).sum()) > 25
 
 
 TARGETS = {

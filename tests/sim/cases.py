@@ -257,10 +257,12 @@ def _lut(c: Case) -> None:
     c.tensor("y", dims)
     lo, hi = RANGES[c.fields["x_type"]]
     bits = c.pick(6, 8, 10) if wide else 0
-    c.fields.update(base=lo, bits=bits)
+    fraction = c.pick(0, 3, 8) if bits else 0
+    c.fields.update(base=lo, bits=bits, fraction=fraction)
     count = ((hi - lo + 1) >> bits) + (bits > 0)
     y = RANGES[c.fields["y_type"]]
-    table = c.rng.integers(y[0], y[1], count, endpoint=True)
+    table = c.rng.integers(y[0] << fraction, y[1] << fraction, count, endpoint=True)
+    c.fields["lo"], c.fields["hi"] = sorted((c.number(*y), c.number(*y))) if bits else y
     if c.rng.random() < 0.15:
         table = table[: count - c.number(1, 60)]      # data may leave it
     c.fields["entries"] = len(table)

@@ -193,7 +193,8 @@ class Scalar:
             if s == 0:
                 self.write(c, i, entry(d))
             else:
-                self.write(c, i, (entry(d >> s) * ((1 << s) - f) + entry((d >> s) + 1) * f + (1 << (s - 1))) >> s)
+                t = s + c.number("fraction")
+                self.clamp(c, i, (entry(d >> s) * ((1 << s) - f) + entry((d >> s) + 1) * f + (1 << (t - 1))) >> t)
 
     # --- windows
     def window(self, c: Command, index):

@@ -132,9 +132,10 @@ def codes_rows(x, xo, table, y, yo, n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def slope_rows(x, xo, xs, table, base, bits, y, yo, ys, n):  # type: ignore[no-untyped-def]
+def slope_rows(x, xo, xs, table, base, bits, fraction, lo, hi, y, yo, ys, n):  # type: ignore[no-untyped-def]
     size, inside = table.shape[0], True
-    one = np.int64(1) << bits
+    one, steps = np.int64(1) << bits, bits + fraction
+    half = np.int64(1) << (steps - 1)
     for r in range(yo.shape[0]):
         for i in range(n):
             d = np.int64(x[xo[r] + i * xs]) - base
@@ -143,7 +144,8 @@ def slope_rows(x, xo, xs, table, base, bits, y, yo, ys, n):  # type: ignore[no-u
                 inside = False
                 k = 0
             f = d & (one - 1)
-            y[yo[r] + i * ys] = (np.int64(table[k]) * (one - f) + np.int64(table[k + 1]) * f + (one >> 1)) >> bits
+            v = (np.int64(table[k]) * (one - f) + np.int64(table[k + 1]) * f + half) >> steps
+            y[yo[r] + i * ys] = min(max(v, lo), hi)
     return inside
 
 

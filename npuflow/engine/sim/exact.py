@@ -259,7 +259,8 @@ def _lut(memory: Memory, c: Command) -> None:
         return
     index, part = d >> bits, d & ((1 << bits) - 1)
     low, high = lookup(table, index, c, "the table"), lookup(table, index + 1, c, "the table")
-    y[...] = (low * ((1 << bits) - part) + high * part + (1 << (bits - 1))) >> bits
+    steps = bits + c.number("fraction")
+    y[...] = np.clip((low * ((1 << bits) - part) + high * part + (1 << (steps - 1))) >> steps, c.number("lo"), c.number("hi"))
 
 
 def _softmax(memory: Memory, c: Command) -> None:

@@ -211,7 +211,8 @@ def _lut(bench: Bench, i: int, c: Command) -> Step | None:
     lo, hi = RANGES[c.text("x_type")]
     if bits:
         return partial(
-            _checked(k.slope_rows, c, wrong), x.flat, xo, p, table.copy(), c.number("base"), bits, y.flat, yo, s, n
+            _checked(k.slope_rows, c, wrong), x.flat, xo, p, table.copy(), c.number("base"), bits, c.number("fraction"),
+            c.number("lo"), c.number("hi"), y.flat, yo, s, n,
         )
     if hi < 256 and p == s == 1 and lo >= c.number("base") and hi - c.number("base") < count:
         codes = np.arange(256) if lo == 0 else np.arange(256).astype(np.uint8).view(np.int8).astype(np.int64)
