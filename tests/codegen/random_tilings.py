@@ -7,8 +7,9 @@ import random
 import numpy as np
 
 from npuflow.engine.tiling.cost import Grid, Machine, traffic
+from npuflow.engine.tiling.groups import Group, Part
 from npuflow.engine.tiling.model import Layer, describe
-from npuflow.engine.tiling.plan import Bounds, Group, Plan, Planner, needed
+from npuflow.engine.tiling.plan import Bounds, Plan, Planner, needed
 from npuflow.engine.tiling.search import Choice, Costs, footprint, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
@@ -49,10 +50,10 @@ def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random,
     planner = Planner(graph, machine, numerics, level)
     groups = []
     for group in planner.groups():
-        if group.choice is not None:
+        if group.parts[0].choice is not None:
             sites = [graph.site(graph.nodes[n]) for n in group.nodes]
             layer = describe(sites, numerics, needed(graph, group.nodes))
             drawn = choice(layer, machine, rng, tries)
-            group = Group(group.nodes, drawn, FREE) if drawn else group
+            group = Group((Part(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)
     return Plan(tuple(groups), Bounds(0, 0, 0, 0), 0)

@@ -12,7 +12,7 @@ from npuflow.base.errors import TargetError
 from npuflow.base.tables import read
 from npuflow.engine.codegen.commands import CommandList
 from npuflow.engine.codegen.generate import generate
-from npuflow.engine.profile import profile
+from npuflow.engine.profile.measure import profile
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.sim.hazards import hazards_of

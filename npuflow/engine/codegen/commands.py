@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from npuflow.base.errors import InternalError
+from npuflow.engine.codegen.slots import LocalMap, Slot, Tokens, merge
 from npuflow.hw.encode import Words, encode
 from npuflow.hw.isa import BY_NAME, NONE, WAIT_SLOTS, WORDS
 from npuflow.hw.target import queue_names
 from npuflow.ir.space import Box
-
-Tokens = dict[int, int]                 # queue -> retired commands of it that must be waited for
 
 SYNC = 4096                             # commands between lagged synchronisations, in programs that need them
 FAR = 1 << 15                           # waits compare modulo 2^16, so counts must stay closer than this
@@ -26,46 +25,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "SOFTMAX": ("x", "low", "high"), "RESIZE": ("x", "rows", "columns"), "COPY": ("x",), "FILL": (),
 }  # fmt: skip
 WRITES = {"CONV": "acc", "MATMUL": "acc", "REDUCE": "acc"}
-
-
-def merge(into: Tokens, other: Mapping[int, int]) -> None:
-    for queue, count in other.items():
-        if count > into.get(queue, 0):
-            into[queue] = count
-
-
-class Slot:
-    """A range of local memory with what was last done to it."""
-
-    __slots__ = ("high", "low", "reads", "writes")
-
-    def __init__(self, low: int, high: int) -> None:
-        self.low, self.high = low, high
-        self.reads: Tokens = {}
-        self.writes: Tokens = {}
-
-
-class LocalMap:
-    """Slots of one core's local memory; a new slot inherits what was done to the bytes it covers."""
-
-    def __init__(self) -> None:
-        self._slots: list[Slot] = []
-
-    def open(self, low: int, size: int) -> Slot:
-        high, fresh, kept = low + size, Slot(low, low + size), []
-        for old in self._slots:
-            if old.high <= low or high <= old.low:
-                kept.append(old)
-                continue
-            merge(fresh.reads, old.reads)
-            merge(fresh.reads, old.writes)     # whoever writes next waits for both alike
-            for a, b in ((old.low, low), (high, old.high)):
-                if a < b:
-                    rest = Slot(a, b)
-                    rest.reads, rest.writes = dict(old.reads), dict(old.writes)
-                    kept.append(rest)
-        self._slots = [*kept, fresh]
-        return fresh
+Place = tuple[Slot, Box | None]          # a slot, and which box of the tensor in it
 
 
 class Touch(NamedTuple):
@@ -94,6 +54,7 @@ class Storage:
     writes: list[tuple[Touch, int, int]] = field(default_factory=list)
     reads: list[tuple[Touch, int, int]] = field(default_factory=list)
     last: Tokens = field(default_factory=dict)
+    shared: Tokens = field(default_factory=dict)           # the barrier behind which other cores' writes are seen
     opened: bool = False
 
 
@@ -120,6 +81,7 @@ class CommandList:
         self.commands: list[Pending] = []
         self.starts: set[int] = set()                      # commands before which all queues are idle: segments begin
         self.local = LocalMap()
+        self.inputs = 0                                    # loads from DATA are retired when LOAD0 has retired this many
 
     def add(self, opcode: str, values: Mapping[str, object], queue: int, node: int, needs: Tokens, step: int = 0) -> int:
         """Append; returns the count that waiters must see retired."""
@@ -128,50 +90,61 @@ class CommandList:
         self.counts[queue] += 1
         return self.counts[queue]
 
-    def load(self, values: Mapping[str, object], slot: Slot, node: int, source: tuple[Storage, Touch] | None, step: int) -> None:
+    def load(
+        self, values: Mapping[str, object], place: Place, node: int, source: tuple[Storage, Touch] | None, step: int
+    ) -> None:
         """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it need not wait behind values."""
-        queue, needs = (0 if source is not None else self.channels - 1), dict(slot.reads)
+        (slot, box), queue = place, 0 if source is not None else self.channels - 1
+        needs = slot.needs(box, True)
         if source is not None:
             storage, touch = source
+            merge(needs, storage.shared)
             for other, q, count in storage.writes:
                 if count > needs.get(q, 0) and touch.meets(other):
                     needs[q] = count
-        merge(needs, slot.writes)
         count = self.add("LOAD", values, queue, node, needs, step)
-        _write(slot, queue, count)
+        slot.note(box, True, queue, count)
         if source is not None:
             storage.reads.append((touch, queue, count))
             merge(storage.last, {queue: count})
+            self.inputs = count
 
-    def store(self, values: Mapping[str, object], slot: Slot, node: int, storage: Storage, touch: Touch, step: int) -> None:
-        queue = self.channels
-        needs = dict(slot.writes)
+    def store(self, values: Mapping[str, object], place: Place, node: int, storage: Storage, touch: Touch, step: int) -> None:
+        (slot, box), queue = place, self.channels
+        needs = slot.needs(box, False)
         merge(needs, storage.before)
         for other, q, count in (*storage.reads, *storage.writes):
             if q != queue and count > needs.get(q, 0) and touch.meets(other):
                 needs[q] = count
         count = self.add("STORE", values, queue, node, needs, step)
-        merge(slot.reads, {queue: count})
+        slot.note(box, False, queue, count)
         storage.writes.append((touch, queue, count))
         merge(storage.last, {queue: count})
 
-    def compute(self, opcode: str, values: Mapping[str, object], slots: Sequence[Slot], node: int, step: int) -> None:
-        """A TENSOR or VECTOR command on the slots that its pointers fall into."""
+    def barrier(self, number: int, mask: int, node: int) -> int:
+        """All cores meet, behind everything that this one did to external memory; returns the STOREs to wait for."""
+        queue = self.channels
+        needs: Tokens = {0: self.inputs} if self.inputs else {}
+        return self.add("BARRIER", {"id": number, "mask": mask}, queue, node, needs)
+
+    def compute(self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int) -> None:
+        """A TENSOR or VECTOR command on the places that its pointers fall into."""
         queue = self.tensor if BY_NAME[opcode].queue == "TENSOR" else self.vector
         target = WRITES.get(opcode, "y")
-        read = [_find(slots, opcode, name, values) for name in READS[opcode] if values.get(name, NONE) != NONE]
-        written = _find(slots, opcode, target, values)
+        read = [p for name in READS[opcode] if values.get(name, NONE) != NONE for p in _find(places, opcode, name, values)]
+        written = _find(places, opcode, target, values)
         if values.get("accumulate"):
-            read.append(written)
+            read += written
         needs: Tokens = {}
-        for slot in read:
-            merge(needs, slot.writes)
-        merge(needs, written.reads)
-        merge(needs, written.writes)
+        for slot, box in read:
+            merge(needs, slot.needs(box, False))
+        for slot, box in written:
+            merge(needs, slot.needs(box, True))
         count = self.add(opcode, values, queue, node, needs, step)
-        for slot in read:
-            merge(slot.reads, {queue: count})
-        _write(written, queue, count)
+        for slot, box in read:
+            slot.note(box, False, queue, count)
+        for slot, box in written:
+            slot.note(box, True, queue, count)
 
     def words(self) -> Words:
         """All commands encoded, with the fewest waits."""
@@ -220,20 +193,13 @@ class CommandList:
             yield tuple(wait) if any(wait) else ()
 
 
-def _write(slot: Slot, queue: int, count: int) -> None:
-    """A write that waited for all earlier accesses stands for them; writes of a row of commands add up."""
-    if slot.reads:
-        slot.reads.clear()
-        slot.writes.clear()
-    merge(slot.writes, {queue: count})
-
-
-def _find(slots: Sequence[Slot], opcode: str, name: str, values: Mapping[str, object]) -> Slot:
+def _find(places: Sequence[Place], opcode: str, name: str, values: Mapping[str, object]) -> list[Place]:
+    """Every box that an operand may mean: one, unless a tile reads one tensor in two ways."""
     address = values.get(name, 0)
-    for slot in slots:
-        if slot.low <= address < slot.high:  # type: ignore[operator]
-            return slot
-    raise InternalError(f"{opcode}.{name} = {address} points into no buffer of its tile")
+    found = [p for p in places if p[0].low <= address < p[0].high]  # type: ignore[operator]
+    if not found:
+        raise InternalError(f"{opcode}.{name} = {address} points into no buffer of its tile")
+    return found
 
 
 assert len(queue_names(7)) <= WAIT_SLOTS

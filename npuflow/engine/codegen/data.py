@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Layout, Life, check_layout, place
-from npuflow.engine.codegen.commands import Storage, merge
+from npuflow.engine.codegen.commands import Storage
+from npuflow.engine.codegen.slots import merge
 from npuflow.engine.tiling.views import Views
 from npuflow.hw.target import Memory
 
@@ -48,7 +49,9 @@ class Data:
         return self._views.root(value_id)[0] in self._storages
 
 
-def lay_out(views: Views, born: Mapping[str, int], dies: Mapping[str, int], memory: Memory) -> Data:
+def lay_out(
+    views: Views, born: Mapping[str, int], dies: Mapping[str, int], memory: Memory
+) -> tuple[list[Life], Layout]:
     """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small."""
     spans: dict[str, list[int]] = {}
     for value_id, first in born.items():
@@ -66,4 +69,4 @@ def lay_out(views: Views, born: Mapping[str, int], dies: Mapping[str, int], memo
             code="does-not-fit",
         )
     check_layout(lives, layout.addresses, memory.external_bytes, memory.burst)
-    return Data(views, layout, lives)
+    return lives, layout

@@ -41,11 +41,14 @@ def dma(
     }  # fmt: skip
 
 
-def box_copy(space: str, base: int, shape: Sequence[int], box: Box, local: int, itemsize: int) -> dict[str, object]:
-    """A box of a dense tensor at `base`, to or from a dense local buffer."""
-    strides, extents = dense(shape, itemsize), extent(box)
+def box_copy(
+    space: str, base: int, shape: Sequence[int], box: Box, local: int, itemsize: int, layout: Box | None = None
+) -> dict[str, object]:
+    """A box of a dense tensor at `base`, to or from a local buffer that is dense over the box, or over one around it."""
+    strides, near = dense(shape, itemsize), dense(extent(layout or box), itemsize)
     offset = sum(a * s for (a, _), s in zip(box, strides, strict=True))
-    return dma(space, base + offset, local, itemsize, extents, strides, dense(extents, itemsize))
+    inner = sum((a - lo) * s for (a, _), (lo, _), s in zip(box, layout or box, near, strict=True))
+    return dma(space, base + offset, local + inner, itemsize, extent(box), strides, near)
 
 
 def box_span(base: int, shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int]:

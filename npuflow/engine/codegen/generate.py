@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from npuflow.base.errors import InternalError
-from npuflow.engine.allocate import Ring
 from npuflow.engine.codegen.commands import CommandList
 from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.data import Data, lay_out
+from npuflow.engine.codegen.groups import GroupEmitter, Residents
 from npuflow.engine.codegen.moves import emit_moves
-from npuflow.engine.codegen.tiles import Bench, emit_group
+from npuflow.engine.codegen.slots import merge
+from npuflow.engine.codegen.tiles import Bench
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.model import describe, space_of
+from npuflow.engine.tiling.frame import Frame, Local, Topology, lay_local
 from npuflow.engine.tiling.moves import staging_bytes
-from npuflow.engine.tiling.plan import Group, Plan, moves_of, stored
+from npuflow.engine.tiling.plan import Plan
 from npuflow.engine.tiling.search import Costs
 from npuflow.engine.tiling.views import Views, views_of
 from npuflow.hw.target import Target
@@ -32,58 +33,112 @@ from npuflow.ir.types import QuantType
 class _Output:
     """What the segments add up to."""
 
-    bench: Bench
+    benches: tuple[Bench, ...]             # by core
     steps: list[dict[str, Any]]
     hosts: list[bytes]
     written: dict[str, int]                # value -> node whose stores complete it
     stored: dict[str, list[tuple[int, int, int]]]   # bytes that values share, by owner -> (first, end, node), as stored
     macs: dict[int, int]
+    residents: tuple[Residents, ...]
+    busy: set[int] = field(default_factory=set)     # cores that used external memory since they last met
+    fresh: set[str] = field(default_factory=set)    # values stored since then
+    barriers: int = 0
+
+    def counts(self) -> list[int]:
+        return [len(b.commands.commands) for b in self.benches]
 
 
 def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
     """The program of a planned network."""
     parts = segments(graph)
-    moves = moves_of(graph)
+    topology = Topology(graph, target.numerics)
+    moves = topology.moving
     index = {id(n): i for i, n in enumerate(graph.nodes)}
     order = [(index[id(n)], n) for p in parts for n in p.nodes]
     views = views_of(graph, [(i, n) for i, n in order if i in moves], moves)
-    kept = stored(graph, plan.groups)
-    data = lay_out(views, *_lifetimes(graph, parts, plan, kept), target.memory)
-    commands = CommandList(0, target.dma.channels)
-    ring = Ring(target.memory.local_bytes, target.memory.slot_align)
-    bench = Bench(commands, ring, ConstPool(target.memory.burst), data, target.numerics)
-    out = _Output(bench, [], [], {}, {}, {})
     machine = Machine(target.compute, target.memory, target.dma)
-    groups = {g.nodes[0]: g for g in plan.groups}
+    frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
+    in_data = _in_data(graph, frames)
+    lives, layout = lay_out(views, *_lifetimes(graph, parts, plan, in_data), target.memory)
+    consts = ConstPool(target.memory.burst)
+    benches = tuple(
+        Bench(CommandList(core, target.dma.channels), consts, Data(views, layout, lives), target.numerics)
+        for core in range(target.compute.cores)
+    )
+    local = lay_local(frames, plan.kept, machine)
+    out = _Output(benches, [], [], {}, {}, {}, tuple(Residents() for _ in benches))
+    groups = {f.group.nodes[0]: (g, f) for g, f in enumerate(frames)}
     done: set[int] = set()
     segment = 0
     for part in parts:
         if part.kind == "host":
             _host(graph, part, out)
             continue
-        first = len(commands.commands)
-        commands.starts.add(first)
+        first = out.counts()
+        for bench in benches:
+            bench.commands.starts.add(len(bench.commands.commands))
+        out.busy, out.fresh = set(), set()
         for node in part.nodes:
             number = index[id(node)]
             if number in done:
                 continue
-            group = groups.get(number)
-            if group is None:
+            if number not in groups:
                 raise InternalError(f"the plan does not hold {node.name}")
-            done.update(group.nodes)
-            if number in moves:
-                live = [m for n, m in enumerate(moves[number]) if (number, n) not in views.saved]
-                emit_moves(bench, graph.site(node), live, staging_bytes(machine), number)
-            else:
-                live = None
-                _tiled(graph, group, kept, target, out)
-            for member in group.nodes:
-                _note_stores(graph.nodes[member], member, live, views, out)
-        count = len(commands.commands) - first
-        idle = [0] * (target.compute.cores - 1)
-        out.steps.append({"kind": "npu", "segment": segment, "first": [first, *idle], "count": [count, *idle]})
+            done.update(groups[number][1].group.nodes)
+            _group(*groups[number], views, local, machine, out)
+        count = [b - a for a, b in zip(first, out.counts(), strict=True)]
+        out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
         segment += 1
-    return _program(graph, plan, target, name, out, views)
+    return _program(graph, plan, target, name, out, views, local)
+
+
+def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machine, out: _Output) -> None:
+    """The commands of one group on all its cores."""
+    group, topology = frame.group, frame.topology
+    used = set(range(group.cores[1]))
+    if len(out.busy | used) > 1 and out.busy:
+        _meet(group.nodes[0], out)
+    before = out.counts()
+    live = None
+    if frame.moves:
+        node = group.nodes[0]
+        live = [m for n, m in enumerate(topology.moving[node]) if (node, n) not in views.saved]
+        slots = local.slots(f"{number}.move", 2)
+        emit_moves(out.benches[0], topology.site(node), live, staging_bytes(machine), slots, node)
+    else:
+        for core in range(group.cores[1]):
+            bench, residents = out.benches[core], out.residents[core]
+            GroupEmitter(bench, frame, number, core, local, residents, machine.memory.slot_align).emit()
+        out.macs.update({n: topology.space(n).total_macs for n in group.nodes})
+    out.busy |= {c for c, (a, b) in enumerate(zip(before, out.counts(), strict=True)) if a < b}
+    for member in group.nodes:
+        out.fresh.update(o for o in topology.graph.nodes[member].outputs if o)
+        _note_stores(topology.graph.nodes[member], member, live, views, out)
+
+
+def _meet(node: int, out: _Output) -> None:
+    """A barrier of all cores; what they stored before is seen behind it."""
+    mask = (1 << len(out.benches)) - 1
+    for bench in out.benches:
+        count = bench.commands.barrier(out.barriers, mask, node)
+        for value in out.fresh:
+            if value in bench.data:
+                merge(bench.data.of(value)[0].shared, {bench.commands.channels: count})
+    out.barriers += 1
+    out.busy, out.fresh = set(), set()
+
+
+def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
+    """Values that live in external memory: all but those that only local memory ever holds."""
+    gone: set[str] = set()
+    for frame in frames:
+        if frame.moves:
+            continue
+        for n in frame.group.nodes:
+            for o in graph.nodes[n].outputs:
+                if o and (o not in frame.results or not frame.topology.wanted_in_data(o, frame.kept)):
+                    gone.add(o)
+    return frozenset(v for v in graph.values if v not in gone)
 
 
 def _note_stores(node: Node, number: int, moves: Sequence[Move] | None, views: Views, out: _Output) -> None:
@@ -102,16 +157,6 @@ def _note_stores(node: Node, number: int, moves: Sequence[Move] | None, views: V
         writers = [n for first, end, n in stored if first < at + size and at < end]
         if writers:
             out.written[value_id] = writers[-1]
-
-
-def _tiled(graph: Graph, group: Group, kept: Collection[str], target: Target, out: _Output) -> None:
-    """The commands of a group of tiled nodes."""
-    sites = [graph.site(graph.nodes[n]) for n in group.nodes]
-    spaces = [space_of(s, target.numerics) for s in sites]
-    for number, space in zip(group.nodes, spaces, strict=True):
-        out.macs[number] = space.total_macs
-    assert group.choice is not None
-    emit_group(out.bench, sites, spaces, describe(sites, target.numerics, kept), group.choice, group.nodes)
 
 
 def _lifetimes(
@@ -163,9 +208,9 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def _program(
-    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views
+    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, local: Local
 ) -> Program:
-    bench, data = out.bench, out.bench.data
+    bench, data = out.benches[0], out.benches[0].data
     const = bench.consts.to_bytes()
     meta = {
         "name": name,
@@ -182,11 +227,11 @@ def _program(
             "lives": [[v.name, data.layout.addresses[v.name], v.size, v.first, v.last] for v in data.lives],
             "bound": data.layout.bound,
             "const_given": bench.consts.given,
+            "local_used": local.total, "local_bound": local.layout.bound,
         },
         "plan": _plan_meta(plan),
     }
-    words = [bench.commands.words()]
-    words += [words[0][:0]] * (target.compute.cores - 1)
+    words = [b.commands.words() for b in out.benches]
     return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts))
 
 
@@ -195,6 +240,7 @@ def _plan_meta(plan: Plan) -> dict[str, Any]:
     return {
         "groups": [
             {"nodes": list(g.nodes), "cycles": g.costs.cycles, "bytes": g.costs.bytes, "bound": g.costs.bound_cycles,
+             "cores": g.cores[1], "strips": [list(c) for c in g.strips], "held": len(g.held),
              "sizes": dict(g.choice.sizes) if g.choice else {}, "order": list(g.choice.order) if g.choice else [],
              "terms": _terms(g.costs)}
             for g in plan.groups

@@ -7,8 +7,9 @@ from math import prod
 
 import numpy as np
 
-from npuflow.engine.codegen.commands import Slot, Touch
+from npuflow.engine.codegen.commands import Touch
 from npuflow.engine.codegen.dma import dma
+from npuflow.engine.codegen.slots import Slot
 from npuflow.engine.codegen.tiles import Bench, TileEmitter
 from npuflow.engine.tiling.moves import Piece, pieces_of
 from npuflow.hw.numerics import quantize
@@ -18,15 +19,16 @@ FILL_MOST = 4096                        # elements of a constant that are writte
 Dims = Sequence[tuple[int, int, int]]
 
 
-def emit_moves(bench: Bench, site: Site, moves: Sequence[Move], staging: int, node: int) -> None:
+def emit_moves(
+    bench: Bench, site: Site, moves: Sequence[Move], staging: int, addresses: Sequence[int], node: int
+) -> None:
     """All moves of one node; `staging` bytes in each of two slots."""
-    slots: list[Slot] = []
-    if any(m.source is not None for m in moves):
-        slots = [bench.commands.local.open(a, staging) for a in bench.ring.take([staging, staging])]
+    slots = [bench.commands.local.open(a, staging) for a in addresses] if moves else []
     step = 0
     for move in moves:
         if move.source is None:
-            _fill(bench, site, move, staging, node)
+            _fill(bench, site, move, staging, slots[step % 2], node)
+            step += 1
             continue
         for piece in pieces_of(move, staging // _item(site, move)):
             _load(bench, site, move, piece, slots[step % 2], node, step)
@@ -58,7 +60,8 @@ def _load(bench: Bench, site: Site, move: Move, piece: Piece, slot: Slot, node: 
         storage, base = bench.data.of(value.id)
         address = base + piece.src_offset * item
         values = _copy("DATA", address, slot.low, item, piece.load)
-        bench.commands.load(values, slot, node, (storage, _touch(address, item, piece.load)), step)
+        slot.renew()
+        bench.commands.load(values, (slot, None), node, (storage, _touch(address, item, piece.load)), step)
         return
     flat = np.ascontiguousarray(array).reshape(-1)
     index = piece.src_offset + sum(
@@ -66,7 +69,8 @@ def _load(bench: Bench, site: Site, move: Move, piece: Piece, slot: Slot, node: 
     )
     block = flat[np.asarray(index)].tobytes()
     values = dma("CONST", bench.consts.add(block), slot.low, 1, (len(block),), (1,), (1,))
-    bench.commands.load(values, slot, node, None, step)
+    slot.renew()
+    bench.commands.load(values, (slot, None), node, None, step)
 
 
 def _store(bench: Bench, site: Site, move: Move, piece: Piece, slot: Slot, node: int, step: int) -> None:
@@ -74,19 +78,19 @@ def _store(bench: Bench, site: Site, move: Move, piece: Piece, slot: Slot, node:
     storage, base = bench.data.open(site.outputs[move.output].id)
     address = base + piece.dst_offset * item
     values = _copy("DATA", address, slot.low, item, piece.store)
-    bench.commands.store(values, slot, node, storage, _touch(address, item, piece.store), step)
+    bench.commands.store(values, (slot, None), node, storage, _touch(address, item, piece.store), step)
 
 
-def _fill(bench: Bench, site: Site, move: Move, staging: int, node: int) -> None:
+def _fill(bench: Bench, site: Site, move: Move, staging: int, slot: Slot, node: int) -> None:
     """One run of the constant is written in local memory and stored as often as needed."""
     value, item = site.outputs[move.output], _item(site, move)
     quant = value.quant
     assert quant is not None
     code = int(quantize(move.value, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi))
     most = max(1, min(staging // item, FILL_MOST, prod(move.dims)))
-    (address,) = bench.ring.take([most * item])
-    slot = bench.commands.local.open(address, most * item)
-    emitter = TileEmitter(bench, [slot], node, 0)
+    address = slot.low
+    slot.renew()
+    emitter = TileEmitter(bench, [(slot, None)], node, 0)
     emitter.emit("FILL", y=address, y_type=value.dtype, y_strides=(0, 0, 0, item), dims=(1, 1, 1, most), value=code)
     for piece in pieces_of(move, most):
         # every element is the same one, so the local side may repeat what is there

@@ -15,7 +15,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
-Home = Literal["input", "const", "output", "inner", "acc"]   # inner: made and used up in local memory
+# inner: made and used up tile by tile; source and result: lie in local memory before and after, in buffers of the group
+Home = Literal["input", "const", "output", "inner", "acc", "source", "result"]
 PACK = 16                               # bytes to which constants are aligned inside a packed tile
 
 
@@ -89,6 +90,7 @@ class Layer:
     mac: MacMap | None
     follower_ops: int = 0                 # vector operations of the other members, per output element
     followers: int = 0
+    kept: tuple[Ref, ...] = ()            # activations that are in local memory whatever the tiling
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -109,10 +111,11 @@ class Layer:
         return sum(prod(r.operand.shape) * r.itemsize for s in self.streams for r in s.refs if r.home in homes)
 
 
-def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str]) -> Layer:
-    """The layer of a group: its first member's space, and members that follow it point by point.
+def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()) -> Layer:
+    """The layer of a part: its first member's space, and members that follow it point by point.
 
-    `stored`: values that somebody outside the group needs; the others stay in local memory.
+    `stored`: values that somebody outside the part needs; the others stay in local memory. `kept`: values that have a
+    buffer in local memory, whether they are made here or before.
     """
     space = space_of(sites[0], numerics)
     activations, constants, results = _operands(sites[0], space, 0, {}, {}, stored)
@@ -124,14 +127,22 @@ def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str])
             mine += theirs
         made[site.outputs[0].id] = member
         ops += other.ops
-    streams = [Stream("input", (r,)) for r in activations]
+    resident = [replace(r, home="source") for r in activations if _value(sites, r) in kept]
+    resident += [replace(r, home="result") for r in results if sites[r.member].outputs[int(r.key)].id in kept]
+    streams = [Stream("input", (r,)) for r in activations if _value(sites, r) not in kept]
     streams += bundles(constants, frozenset(a.name for a in space.axes))
-    streams += [Stream(r.home, (r,)) for r in results]
+    streams += [Stream(r.home, (r,)) for r in results if sites[r.member].outputs[int(r.key)].id not in kept]
     if space.accumulator is not None:
         container = "int32" if numerics.acc_bits <= 32 else "int64"
         streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, container),)))
     mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
-    return Layer(space, tuple(streams), mac, ops, len(sites) - 1)
+    return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
+
+
+def _value(sites: Sequence[Site], ref: Ref) -> str:
+    value = sites[ref.member].inputs[int(ref.key)]
+    assert value is not None
+    return value.id
 
 
 def space_of(site: Site, numerics: Numerics) -> Space:

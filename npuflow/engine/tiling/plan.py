@@ -13,23 +13,15 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.partition import is_npu, nbytes, segments
 from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import moves_of
+from npuflow.engine.tiling.groups import Group, Part, group_of_json
 from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
 from npuflow.engine.tiling.moves import move_costs
-from npuflow.engine.tiling.search import DEFAULT_LEVEL, Choice, Costs, Solution, solve
+from npuflow.engine.tiling.search import DEFAULT_LEVEL, Solution, solve
 from npuflow.engine.tiling.views import views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Move
 from npuflow.ir.space import Space
-
-
-@dataclass(frozen=True)
-class Group:
-    """Nodes run together tile by tile. `choice` None: the node only moves data."""
-
-    nodes: tuple[int, ...]
-    choice: Choice | None
-    costs: Costs
 
 
 @dataclass(frozen=True)
@@ -51,6 +43,7 @@ class Plan:
     groups: tuple[Group, ...]
     bounds: Bounds
     solved: int               # different layers searched; the others repeat one of them
+    kept: tuple[str, ...] = ()   # values that stay in local memory from the group that makes them to the last that reads them
 
     @property
     def cycles(self) -> float:
@@ -67,20 +60,14 @@ class Plan:
         return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved}
+        return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
+                "kept": list(self.kept)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        return cls(tuple(_group(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"])
-
-
-def _group(data: Mapping[str, Any]) -> Group:
-    c = data["choice"]
-    choice = None
-    if c is not None:
-        sizes = tuple((str(a), int(s)) for a, s in c["sizes"])
-        choice = Choice(sizes, tuple(c["order"]), tuple(c["slots"]), c["local_bytes"])
-    return Group(tuple(data["nodes"]), choice, Costs(**data["costs"]))
+        return cls(
+            tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"])
+        )
 
 
 class Planner:
@@ -110,7 +97,7 @@ class Planner:
     def _moves(self, index: int) -> Group:
         site = self.graph.site(self.graph.nodes[index])
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.saved]
-        return Group((index,), None, move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine))
+        return Group((Part((index,), None),), move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine))
 
     def _grown(self, index: int) -> Group | None:
         try:
@@ -128,7 +115,7 @@ class Planner:
             if joint.costs.cycles > best.costs.cycles + alone.costs.cycles:
                 break
             nodes, best = longer, joint
-        return Group(nodes, best.choice, best.costs)
+        return Group((Part(nodes, best.choice),), best.costs)
 
     def _solve(self, nodes: tuple[int, ...]) -> Solution:
         sites = [self.graph.site(self.graph.nodes[n]) for n in nodes]
@@ -203,7 +190,7 @@ def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int 
     if planner.faults:
         raise _together(planner.faults)
     peak = machine.compute.macs
-    macs = sum(planner.space(n).total_macs for g in groups if g.choice for n in g.nodes)
+    macs = sum(planner.space(n).total_macs for g in groups for p in g.parts if p.choice for n in p.nodes)
     amount = _compulsory(graph)
     compute = sum(g.costs.bound_cycles for g in groups)
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak, amount)
@@ -216,31 +203,6 @@ def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
     members = set(nodes)
     outside = {i for k, n in enumerate(graph.nodes) if k not in members for i in n.inputs if i in made}
     return frozenset(outside | (made & set(graph.outputs)))
-
-
-def stored(graph: Graph, groups: Sequence[Group]) -> frozenset[str]:
-    """Values that live in external memory: all but those that only their own group needs."""
-    group_of = {n: k for k, g in enumerate(groups) for n in g.nodes}
-    readers: dict[str, set[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        for value_id in node.inputs:
-            readers.setdefault(value_id, set()).add(group_of.get(index, -1 - index))
-    inner = {
-        o for g, group in enumerate(groups) if len(group.nodes) > 1 for n in group.nodes for o in graph.nodes[n].outputs
-        if readers.get(o, set()) == {g} and o not in graph.outputs
-    }  # fmt: skip
-    return frozenset(v for v in graph.values if v not in inner)
-
-
-def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:
-    """Moves of every integer node that only moves data."""
-    found = {}
-    for index, node in enumerate(graph.nodes):
-        if is_npu(node):
-            moves = node.op.moves(graph.site(node))
-            if moves is not None:
-                found[index] = moves
-    return found
 
 
 def _together(faults: Sequence[TargetError]) -> TargetError:

@@ -1,0 +1,83 @@
+"""What a part keeps in local memory tile by tile: operands that share a slot, how many slots, how large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from npuflow.engine.allocate import aligned
+from npuflow.engine.tiling.cost import spans
+from npuflow.engine.tiling.model import PACK, Home, Layer, Ref, Stream, bundles
+from npuflow.engine.tiling.search import Choice
+from npuflow.ir.space import DimMap, Operand, Space, Tile
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Operands that share a slot and change together."""
+
+    refs: tuple[Ref, ...]
+    slots: int
+    size: int                             # bytes of a slot
+
+    @property
+    def home(self) -> Home:
+        return self.refs[0].home
+
+
+def units_of(layer: Layer, choice: Choice) -> list[Unit]:
+    """Streams as the tiling leaves them: constants whose split axes coincide are packed into one block."""
+    sizes = dict(choice.sizes)
+    split = frozenset(a.name for a in layer.axes if sizes[a.name] < a.size)
+    slots = {ref: n for stream, n in zip(layer.streams, choice.slots, strict=True) for ref in stream.refs}
+    constants = [r for s in layer.streams if s.home == "const" for r in s.refs]
+    own = [(s, n) for s, n in zip(layer.streams, choice.slots, strict=True) if s.home != "const"]
+    units = [Unit(s.refs, n, _bytes(layer, sizes, s)) for s, n in own]
+    return units + [Unit(s.refs, max(slots[r] for r in s.refs), _bytes(layer, sizes, s)) for s in bundles(constants, split)]
+
+
+def _bytes(layer: Layer, sizes: Mapping[str, int], stream: Stream) -> int:
+    total = 0
+    for ref in stream.refs:
+        dims = [
+            size if m.axis is None else spans(m, size, layer.space.axis(m.axis).size, sizes[m.axis])[0]
+            for m, size in zip(ref.operand.maps, ref.operand.shape, strict=True)
+        ]
+        total += aligned(prod(dims) * ref.itemsize, PACK)
+    return total
+
+
+def windowed(layer: Layer, tile: Tile) -> Layer:
+    """The layer of a window of the axes: their lengths alone, operands as large as the window can ever need them."""
+    lengths = {a.name: tile[a.name][1] - tile[a.name][0] for a in layer.axes}
+    cut = {a.name: lengths[a.name] for a in layer.axes if lengths[a.name] < a.size}
+    if not cut:
+        return layer
+    return _based(layer, tuple(sorted(cut.items())))
+
+
+def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
+    lengths, space = dict(cut), layer.space
+
+    def operand(o: Operand) -> Operand:
+        maps, shape = [], []
+        for m, size in zip(o.maps, o.shape, strict=True):
+            if m.axis in lengths:
+                loose = int(m.den > 1 and space.axis(m.axis).multiple % m.den != 0)  # where a window begins within a step
+                m = DimMap(m.axis, m.num, m.den, 0, m.hi - m.lo + loose)
+                size = min(size, m.window(0, lengths[m.axis])[1])  # type: ignore[index]
+            maps.append(m)
+            shape.append(size)
+        return Operand(o.name, tuple(shape), tuple(maps))
+
+    def ref(r: Ref) -> Ref:
+        return replace(r, operand=operand(r.operand))
+
+    axes = tuple(replace(a, size=lengths.get(a.name, a.size)) for a in space.axes)
+    small = Space(
+        axes, tuple(operand(o) if o is not None else None for o in space.inputs), tuple(map(operand, space.outputs)),
+        tuple(map(operand, space.params)), space.macs, space.ops, operand(space.accumulator) if space.accumulator else None,
+    )  # fmt: skip
+    streams = tuple(Stream(s.home, tuple(map(ref, s.refs))) for s in layer.streams)
+    return replace(layer, space=small, streams=streams, kept=tuple(map(ref, layer.kept)))
