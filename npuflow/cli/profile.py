@@ -1,118 +1,152 @@
-"""Cycles, utilisation and bytes of a program, per layer and per command."""
+"""Cycles, utilisation and bytes of a program, per layer and per command; two programs beside each other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from npuflow.base.errors import UsageError
 
 if TYPE_CHECKING:
     from npuflow.engine.profile import Profile
 
 COLUMNS = (
     "name", "op", "cycles", "utilisation", "closed", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
-    "limit", "stall",
+    "intensity", "limit", "stall",
 )  # fmt: skip
+COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
+WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
 
 def profile(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
+    other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")] = None,
     commands: Annotated[bool, typer.Option("--commands", help="One row per command instead of per layer.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="The map of external memory instead.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False,
+    roofline: Annotated[Path | None, typer.Option("--roofline", help="Draw the roofline plot to this SVG file.")] = None,
+    memory_map: Annotated[Path | None, typer.Option("--memory-map", help="Draw both memories to this SVG file.")] = None,
     trace: Annotated[Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace to this file.")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
+    xlsx: Annotated[Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
 ) -> None:
     """Where a program's cycles and bytes go, by the simulator's clock, beside the closed form and the lower bounds."""
     import json
 
+    from npuflow.engine.profile import memory as maps
     from npuflow.engine.profile import profile as measure
+    from npuflow.engine.profile import roofline as plot
+    from npuflow.engine.profile import tables
+    from npuflow.engine.profile import trace as tracing
     from npuflow.engine.program.container import load_program
 
     found = measure(load_program(program))
-    rows = list(found.commands()) if commands else found.memory() if memory else found.layers()
+    if other is not None:
+        if commands or memory or roofline or memory_map or trace or xlsx:
+            raise UsageError("two programs are compared by layer", hint="pictures and traces are of one program; --csv, --json")
+        _compare(found, measure(load_program(other)), (program, other), csv, as_json)
+        return
+    rows = list(found.commands()) if commands else maps.external(found) if memory else found.layers()
     if trace is not None:
-        trace.write_text(json.dumps(found.trace(), separators=(",", ":")))
+        _write(trace, json.dumps(tracing.trace(found), separators=(",", ":")))
     if csv is not None:
-        _write_csv(csv, rows)
+        _write(csv, tables.csv_text(rows))
+    if xlsx is not None:
+        tables.save_workbook(xlsx, found)
+    if roofline is not None:
+        _write(roofline, plot.draw(found))
+    if memory_map is not None:
+        _write(memory_map, maps.draw(found))
     if as_json:
         for row in [*rows, {"total": found.totals()}]:
             typer.echo(json.dumps(row))
         return
     if memory:
-        _memory_map(found)
+        typer.echo(maps.text_map(found))
     else:
-        _table(rows, tuple(rows[0]) if commands and rows else COLUMNS)
-    typer.echo(_summary(found.totals()))
+        _table(rows, COMMANDS if commands else COLUMNS)
+    typer.echo(_summary(found))
 
 
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    import csv
+def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
+    import json
 
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
+    from npuflow.engine.profile import difference, tables
+
+    totals, layers = difference.totals(a, b), difference.layers(a, b)
+    if csv is not None:
+        _write(csv, tables.csv_text(layers))
+    if as_json:
+        for row in [*layers, *({"total": row} for row in totals)]:
+            typer.echo(json.dumps(row))
+        return
+    typer.echo(f"a  {paths[0]}\nb  {paths[1]}\n")
+    _table(layers, ("name", "cycles a", "cycles b", "change", "bytes a", "bytes b"))
+    typer.echo("")
+    _table(totals, ("what", "a", "b", "change", "ratio"))
 
 
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+def _write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content)
+    except OSError as error:
+        raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+
+
+def _table(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
-        text = name in ("name", "op", "limit", "stall", "queue", "opcode", "cause")
-        width = 32 if name == "name" else None
+        text = name in WORDS and not (name == "stall" and rows and isinstance(rows[0].get(name), float))
+        width = 32 if name in ("name", "layer") else None
         table.add_column(name.replace("_", " "), justify="left" if text else "right", overflow="fold", max_width=width)
     for row in rows:
-        table.add_row(*[_cell(name, row.get(name)) for name in columns])
+        table.add_row(*[escape(_cell(name, row.get(name), row.get("what", ""))) for name in columns])
     console = Console()
     if not console.is_terminal:           # a pipe has no width of its own
-        console = Console(width=160)
+        console = Console(width=172)
     console.print(table)
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: Any, what: str = "") -> str:
     if value is None:
         return "-"
-    if name == "utilisation":
+    if "utilisation" in (name, what) and name != "ratio" and isinstance(value, float):
         return f"{value:.1%}"
-    return f"{value:,.0f}" if isinstance(value, float) else str(value)
+    if name == "ratio" or what == "milliseconds":
+        return f"{value:.3f}"
+    if name == "intensity":
+        return f"{value:.1f}"
+    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _memory_map(found: Profile) -> None:
-    """Rows of external memory by address; columns are steps; a letter is a value alive there."""
-    rows = found.memory()
-    if not rows:
-        typer.echo("no integer value lives in external memory")
-        return
-    last, total = max(r["last"] for r in rows) + 1, found.program.meta["data_bytes"]
-    lines, width = 24, min(96, last)
-    grid = [[" "] * width for _ in range(lines)]
-    for n, row in enumerate(rows):
-        mark = chr(ord("a") + n % 26)
-        top, bottom = row["address"] * lines // total, max(1, -(-(row["address"] + row["size"]) * lines // total))
-        for y in range(top, min(lines, bottom)):
-            for x in range(row["first"] * width // last, max(row["last"] * width // last, row["first"] * width // last) + 1):
-                grid[y][min(x, width - 1)] = mark
-    for y, line in enumerate(grid):
-        typer.echo(f"{y * total // lines:>12,} |{''.join(line)}|")
-    bound = found.program.meta["memory"]["bound"]
-    typer.echo(f"{total:>12,} bytes; steps 0..{last - 1} from left to right; at least {bound:,} bytes are alive at once")
+def _summary(found: Profile) -> str:
+    from npuflow.engine.profile.closed import compare, worst_groups
 
-
-def _summary(total: dict[str, Any]) -> str:
+    total = found.totals()
+    shared = f" and {total['shared_bytes'] / 1e6:.2f} MB shared" if total["shared_bytes"] else ""
     first = (
-        f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB external, "
+        f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB external{shared}, "
         f"{total['macs'] / 1e6:,.1f} MMAC, utilisation {total['utilisation']:.1%}, {total['commands']:,} commands"
     )
     lines = [first]
-    if total["closed_cycles"]:
+    parts = sorted(total["path"].items(), key=lambda p: -p[1])
+    lines.append("critical path: " + ", ".join(f"{name} {cycles / max(1.0, total['cycles']):.1%}" for name, cycles in parts))
+    terms = compare(found)
+    if terms:
         lines.append(
-            f"closed form {total['closed_cycles']:,.0f} cycles ({total['closed_cycles'] / max(1.0, total['cycles']) - 1:+.1%}), "
-            f"{total['closed_bytes'] / 1e6:.2f} MB ({total['closed_bytes'] / max(1.0, total['bytes']) - 1:+.1%})"
+            f"closed form {total['closed_cycles']:,.0f} cycles ({terms[0].error:+.1%}), "
+            f"{total['closed_bytes'] / 1e6:.2f} MB ({total['closed_bytes'] / max(1.0, total['bytes']) - 1:+.1%}); by term: "
+            + ", ".join(f"{t.name} {t.closed:,.0f} / {t.clock:,.0f} ({t.error:+.1%})" for t in terms[1:])
         )
+        worst = worst_groups(found, 1)
+        lines += [f"farthest apart: {worst[0]}"] if worst else []
         lines.append(
             f"lower bounds: {total['bound_cycles']:,.0f} cycles (gap {total['cycles'] / max(1.0, total['bound_cycles']):.2f}), "
             f"{total['bound_bytes'] / 1e6:.2f} MB (gap {total['bytes'] / max(1.0, total['bound_bytes']):.2f}), "

@@ -1,0 +1,119 @@
+"""Profiles as rows, pictures, traces and workbooks; two programs beside each other."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from npuflow.cli._app import application
+from npuflow.engine.profile import Profile, difference, memory, profile, roofline, tables, trace
+from npuflow.engine.program.container import Program
+from npuflow.engine.tiling.plan import plan_network
+from tests.codegen.harness import SMALL, build, local, machine
+from tests.codegen.networks import mixed
+
+
+@pytest.fixture(scope="module")
+def programs() -> tuple[Program, Program]:
+    graph, _ = mixed(SMALL.numerics)
+    alone = plan_network(graph, machine(SMALL), SMALL.numerics, level=0)
+    return build(graph, SMALL), build(graph, local(SMALL, 1 << 14), alone)
+
+
+@pytest.fixture(scope="module")
+def found(programs: tuple[Program, Program]) -> Profile:
+    return profile(programs[0])
+
+
+def test_rows_add_up(found: Profile) -> None:
+    commands, layers, total = list(found.commands()), found.layers(), found.totals()
+    assert len(commands) == total["commands"]
+    assert sum(r["bytes"] for r in commands) == total["bytes"] == sum(r["load_bytes"] + r["store_bytes"] for r in layers)
+    assert sum(r["macs"] for r in layers) == total["macs"]
+    for row in commands:
+        spent = row["set-up"] + row["array"] + row["edge"] + row["vector"] + row["banks"]
+        assert row["end"] - row["start"] >= spent - 1e-6
+        assert row["stall"] == 0 or row["cause"] != "none"
+    for name, amount in total["terms"].items():
+        assert sum(r["terms"][name] for r in layers) == pytest.approx(amount)
+    for row in layers:
+        assert row["const_bytes"] <= row["load_bytes"]
+        assert row["stall"] == "" or row["stalls"][row["stall"]] == max(row["stalls"].values())
+
+
+def test_pictures_are_svg_with_every_layer(found: Profile) -> None:
+    page = ElementTree.fromstring(roofline.draw(found))
+    titles = [e.text or "" for e in page.iter("{http://www.w3.org/2000/svg}title")]
+    for point in roofline.points(found):
+        assert any(t.startswith(point["name"] + ":") for t in titles)
+        assert point["rate"] <= found.peak
+        assert point["rate"] <= point["intensity"] * SMALL.memory.external_bandwidth * 1.001     # no dot above a roof
+    page = ElementTree.fromstring(memory.draw(found))
+    titles = [e.text or "" for e in page.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == len(memory.external(found)) + len(memory.local(found))
+
+
+def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -> None:
+    slots = memory.local(found)
+    assert slots and max(s["address"] + s["size"] for s in slots) <= SMALL.memory.local_bytes
+    assert all(s["start"] < s["end"] <= found.cycles for s in slots)
+    assert "local bytes are used" in memory.text_map(found)
+
+
+def test_trace_has_every_command_once(found: Profile) -> None:
+    events = trace.trace(found)["traceEvents"]
+    commands = [e for e in events if e["ph"] == "X"]
+    assert len(commands) == found.totals()["commands"]
+    ends: dict[tuple[int, int], float] = {}
+    for e in sorted(commands, key=lambda e: e["ts"]):
+        assert e["ts"] >= ends.get((e["pid"], e["tid"]), 0.0) - 1e-6        # a queue does one thing at a time
+        ends[e["pid"], e["tid"]] = e["ts"] + e["dur"]
+    assert [e for e in events if e["ph"] == "C"][-1]["args"]["bytes"] == pytest.approx(0)
+
+
+def test_csv_and_workbook(found: Profile, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(tables.csv_text(found.layers()))))
+    assert len(rows) == len(found.layers())
+    assert float(rows[0]["clock array"]) == found.layers()[0]["terms"]["array"]
+    pytest.importorskip("xlsxwriter")
+    openpyxl = pytest.importorskip("openpyxl")
+    tables.save_workbook(tmp_path / "p.xlsx", found)
+    book = openpyxl.load_workbook(tmp_path / "p.xlsx")
+    assert book.sheetnames == ["totals", "layers", "commands", "external memory", "local memory"]
+    assert book["commands"].max_row == found.totals()["commands"] + 1
+    names = [c.value for c in next(book["layers"].iter_rows(max_row=1))]
+    assert names.count("name") == 1 and "stall edge" in names
+
+
+def test_two_programs_beside_each_other(programs: tuple[Program, Program], found: Profile, tmp_path: Path) -> None:
+    other = profile(programs[1])
+    rows = {r["what"]: r for r in difference.totals(found, other)}
+    assert rows["cycles"]["change"] == pytest.approx(other.cycles - found.cycles)
+    layers = difference.layers(found, other)
+    assert sum(r["change"] for r in layers) == pytest.approx(other.cycles - found.cycles)
+    assert all(r["cycles a"] is not None and r["cycles b"] is not None for r in layers)
+    for name, program in zip("ab", programs, strict=True):
+        program.save(tmp_path / f"{name}.npu")
+    result = CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), str(tmp_path / "b.npu"), "--json"])
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.output.splitlines()]
+    assert lines[0]["name"] == layers[0]["name"] and "total" in lines[-1]
+
+
+def test_the_verb_writes_every_kind_of_file(programs: tuple[Program, Program], tmp_path: Path) -> None:
+    programs[0].save(tmp_path / "a.npu")
+    files = {f"--{kind}": tmp_path / name for kind, name in (
+        ("roofline", "r.svg"), ("memory-map", "m.svg"), ("trace", "t.json"), ("csv", "p.csv"))}  # fmt: skip
+    options = [str(part) for pair in files.items() for part in pair]
+    result = CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), *options])
+    assert result.exit_code == 0, result.output
+    assert all(path.stat().st_size > 500 for path in files.values())
+    for words in ("critical path:", "closed form", "by term: array", "lower bounds:", "Conv_0"):
+        assert words in result.output
+    assert "Conv_0" in CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), "--commands"]).output
