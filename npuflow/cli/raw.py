@@ -1,0 +1,115 @@
+"""Inputs and outputs as the bytes that lie in the NPU's memory: for hosts without a runtime, and for test benches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npuflow.base.errors import UsageError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+ProgramArgument = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)]
+LastOption = Annotated[bool, typer.Option("--channels-last", help="Arrays have their channels last.")]
+
+
+@app.command()
+def slots(program: ProgramArgument) -> None:
+    """The place of every input and output: address, bytes, type and scale, one JSON object a line."""
+    import json
+
+    from npuflow.engine import raw
+    from npuflow.engine.program.container import load_program
+
+    loaded = load_program(program)
+    for way, found in (("input", raw.inputs(loaded)), ("output", raw.outputs(loaded))):
+        for slot in found:
+            typer.echo(json.dumps({"way": way, **slot.to_json()}))
+
+
+@app.command()
+def pack(
+    program: ProgramArgument,
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT...", help="An npz of named arrays, or one npy or picture per input.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the bytes go.")] = Path("inputs.bin"),
+    channels_last: LastOption = False,
+) -> None:
+    """Scale inputs to codes, lay them out and pad them: all slots behind each other, samples one after another."""
+    import numpy as np
+
+    from npuflow.cli._run_model import Port, load_inputs
+    from npuflow.engine import raw
+    from npuflow.engine.program.container import load_program
+
+    loaded = load_program(program)
+    places = raw.inputs(loaded)
+    entries = {e["name"]: e for e in loaded.meta["inputs"]}
+    ports = []
+    for slot in places:
+        shape = (slot.shape[0], *slot.shape[2:], slot.shape[1]) if channels_last and len(slot.shape) >= 3 else slot.shape
+        ports.append(Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape))
+    samples, _ = load_inputs(inputs, ports)
+    layout: raw.Layout = "channels_last" if channels_last else "as_is"
+    body = b"".join(raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, layout) for sample in samples)
+    _write(out, body)
+    typer.echo(f"{len(samples)} sample{'s' if len(samples) != 1 else ''}, {len(body):,} bytes -> {out}")
+
+
+@app.command()
+def unpack(
+    program: ProgramArgument,
+    packed: Annotated[Path, typer.Argument(metavar="BYTES", help="The bytes of all output slots.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the arrays go (npz).")] = Path("outputs.npz"),
+    codes: Annotated[bool, typer.Option("--codes", help="Integer codes instead of real numbers.")] = False,
+    channels_last: LastOption = False,
+) -> None:
+    """Take outputs out of their bytes."""
+    from npuflow.cli._run_model import save_outputs
+    from npuflow.engine import raw
+    from npuflow.engine.program.container import load_program
+
+    loaded = load_program(program)
+    layout: raw.Layout = "channels_last" if channels_last else "as_is"
+    each = sum(s.padded for s in raw.outputs(loaded))
+    found = [raw.unpack(loaded, part, codes=codes, layout=layout) for part in _samples(packed, each)]
+    for name, shape in save_outputs(out, found, len(found) > 1).items():
+        typer.echo(f"  {name}  {'x'.join(map(str, shape))}")
+
+
+@app.command()
+def run(
+    program: ProgramArgument,
+    packed: Annotated[Path, typer.Argument(metavar="BYTES", help="The bytes of all input slots.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the output bytes go.")] = Path("outputs.bin"),
+) -> None:
+    """The NPU's part alone, on the simulator: bytes in, bytes out."""
+    from npuflow.engine import raw
+    from npuflow.engine.program.container import load_program
+
+    loaded = load_program(program)
+    each = sum(s.padded for s in raw.inputs(loaded))
+    body = b"".join(raw.run(loaded, part) for part in _samples(packed, each))
+    _write(out, body)
+    typer.echo(f"{len(body):,} bytes -> {out}")
+
+
+def _samples(path: Path, each: int) -> list[bytes]:
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f'cannot read "{path}": {error.strerror}') from error
+    if not body or len(body) % each:
+        raise UsageError(f'"{path}" has {len(body):,} bytes, a sample takes {each:,}', hint="npuflow raw slots PROGRAM")
+    return [body[i : i + each] for i in range(0, len(body), each)]
+
+
+def _write(path: Path, body: Any) -> None:
+    try:
+        path.write_bytes(body)
+    except OSError as error:
+        raise UsageError(f'cannot write "{path}": {error.strerror}') from error

@@ -1,0 +1,86 @@
+"""Raw mode: packed bytes run on the machine give what the runner gives, and come back as they went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from npuflow.base.errors import DataError, ModelError
+from npuflow.cli._app import application
+from npuflow.engine import raw
+from npuflow.engine.program.container import Program
+from npuflow.engine.runner import Runner
+from tests.codegen.harness import SMALL, build, local
+from tests.codegen.networks import mixed
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    graph, inputs = mixed(SMALL.numerics)
+    program = build(graph, local(SMALL, 1 << 14))
+    return program, inputs, Runner(program).run(inputs)
+
+
+def test_bytes_through_the_machine_are_the_runner(case) -> None:  # type: ignore[no-untyped-def]
+    program, inputs, expected = case
+    body = raw.pack(program, inputs)
+    assert len(body) == sum(s.padded for s in raw.inputs(program))
+    assert all(s.padded % SMALL.memory.burst == 0 and s.padded >= s.size for s in raw.inputs(program))
+    found = raw.unpack(program, raw.run(program, body))
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_channels_last_is_the_same_tensor(case) -> None:  # type: ignore[no-untyped-def]
+    program, inputs, _ = case
+    last = {"x": np.moveaxis(inputs["x"], 1, -1)}
+    assert raw.pack(program, last, "channels_last") == raw.pack(program, inputs)
+    (slot,) = raw.inputs(program)
+    back = raw.decoded(slot, raw.encoded(slot, inputs["x"]), layout="channels_last")
+    assert back.shape == last["x"].shape
+    assert np.abs(back - last["x"]).max() <= slot.quant["scale"][0] * 0.51 + np.abs(last["x"]).max() * 0.5
+
+
+def test_codes_are_taken_as_they_are(case) -> None:  # type: ignore[no-untyped-def]
+    program, inputs, _ = case
+    (slot,) = raw.inputs(program)
+    codes = raw.decoded(slot, raw.encoded(slot, inputs["x"]), codes=True)
+    assert raw.encoded(slot, codes) == raw.encoded(slot, inputs["x"])
+    with pytest.raises(DataError, match="takes codes from"):
+        raw.encoded(slot, codes.astype(np.int32) + 1000)
+    with pytest.raises(DataError, match="has shape"):
+        raw.encoded(slot, inputs["x"][..., 1:])
+    with pytest.raises(DataError, match="bytes"):
+        raw.run(program, b"123")
+    with pytest.raises(DataError, match="no data"):
+        raw.pack(program, {})
+
+
+def test_a_program_with_host_parts_is_refused(case) -> None:  # type: ignore[no-untyped-def]
+    program, _, _ = case
+    steps = [{"kind": "host", "model": 0, "inputs": ["x"], "outputs": ["z"]}, *program.meta["steps"]]
+    other = Program(program.target_fingerprint, {**program.meta, "steps": steps}, program.commands, program.const, (b"",))
+    with pytest.raises(ModelError, match="parts for the host"):
+        raw.inputs(other)
+
+
+def test_the_verb(case, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    program, inputs, expected = case
+    program.save(tmp_path / "p.npu")
+    np.savez(tmp_path / "in.npz", x=np.concatenate([inputs["x"]] * 2))
+    def call(*words: object) -> str:
+        result = CliRunner().invoke(application("raw"), ["raw", *map(str, words)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert '"way": "input"' in call("slots", tmp_path / "p.npu")
+    call("pack", tmp_path / "p.npu", tmp_path / "in.npz", "-o", tmp_path / "in.bin")
+    call("run", tmp_path / "p.npu", tmp_path / "in.bin", "-o", tmp_path / "out.bin")
+    call("unpack", tmp_path / "p.npu", tmp_path / "out.bin", "-o", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as held:
+        for name, array in expected.items():
+            np.testing.assert_array_equal(held[name], np.concatenate([array, array]))
