@@ -58,30 +58,67 @@ def fresh(*args: object) -> dict[str, float]:
     return found
 
 
-def table(count: int, repeat: int) -> str:
+def planned(count: int, place: Path) -> list[float]:
+    """Seconds and CPU seconds of `npuflow plan` on the command line, everything being in the cache."""
+    recipe = place / "bench.toml"
+    recipe.write_text(f"[source]\ncount = {count}\n")
+    env = {
+        **os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}", "NPUFLOW_STAGES": "flowbench.stages",
+        "NPUFLOW_CACHE": str(place / "cache"),
+    }  # fmt: skip
+    line = [sys.executable, "-m", "npuflow", "plan", str(recipe), "--until", "single", "--out", str(place / "out"), "--json"]
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(line, env=env, check=True, capture_output=True, text=True)
+    seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stdout.count('"status":"hit"') == count, done.stdout[-400:]
+    return [seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime]
+
+
+def floor(count: int, place: Path) -> float:
+    """Milliseconds that the file system alone takes for the files of a step: a folder of two, renamed; one linked."""
+    for name in ("tmp", *(f"{kind}{index:02x}" for kind in "or" for index in range(256))):
+        (place / name).mkdir(parents=True)
+    begun = time.perf_counter()
+    for index in range(count):
+        made, record, end = f"{place}/tmp/{index}", f"{place}/tmp/r{index}", f"{index % 256:02x}/{index}"
+        os.mkdir(made)  # noqa: PTH102
+        for path in (f"{made}/value.json", f"{made}/manifest.json", record):
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.write(number, b"x" * 400)
+            os.close(number)
+        os.rename(made, f"{place}/o{end}")  # noqa: PTH104
+        os.link(record, f"{place}/r{end}")
+        os.unlink(record)  # noqa: PTH108
+    return (time.perf_counter() - begun) / count * 1e3
+
+
+def table(count: int, repeat: int, place: Path) -> str:
+    """Nothing is deleted before the end: some file systems look at every inode freed lately for each new file."""
     rows = ["| case | ms a step | bar | CPU ms a step | kB a step | bar |", "| --- | --- | --- | --- | --- | --- |"]
     bar = {"threads": 1.0, "processes:2": 5.0}
     for name, (stage, scheduler, jobs) in CASES.items():
         runs, small = [], []
         for _ in range(repeat):
-            with tempfile.TemporaryDirectory() as cache:
-                runs.append(fresh(stage, scheduler, jobs, count, cache))
-            with tempfile.TemporaryDirectory() as cache:
-                small.append(fresh(stage, scheduler, jobs, count // 10, cache))
+            runs.append(fresh(stage, scheduler, jobs, count, tempfile.mkdtemp(dir=place)))
+            small.append(fresh(stage, scheduler, jobs, count // 10, tempfile.mkdtemp(dir=place)))
         each = statistics.median(run["seconds"] for run in runs) / count * 1e3
         memory = statistics.median(a["rss"] - b["rss"] for a, b in zip(runs, small, strict=True)) / (count * 0.9)
         spent = statistics.median(a["cpu"] - b["cpu"] for a, b in zip(runs, small, strict=True))
         cpu = spent / (count * 0.9) * 1e3
         rows.append(f"| {name} | {each:.2f} | {bar[scheduler]:g} | {cpu:.2f} | {memory:.1f} | 5 |")
-    with tempfile.TemporaryDirectory() as cache:
-        fresh("single", "threads", 1, count, cache)
-        hits = [fresh("single", "threads", 1, count, cache) for _ in range(repeat)]
-    whole = statistics.median(run["whole"] for run in hits)
-    rows.append(f"| all {count} steps hit, fresh process, memo off: {whole:.2f} s (bar 2) | | | | | |")
-    load = os.getloadavg()[0]
-    cores = f"{os.cpu_count()} cores, load {load:.1f} (of other work too)"
+    alone = floor(count, place / "floor")
+    rows.append(f"| the files of a step alone, without npuflow | {alone:.2f} | | | | |")
+    fresh("single", "threads", 1, count, place / "cache")
+    build = statistics.median(fresh("single", "threads", 1, count, place / "cache")["whole"] for _ in range(repeat))
+    plans = [planned(count, place) for _ in range(repeat)]
+    seconds, spent = (statistics.median(column) for column in zip(*plans, strict=True))
+    tail = (
+        f"All {count} steps in the cache, a fresh process each, no memo: `npuflow plan --json` {seconds:.2f} s "
+        f"(bar 2; CPU {spent:.2f} s), `build` {build:.2f} s after its imports."
+    )
+    cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     machine = f"{cores}, Python {platform.python_version()}, medians of {repeat}, {count} steps"
-    return f"# What a step costs\n\n{machine}.\n\n" + "\n".join(rows) + "\n"
+    return f"# What a step costs\n\n{machine}.\n\n" + "\n".join(rows) + f"\n\n{tail}\n"
 
 
 def main() -> None:
@@ -89,12 +126,14 @@ def main() -> None:
     parser.add_argument("--one", nargs=5, metavar=("STAGE", "SCHEDULER", "JOBS", "COUNT", "CACHE"))
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--place", help="the folder to measure on; the system's for temporary files by default")
     args = parser.parse_args()
     if args.one:
         stage, scheduler, jobs, count, cache = args.one
         print(json.dumps(measure(stage, scheduler, int(jobs), int(count), cache)))
         return
-    text = table(args.count, args.repeat)
+    with tempfile.TemporaryDirectory(prefix="npuflow-steps-", dir=args.place) as place:
+        text = table(args.count, args.repeat, Path(place))
     (HERE / "flow_steps.md").write_text(text)
     print(text)
 

@@ -240,3 +240,35 @@ def test_the_checks_themselves_can_fail(tmp_path: Path) -> None:
     assert floor_of_module("npuflow.flow.store") == "flow"
     assert floor_of_module("npuflow") == ""
     assert floor_of_module("numpy") is None
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Sets of modules that import each other, each reachable from each."""
+    reach = {name: set(found) for name, found in edges.items()}
+    for middle in edges:
+        for name in edges:
+            if middle in reach[name]:
+                reach[name] |= reach[middle]
+    return sorted({tuple(sorted(a for a in edges if a in reach[b] and b in reach[a])) for b in edges if b in reach[b]})  # type: ignore[arg-type]
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module -> modules of the package that its file imports, also inside functions and for types alone."""
+    modules = {name_of(path): path for path in FILES}
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        found = {module for module, _ in imports(path) if module in modules}
+        # `from npuflow.flow import store` names the package too, but means the file.
+        graph[name] = {m for m in found if not (modules[m].name == "__init__.py" and any(o.startswith(m + ".") for o in found))}
+    return graph
+
+
+def test_imports_go_in_no_circle() -> None:
+    """What imports each other is one file, or wants a third; imports inside functions only hide that."""
+    wrong = [" <-> ".join(ring) for ring in circles(import_graph()) if set(ring) != {"npuflow.ir.graph", "npuflow.ir.op"}]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_search_for_circles_finds_one() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [("a", "b", "c")]
+    assert "npuflow.base.errors" in import_graph()["npuflow.base.digest"] | import_graph()["npuflow.base.registry"]

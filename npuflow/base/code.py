@@ -12,8 +12,12 @@ from npuflow.base.code_find import CodeError
 from npuflow.base.code_sources import Sources
 from npuflow.base.code_walk import Walk
 from npuflow.base.digest import digest
+from npuflow.base.registry import Registry
 
-__all__ = ["Closure", "CodeError", "closure", "definition_closure", "entry_closure", "files_read", "forget", "package_file"]
+__all__ = [
+    "Closure", "CodeError", "closure", "definition_closure", "entry_closure", "files_read", "forget", "package_file",
+    "plugin_closure",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ def definition_closure(module: str, name: str) -> Closure:
 def entry_closure(module: str, attribute: str | None = None, facets: tuple[str, ...] = ()) -> Closure:
     """The closure of what a registry's file marks, or of one of its names; narrowed to the methods in `facets`."""
     return _closure(module, attribute, facets, True)
+
+
+def plugin_closure(registry: Registry, name: str, facets: tuple[str, ...] = ()) -> Closure:
+    """The code behind a registry's entry, narrowed to some of its methods if facets are given."""
+    source = registry.source(name)
+    return entry_closure(source.module, source.attribute, facets)
 
 
 def forget() -> None:

@@ -16,6 +16,7 @@ from npuflow.base.code_scope import Imported, Reference
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest, digest_file
 from npuflow.base.errors import Where
+from npuflow.base.registry import Registry
 
 _IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__builtins__", "__annotations__"}
 _IMPORTERS = {"importlib.import_module", "importlib.__import__", "builtins.__import__"}
@@ -269,8 +270,6 @@ class Walk:
 
     def _registry(self, registry: tuple[str, str], attrs: tuple[str, ...], origin: Origin | None) -> None:
         """The walk stops at a registry, except for an entry named by a constant, and for the list of names."""
-        from npuflow.base.registry import Registry
-
         name, package = registry
         known = Registry.known.get(name)
         live = known if known is not None and known.package == package else Registry.unlisted(name, package)

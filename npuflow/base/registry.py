@@ -11,12 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from npuflow.base.errors import InputError, InternalError, NpuflowError, suggestion
-
-if TYPE_CHECKING:
-    from npuflow.base.code import Closure
 
 T = TypeVar("T")
 
@@ -108,13 +105,6 @@ class Registry:
         entry = self[name]
         text = getattr(entry, "__doc__", None) or sys.modules[self.source(name).module].__doc__ or ""
         return text.strip().split("\n")[0]
-
-    def closure(self, name: str, facets: tuple[str, ...] = ()) -> Closure:
-        """The code behind an entry, narrowed to some of its methods if facets are given."""
-        from npuflow.base import code
-
-        source = self.source(name)
-        return code.entry_closure(source.module, source.attribute, facets)
 
     def forget(self) -> None:
         """Scan and import again on next use (after files changed under a running process)."""

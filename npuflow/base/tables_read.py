@@ -10,9 +10,9 @@ from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from npuflow.base.errors import NpuflowError, RecipeError, suggestion
-from npuflow.base.tables import Config, NamedEntries, Range, hints, options_class, registry_fields
 from npuflow.base.tables_files import FilePath, Location, existing_file
 from npuflow.base.tables_toml import Locator
+from npuflow.base.tables_types import Config, NamedEntries, Range, hints, options_class, registry_fields
 
 C = TypeVar("C", bound=Config)
 BAD: Any = object()

@@ -13,8 +13,8 @@ from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from npuflow.base.tables import Config, Doc, NamedEntries, Range, hints, options_class, registry_fields
 from npuflow.base.tables_files import FilePath, Location
+from npuflow.base.tables_types import Config, Doc, NamedEntries, Range, hints, options_class, registry_fields
 
 _SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 

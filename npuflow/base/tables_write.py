@@ -11,9 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.tables import Config, hints, registry_fields
 from npuflow.base.tables_files import FilePath, Location
 from npuflow.base.tables_schema import default_of
+from npuflow.base.tables_types import Config, hints, registry_fields
 
 Note = Callable[[str], str]
 WIDTH = 100

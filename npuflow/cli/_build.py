@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import duration, view
+from npuflow.cli._progress import Plain, Silent, View, duration
 from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache, plan_recipe, run_plan
 
 if TYPE_CHECKING:
@@ -130,3 +131,14 @@ def _near(path: Path) -> str:
     from npuflow.flow.recipe_files import shown_path
 
     return shown_path(path)
+
+
+def view(plan: Plan, *, quiet: bool = False, plain: bool = False) -> View:
+    """The view that suits where standard error goes."""
+    if quiet:
+        return Silent()
+    if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return Plain(plan)
+    from npuflow.cli._progress_live import Live
+
+    return Live(plan)

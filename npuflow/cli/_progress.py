@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -21,17 +20,6 @@ class View(Protocol):
 
     def show(self, event: Event) -> None: ...
     def close(self) -> None: ...
-
-
-def view(plan: Plan, *, quiet: bool = False, plain: bool = False) -> View:
-    """The view that suits where standard error goes."""
-    if quiet:
-        return Silent()
-    if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return Plain(plan)
-    from npuflow.cli._progress_live import Live
-
-    return Live(plan)
 
 
 def duration(seconds: float) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from npuflow.base.code import Closure
+from npuflow.base.code import Closure, plugin_closure
 from npuflow.base.digest import digest
 from npuflow.base.errors import InternalError
+from npuflow.base.files import file_digest
 from npuflow.base.registry import Registry
-from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Ref
-
-if TYPE_CHECKING:
-    from npuflow.flow.plan import Input, Step
+from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Listing, Ref
+from npuflow.flow.signature import Upstream
 
 SCHEME = 1
 """Version of the pre-image's form. Raise it when the same facts are written differently."""
@@ -22,6 +22,31 @@ CONTRACT = 1
 """Version of what stages see of flow and base. Raise it when a stage could compute something else under equal keys."""
 
 Load = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a parameter receives: the product of `step`, or None where an optional stage is off."""
+
+    step: str | None
+    upstream: Upstream
+    each: bool = False
+    """The stage runs over this collection, one item at a time."""
+
+
+class Keyed(Protocol):
+    """What keys need to know of a step."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def over(self) -> str | None: ...
+    @property
+    def listing(self) -> Listing | None: ...
+    @property
+    def fixed(self) -> dict[str, Any]: ...
+    @property
+    def inputs(self) -> Mapping[str, Input]: ...
 
 
 def key_of(preimage: Mapping[str, Any]) -> str:
@@ -40,7 +65,7 @@ def plugin_code(registry: str, name: str, facets: tuple[str, ...] | None) -> tup
     if known is None:
         raise InternalError(f'an artifact uses "{registry}/{name}", but no such registry has been imported')
     label = f"{registry}/{name}" + (":" + ",".join(facets) if facets else "")
-    return label, known.closure(name, facets or ())
+    return label, plugin_closure(known, name, facets or ())
 
 
 class Bound:
@@ -48,7 +73,7 @@ class Bound:
 
     __slots__ = ("__dict__", "load", "refs", "step")
 
-    def __init__(self, step: Step, refs: Mapping[str, Ref | None], load: Load | None) -> None:
+    def __init__(self, step: Keyed, refs: Mapping[str, Ref | None], load: Load | None) -> None:
         self.step, self.refs, self.load = step, refs, load
 
     @cached_property
@@ -138,6 +163,4 @@ class Bound:
 
 
 def _source(item: Item) -> dict[str, Any]:
-    from npuflow.base.files import file_digest
-
     return {"files": [file_digest(path) for path in item.files], "detail": item.detail}

@@ -11,21 +11,11 @@ from typing import Any
 from npuflow.base.code import Closure, closure
 from npuflow.base.errors import NpuflowError
 from npuflow.base.tables import Config, canonical, selections
-from npuflow.flow.keys import Bound, plugin_code
+from npuflow.flow.keys import Bound, Input, plugin_code
 from npuflow.flow.processor import processor
 from npuflow.flow.refs import Listing, Ref
-from npuflow.flow.signature import Signature, Upstream
+from npuflow.flow.signature import Signature
 from npuflow.flow.stage import Stage
-
-
-@dataclass(frozen=True)
-class Input:
-    """What a parameter receives: the product of `step`, or None where an optional stage is off."""
-
-    step: str | None
-    upstream: Upstream
-    each: bool = False
-    """The stage runs over this collection, one item at a time."""
 
 
 @dataclass

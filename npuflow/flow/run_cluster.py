@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,9 @@ from npuflow.flow.run_pool import Arrival, Executor, Threads
 from npuflow.flow.run_step import Outcome, Task, died, execute
 from npuflow.flow.store import Store
 
+FEW, MANY = 8, 64  # tasks at hand for each worker, and of short tasks
+SHORT = 0.05  # seconds
+LOOK = 0.5  # seconds between two looks at who has joined
 _HINT = "threads, processes, processes:N, or the address of a scheduler such as tcp://host:8786"
 
 
@@ -128,7 +132,10 @@ class Cluster:
         except BaseException:
             self.close(wait=True)
             raise
-        self.window = 8 * max(1, len(self._good))
+        self.window = FEW * max(1, len(self._good))
+        self._looked = 0.0
+        self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._gather, name="npuflow-gather", daemon=True).start()
         self.label = f"{len(self._good)} workers at {self._client.scheduler.address if self._client.scheduler else address}"
 
     def _question(self) -> Question:
@@ -171,8 +178,10 @@ class Cluster:
 
     def submit(self, tasks: Sequence[Task]) -> None:
         only: dict[str, Any] = {}
-        if len(self._client.scheduler_info(n_workers=-1)["workers"]) != len(self._good) + len(self.refused):
-            self._probe()
+        if time.monotonic() - self._looked > LOOK:
+            if len(self._client.scheduler_info(n_workers=-1)["workers"]) != len(self._good) + len(self.refused):
+                self._probe()
+            self._looked = time.monotonic()
         if self.refused:
             only = {"workers": sorted(self._good), "allow_other_workers": False}
         futures = self._client.map(execute, tasks, key=[task.name for task in tasks], pure=True, **only)
@@ -186,13 +195,10 @@ class Cluster:
             held = self._held.pop(future.key, None)
         if held is None or self._closed:
             return
-        task = held[1]
         if future.status == "finished":
-            try:
-                self.arrivals.put((task, future.result()))
-            except Exception as fault:  # a result that was lost between its end and its reading
-                self.arrivals.put((task, Outcome(error=fault, lost=True)))
+            self._ended.put(held)
             return
+        task = held[1]
         why = future.exception() if future.status == "error" else None
         lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
         error = why if isinstance(why, Exception) else BuildError(f"{task.step}: the cluster lost the step")
@@ -200,8 +206,33 @@ class Cluster:
             error = died(task.step, "the workers that ran it")
         self.arrivals.put((task, Outcome(error=error, lost=lost)))
 
+    def _gather(self) -> None:
+        """Bring results here, as many at once as have come: a message for each would cost more than a short step."""
+        while (first := self._ended.get()) is not None:
+            some = [first]
+            while len(some) < MANY and not self._ended.empty():
+                one = self._ended.get()
+                if one is None:
+                    return
+                some.append(one)
+            try:
+                found = self._client.gather([future for future, _ in some])
+            except Exception:  # one of them was lost: each is asked for by itself
+                found = [self._result(future) for future, _ in some]
+            for (_, task), outcome in zip(some, found, strict=True):
+                self.arrivals.put((task, outcome))
+
+    def _result(self, future: Any) -> Outcome:
+        try:
+            found: Outcome = future.result()
+        except Exception as fault:  # a result that was lost between its end and its reading
+            return Outcome(error=fault, lost=True)
+        return found
+
     def learn(self, task: Task, outcome: Outcome) -> None:
-        """Times change nothing here."""
+        """Workers keep more tasks at hand where these are short, so that none waits for the driver."""
+        spent = sum(done.seconds for done in outcome.done)
+        self.window = (MANY if spent < SHORT and outcome.error is None else FEW) * max(1, len(self._good))
 
     def drop(self) -> list[Task]:
         with self._lock:
@@ -211,6 +242,8 @@ class Cluster:
 
     def close(self, *, wait: bool) -> None:
         self._closed = True
+        if hasattr(self, "_ended"):
+            self._ended.put(None)
         with suppress(OSError, TimeoutError):
             self._client.close(timeout=5)
         if self._own is not None:

@@ -32,6 +32,7 @@ class Mixed:
         times = self._times[task.step]
         times[0] += sum(done.seconds for done in outcome.done)
         times[1] += 1
+        self._threads.learn(task, outcome)
         waiting = self._waiting.pop(task.step, [])
         if waiting:
             self._route(task.step, waiting)

@@ -6,6 +6,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -45,6 +46,10 @@ def one_thread_each() -> None:
         os.environ[name] = "1"
 
 
+SHORT = 0.005  # mean seconds of a task below which several go to a thread at once
+TOGETHER = 16
+
+
 class Threads:
     """Waves of `dask.threaded.get` over one pool of threads."""
 
@@ -59,6 +64,7 @@ class Threads:
         self._lock = threading.Lock()
         self._pool: ThreadPool | None = None
         self._waves: list[threading.Thread] = []
+        self._times: dict[str, float] = {}
 
     def submit(self, tasks: Sequence[Task]) -> None:
         if self._pool is None:
@@ -72,18 +78,35 @@ class Threads:
     def _wave(self, tasks: list[Task]) -> None:
         from dask.threaded import get
 
-        graph: dict[str, Any] = {task.name: (_Call(self, task),) for task in tasks}
+        long = [task for task in tasks if self._times.get(task.step, SHORT) >= SHORT]
+        rest = [task for task in tasks if self._times.get(task.step, SHORT) < SHORT]
+        size = max(1, min(TOGETHER, len(rest) // (2 * self._jobs)))
+        groups = [[task] for task in long] + [rest[i : i + size] for i in range(0, len(rest), size)]
+        graph: dict[str, Any] = {group[0].name: (_Call(self, group),) for group in groups}
         get(graph, list(graph), pool=self._pool, num_workers=self._jobs)
 
-    def settle(self, task: Task) -> None:
-        """Execute a task, unless it has been taken back."""
-        with self._lock:
-            held = self._held.pop(task.name, None)
-        if held is not None:
-            self.arrivals.put((task, execute(task)))
+    def settle(self, tasks: Sequence[Task]) -> None:
+        """Execute tasks, but for those that have been taken back."""
+        ready: list[Arrival] = []
+        due = time.perf_counter() + SHORT
+        for task in tasks:
+            with self._lock:
+                held = self._held.pop(task.name, None)
+            if held is not None:
+                ready.append((task, execute(task)))
+            if time.perf_counter() > due:  # to wake the driver for every short step would cost more than the steps
+                ready, due = self._give(ready), time.perf_counter() + SHORT
+        self._give(ready)
+
+    def _give(self, ready: list[Arrival]) -> list[Arrival]:
+        for arrival in ready:
+            self.arrivals.put(arrival)
+        return []
 
     def learn(self, task: Task, outcome: Outcome) -> None:
-        """Times change nothing here."""
+        """The last times of a stage say whether its tasks are worth a thread's turn each."""
+        spent = sum(done.seconds for done in outcome.done)
+        self._times[task.step] = (self._times.get(task.step, spent) + spent) / 2
 
     def drop(self) -> list[Task]:
         with self._lock:
@@ -100,15 +123,15 @@ class Threads:
 
 
 class _Call:
-    """A task as dask runs it; an object of its own, because dask looks into tuples and lists for keys."""
+    """Tasks as dask runs them; an object of its own, because dask looks into tuples and lists for keys."""
 
-    __slots__ = ("owner", "task")
+    __slots__ = ("owner", "tasks")
 
-    def __init__(self, owner: Threads, task: Task) -> None:
-        self.owner, self.task = owner, task
+    def __init__(self, owner: Threads, tasks: Sequence[Task]) -> None:
+        self.owner, self.tasks = owner, tasks
 
     def __call__(self) -> None:
-        self.owner.settle(self.task)
+        self.owner.settle(self.tasks)
 
 
 class Processes:

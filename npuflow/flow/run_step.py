@@ -56,6 +56,10 @@ class Task:
     force: bool = False
     name: str = ""
 
+    def __dask_tokenize__(self) -> str:
+        """Its name says all; dask would otherwise walk the whole task to name the graph that carries it."""
+        return self.name
+
 
 class Done(NamedTuple):
     """A settled key."""

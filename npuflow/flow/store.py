@@ -16,7 +16,7 @@ from npuflow.base.errors import StoreError
 from npuflow.flow import store_files as files
 from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
 from npuflow.flow.store_lease import Journal
-from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, sealed, unsealed
+from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, listed, sealed, unsealed
 from npuflow.flow.store_record import Record
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Store:
         self.warn = warn or (lambda _: None)
         if remote is not None and warn is not None:
             remote.listen(warn)
-        self._tmp = self.root / "tmp"
+        self._base = str(self.root)
+        self._tmp = f"{self._base}/tmp"
         self._scratch = f"{lease}." if lease else ""
         self._journal = Journal(self.root, lease) if lease else None
         self.lease = lease
@@ -89,7 +90,7 @@ class Store:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             (self.root / "CACHEDIR.TAG").write_text(TAG)
             body = {"v": 1, "algorithm": ALGORITHM, "id": secrets.token_hex(6)}
-            files.create(path, sealed(body), self._tmp)
+            files.create(str(path), sealed(body), self._tmp)
 
     def close(self) -> None:
         """Let go of the journal; the store itself needs no closing."""
@@ -99,21 +100,29 @@ class Store:
     # places
 
     def object_path(self, digest: str) -> Path:
-        name = digest.partition(":")[2]
-        return self.root / "objects" / name[:2] / name[2:]
+        return Path(self._object(digest))
 
     def record_path(self, key: str) -> Path:
+        return Path(self._record(key))
+
+    # Plain text where thousands are made: a `Path` costs as much as opening the file it names.
+
+    def _object(self, digest: str) -> str:
+        name = digest.partition(":")[2]
+        return f"{self._base}/objects/{name[:2]}/{name[2:]}"
+
+    def _record(self, key: str) -> str:
         name = key.partition(":")[2]
-        return self.root / "records" / name[:2] / f"{name[2:]}.json"
+        return f"{self._base}/records/{name[:2]}/{name[2:]}.json"
 
     def _needing(self, name: str) -> Any:
-        return self._journal.needing(name) if self._journal else nullcontext()
+        return self._journal.needing(name) if self._journal else _FREE
 
     # records
 
     def record(self, key: str, *, touch: bool = True, remote: bool = True) -> Record | None:
         """The record of a key, if it is there and whole."""
-        path = self.record_path(key)
+        path = self._record(key)
         with self._needing(key):
             found = self._read_record(key, path)
             if found is not None and touch:
@@ -125,15 +134,15 @@ class Store:
                 found = self._take_record(key, data)
         return found
 
-    def _read_record(self, key: str, path: Path) -> Record | None:
+    def _read_record(self, key: str, path: str) -> Record | None:
         try:
-            return Record.decode(path.read_bytes(), key, str(path))
+            return Record.decode(files.read(path), key, path)
         except FileNotFoundError:
             return None
         except Damaged as damage:
-            self.set_aside(path, damage.reason)
+            self.set_aside(Path(path), damage.reason)
         except (OSError, ValueError, KeyError, TypeError) as fault:
-            self.set_aside(path, f"it cannot be read: {fault}")
+            self.set_aside(Path(path), f"it cannot be read: {fault}")
         return None
 
     def _take_record(self, key: str, data: bytes) -> Record | None:
@@ -148,7 +157,7 @@ class Store:
 
     def commit(self, record: Record, *, upload: bool = True) -> tuple[Record, str | None]:
         """Settle a key. The first record wins; the second value is its digest when the two disagree."""
-        path, data = self.record_path(record.key), record.encode()
+        path, data = self._record(record.key), record.encode()
         kept, other = record, None
         with self._needing(record.key), files.writing(self.root):
             while not files.create(path, data, self._tmp):
@@ -171,57 +180,58 @@ class Store:
 
     def write(self, artifact: Artifact) -> ArtifactRef:
         """Store an artifact, streaming; nothing is visible before it is complete."""
-        made = files.fresh(self._tmp, self._scratch)
+        made = files.spare(self._tmp, self._scratch)
+        moved = False
         try:
             with files.writing(self.root):
-                made.mkdir()
+                os.mkdir(made)  # noqa: PTH102
                 manifest = seal(artifact, Writer(made))
-                self.settle(made, manifest)
+                moved = self.settle(made, manifest)
         finally:
-            if made.exists():
-                files.remove(made)
+            if not moved:
+                files.remove(Path(made))
         return ArtifactRef(manifest.digest, manifest.uses)
 
-    def settle(self, made: Path, manifest: Manifest) -> None:
-        """Give a complete object folder its place; one that is there already stays, if it is whole."""
-        path = self.object_path(manifest.digest)
+    def settle(self, made: str, manifest: Manifest) -> bool:
+        """Give a complete object folder its place; one that is there already stays, if it is whole (then: False)."""
+        path = self._object(manifest.digest)
         with self._needing(manifest.digest), files.writing(self.root):
             while not files.settle_folder(made, path):
                 if self.intact(manifest.digest, remote=False):
                     os.utime(path)
-                    break
-                self.set_aside(path, "an object of this content is written anew, and this one is not whole")
+                    return False
+                self.set_aside(Path(path), "an object of this content is written anew, and this one is not whole")
+        return True
 
     def scratch(self) -> Path:
         """An unused path on the store's file system."""
-        return files.fresh(self._tmp, self._scratch)
+        return Path(files.spare(self._tmp, self._scratch))
 
     def manifest(self, digest: str) -> Manifest:
         """The manifest of an object, or `Damaged`; a remote object is brought here first."""
-        path = self.object_path(digest) / MANIFEST
+        path = f"{self._object(digest)}/{MANIFEST}"
         try:
-            data = path.read_bytes()
+            data = files.read(path)
         except OSError:
             if self.remote is not None and self.remote.fetch(self, digest):
-                data = path.read_bytes()
+                data = files.read(path)
             else:
-                raise Damaged(f"object {digest}", str(path), "it is not in the store") from None
+                raise Damaged(f"object {digest}", path, "it is not in the store") from None
         try:
-            return Manifest.decode(data, digest, str(path))
+            return Manifest.decode(data, digest, path)
         except (ValueError, KeyError, TypeError) as fault:
-            raise Damaged(f"object {digest}", str(path), f"its manifest cannot be read: {fault}") from fault
+            raise Damaged(f"object {digest}", path, f"its manifest cannot be read: {fault}") from fault
 
     def intact(self, digest: str, *, remote: bool = True) -> bool:
         """Whether an object is there with all its files at their sizes; a remote one counts, and is not fetched."""
-        path = self.object_path(digest)
+        path = self._object(digest)
         try:
-            manifest = Manifest.decode((path / MANIFEST).read_bytes(), digest, str(path))
-            base = str(path)
-            for name, (size, _) in manifest.files.items():
-                if os.stat(f"{base}/{name}").st_size != size:  # noqa: PTH116 (hot: one call per file)
+            for name, (size, _) in listed(files.read(f"{path}/{MANIFEST}"), digest, path).items():
+                if os.stat(f"{path}/{name}").st_size != size:  # noqa: PTH116 (hot: one call per file)
                     return False
         except (OSError, ValueError, KeyError, TypeError, Damaged):
-            return remote and not path.exists() and self.remote is not None and self.remote.has(digest)
+            gone = remote and self.remote is not None and not Path(path).exists()
+            return gone and self.remote is not None and self.remote.has(digest)
         return True
 
     def usable(self, record: Record) -> bool:
@@ -296,6 +306,7 @@ def _listed(folder: Path) -> list[Path]:
     return []
 
 
+_FREE = nullcontext()
 _OPEN: dict[Spec, Store] = {}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from npuflow.base.errors import StoreError
@@ -24,47 +25,89 @@ _REFUSED = {
 }
 
 
+_PIECE = 1 << 16
+
+
 class Unwritable(StoreError):
     """The cache cannot take another file; no step can succeed after this one."""
 
 
-@contextmanager
-def writing(root: Path) -> Iterator[None]:
+class writing:  # noqa: N801  (a context manager; a generator would cost a step more than its files do)
     """Turn the operating system's refusals into one clear error that names the cache and the remedies."""
-    try:
-        yield
-    except OSError as fault:
-        if fault.errno not in _REFUSED:
-            raise
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
+        if not isinstance(fault, OSError) or fault.errno not in _REFUSED:
+            return
         raise Unwritable(
-            f"cannot write to the cache {root}: {_REFUSED[fault.errno]}",
+            f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}",
             because=str(fault),
             hint="make room with `npuflow cache gc`, or choose another place: --cache DIR or NPUFLOW_CACHE",
             code="NF-STORE-002",
         ) from fault
 
 
+_TOKEN = secrets.token_hex(8)
+_NUMBER = itertools.count()
+
+
+def spare(folder: str, prefix: str = "") -> str:
+    """A name in `folder` that nothing else has: no other process (a fork has its own number), and nothing in this one."""
+    return f"{folder}/{prefix}{os.getpid():x}-{_TOKEN}{next(_NUMBER):x}"
+
+
 def fresh(folder: Path, prefix: str = "") -> Path:
-    """A name in `folder` that nothing else has."""
-    return folder / f"{prefix}{os.getpid():x}-{secrets.token_hex(8)}"
+    """`spare` as a path."""
+    return Path(spare(str(folder), prefix))
 
 
-def replace(path: Path, data: bytes, scratch: Path) -> None:
-    """Write a file at once, over whatever is there."""
-    made = fresh(scratch)
+def read(path: str) -> bytes:
+    """A small file's bytes, without the ceremony of a file object."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        made.write_bytes(data)
-        _settle(path, lambda: made.replace(path))
+        found = os.read(number, _PIECE)
+        if len(found) < _PIECE:
+            return found
+        os.lseek(number, 0, os.SEEK_SET)
+        with open(number, "rb", buffering=0, closefd=False) as file:
+            return file.read()
     finally:
-        made.unlink(missing_ok=True)
+        os.close(number)
 
 
-def create(path: Path, data: bytes, scratch: Path) -> bool:
-    """Write a file at once unless one is there; False if it is."""
-    made = fresh(scratch)
+def write(path: str, data: bytes | memoryview) -> None:
+    """Write a file that is not there yet."""
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with open(made, "xb", buffering=0) as file:  # noqa: PTH123 (hot: one call a step)
-            file.write(data)
+        rest = memoryview(data).cast("B")
+        while rest:
+            rest = rest[os.write(number, rest) :]
+    finally:
+        os.close(number)
+
+
+def replace(path: str, data: bytes, scratch: str) -> None:
+    """Write a file at once, over whatever is there."""
+    made = spare(scratch)
+    try:
+        write(made, data)
+        _settle(path, lambda: os.replace(made, path))  # noqa: PTH105
+    finally:
+        unlink(made)
+
+
+def create(path: str, data: bytes, scratch: str) -> bool:
+    """Write a file at once unless one is there; False if it is."""
+    made = spare(scratch)
+    try:
+        write(made, data)
         try:
             _settle(path, lambda: os.link(made, path))
         except FileExistsError:
@@ -72,18 +115,24 @@ def create(path: Path, data: bytes, scratch: Path) -> bool:
         except OSError as fault:
             if fault.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                 raise
-            if path.exists():  # a file system without hard links: the smallest window it allows
+            if os.path.exists(path):  # noqa: PTH110  (a file system without hard links: the smallest window it allows)
                 return False
-            made.replace(path)
+            os.replace(made, path)  # noqa: PTH105
         return True
     finally:
-        made.unlink(missing_ok=True)
+        unlink(made)
 
 
-def settle_folder(made: Path, path: Path) -> bool:
+def unlink(path: str) -> None:
+    """Remove a file that may be gone."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
+
+
+def settle_folder(made: str, path: str) -> bool:
     """Move a finished folder to its place; False if another was there first."""
     try:
-        _settle(path, lambda: made.rename(path))
+        _settle(path, lambda: os.rename(made, path))  # noqa: PTH104
     except OSError as fault:
         if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
@@ -91,15 +140,15 @@ def settle_folder(made: Path, path: Path) -> bool:
     return True
 
 
-def _settle(path: Path, move: object) -> None:
+def _settle(path: str, move: Callable[[], None]) -> None:
     for _ in range(8):
         try:
-            move()  # type: ignore[operator]
+            move()
             return
         except FileNotFoundError:
             # The folder is made on first use; a collection may just have removed it for being empty.
-            path.parent.mkdir(parents=True, exist_ok=True)
-    move()  # type: ignore[operator]
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+    move()
 
 
 def remove(path: Path) -> int:

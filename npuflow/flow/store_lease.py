@@ -8,8 +8,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,38 +33,62 @@ class Journal:
     def __init__(self, root: Path, lease: str) -> None:
         self._lock = root / "gc.lock"
         self._path = root / "leases" / lease / f"{socket.gethostname()}-{os.getpid()}.need"
-        self._pid, self._file, self._gate = os.getpid(), -1, -1
+        self._file = self._gate = -1
         self._guard = threading.Lock()
         self._seen: set[str] = set()
 
-    @contextmanager
-    def needing(self, name: str) -> Iterator[None]:
-        """No collection sweeps while the block runs; afterwards `name` is known to be needed."""
-        with self._guard:
-            self._open()
+    def needing(self, name: str) -> _Gate:
+        """A context: no collection sweeps while it lasts, and `name` is known to be needed before it begins."""
+        return _Gate(self, name)
+
+    def enter(self, name: str) -> None:
+        self._guard.acquire()
+        try:
+            if self._file < 0:
+                self._open()
             fcntl.flock(self._gate, fcntl.LOCK_SH)
             try:
-                self._note(name)
-                yield
-            finally:
+                if name not in self._seen:
+                    self._seen.add(name)
+                    os.write(self._file, name.encode() + b"\n")
+            except BaseException:
                 fcntl.flock(self._gate, fcntl.LOCK_UN)
+                raise
+        except BaseException:
+            self._guard.release()
+            raise
+
+    def leave(self) -> None:
+        try:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        finally:
+            self._guard.release()
 
     def _open(self) -> None:
-        if self._file < 0:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            self._gate = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
-
-    def _note(self, name: str) -> None:
-        if name not in self._seen:
-            self._seen.add(name)
-            os.write(self._file, name.encode() + b"\n")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._gate = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
 
     def close(self) -> None:
         for number in (self._file, self._gate):
             if number >= 0:
                 os.close(number)
         self._file = self._gate = -1
+
+
+class _Gate:
+    """One use of a journal's lock; a generator would cost more than the lock."""
+
+    __slots__ = ("journal", "name")
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self.journal, self.name = journal, name
+
+    def __enter__(self) -> None:
+        self.journal.enter(self.name)
+
+    def __exit__(self, *_: object) -> None:
+        self.journal.leave()
 
 
 class Lease:
@@ -141,7 +165,7 @@ def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:
     body = {"v": 1, "place": str(place), "host": socket.gethostname(), "keys": sorted(set(keys))}
     name = _root_name(str(place))
     with files.writing(root):
-        files.replace(root / "roots" / f"{name}.json", sealed(body), root / "tmp")
+        files.replace(f"{root}/roots/{name}.json", sealed(body), f"{root}/tmp")
 
 
 def read_root(path: Path) -> dict[str, Any]:

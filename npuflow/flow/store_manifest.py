@@ -118,8 +118,19 @@ class Manifest:
         return cls(expected, body["kind"], body["entries"], files, uses, body["products"])
 
 
+def listed(data: bytes, expected: str, path: str) -> Mapping[str, tuple[int, str]]:
+    """The files of a whole manifest of `expected`; whether its entries give its digest is for those who open it."""
+    body = unsealed(data, f"object {expected}", path)
+    if body["digest"] != expected:
+        raise Damaged(f"object {expected}", path, f"it holds another object, {body['digest']}")
+    found: Mapping[str, tuple[int, str]] = body["files"]
+    return found
+
+
 def safe_name(name: str) -> str:
     """An entry's name, refused when it could leave the object's folder or hide in it."""
+    if name.isidentifier() or (name.replace(".", "_").isidentifier() and name[0] != "." and name != MANIFEST):
+        return name
     parts = PurePosixPath(name).parts
     plain = name and name.isprintable() and "\\" not in name and not name.startswith("/")
     if not plain or any(part.startswith(".") for part in parts) or name == MANIFEST or "//" in name:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import StoreError
+from npuflow.flow.store_files import read
 from npuflow.flow.store_manifest import Damaged, Manifest, bytes_digest, file_digest
 
 if TYPE_CHECKING:
@@ -103,9 +104,9 @@ class Reader:
 
     def _bytes(self, file: str) -> builtins.bytes:
         """A file's bytes; what is returned is what was checked."""
-        path = self.folder / file
+        path = f"{self.folder}/{file}"
         try:
-            data = path.read_bytes()
+            data = read(path)
         except OSError as fault:
             raise self._damaged(path, f"{file} cannot be read: {fault.strerror}") from fault
         self._compare(path, file, len(data), lambda: bytes_digest(data))
@@ -127,7 +128,7 @@ class Reader:
             _CHECKED[str(path)] = stamp
         return path
 
-    def _compare(self, path: Path, file: str, size: int, found: Callable[[], str]) -> None:
+    def _compare(self, path: Path | str, file: str, size: int, found: Callable[[], str]) -> None:
         if self._trusted:
             return
         if file not in self.manifest.files:
@@ -138,7 +139,7 @@ class Reader:
         if found() != check:
             raise self._damaged(path, f"the bytes of {file} do not match the manifest")
 
-    def _damaged(self, path: Path, because: str) -> Damaged:
+    def _damaged(self, path: Path | str, because: str) -> Damaged:
         return Damaged(f"object {self.digest}", str(path), because)
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, Any, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from npuflow.base.errors import UsageError
@@ -16,12 +16,17 @@ from npuflow.flow import store_files as files
 from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest
 from npuflow.flow.store_record import Record
 
-if TYPE_CHECKING:
-    from npuflow.flow.store import Store
-
 Mode = Literal["off", "read", "read-write"]
 T = TypeVar("T")
 _QUICK = {"connect_timeout": 3, "read_timeout": 30, "retries": {"max_attempts": 1}}
+
+
+class Local(Protocol):
+    """The store in front of a remote."""
+
+    def scratch(self) -> Path: ...
+    def settle(self, made: str, manifest: Manifest) -> bool: ...
+    def object_path(self, digest: str) -> Path: ...
 
 
 class Remote:
@@ -91,7 +96,7 @@ class Remote:
             self._there.add(digest)
         return found
 
-    def fetch(self, store: Store, digest: str) -> bool:
+    def fetch(self, store: Local, digest: str) -> bool:
         """Bring an object here; it is settled only once every file of it has been checked."""
 
         def bring(fs: Any, base: str) -> bool:
@@ -102,7 +107,7 @@ class Remote:
                     _unpack(source, made)
                 manifest = Manifest.decode((made / MANIFEST).read_bytes(), digest, f"remote object {digest}")
                 _check(made, manifest)
-                store.settle(made, manifest)
+                store.settle(str(made), manifest)
             except (Damaged, tarfile.TarError, ValueError, KeyError, EOFError) as fault:
                 self._there.discard(digest)
                 self._bad.add(digest)
@@ -115,7 +120,7 @@ class Remote:
 
         return self._try("fetching an object", bring, False)
 
-    def push(self, store: Store, record: Record) -> None:
+    def push(self, store: Local, record: Record) -> None:
         """Upload a record, after its objects."""
 
         def send(fs: Any, base: str) -> None:

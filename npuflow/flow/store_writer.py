@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from npuflow.base.digest import Hasher
 from npuflow.base.errors import StoreError
+from npuflow.flow.store_files import write
 from npuflow.flow.store_manifest import (
     MANIFEST,
     Manifest,
@@ -54,8 +55,8 @@ class _Counted:
 class Writer:
     """One artifact being written: every entry is digested while its bytes pass."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str | None) -> None:
+        self.folder = None if folder is None else str(folder)
         self.entries: dict[str, dict[str, Any]] = {}
         self.files: dict[str, tuple[int, str]] = {}
 
@@ -67,7 +68,8 @@ class Writer:
             raise StoreError(f"entry {name!r} is not plain JSON: {fault}") from fault
         shown = text
         if self.folder is not None and len(text) <= _PRETTY:
-            shown = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+            plain = value is None or isinstance(value, str | int | float)  # laid out like this anyway
+            shown = (text if plain else json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode()) + b"\n"
         self._put(name, "json", _suffixed(name, ".json"), shown, bytes_digest(text))
 
     def text(self, name: str, text: str) -> None:
@@ -86,7 +88,7 @@ class Writer:
             sink = _Counted(None)
             yield sink
         else:
-            with path.open("wb") as file:
+            with open(path, "wb") as file:  # noqa: PTH123
                 sink = _Counted(file)
                 yield sink
         self._close(name, "bytes", name, sink.size, sink.hexdigest(), sink.hexdigest())
@@ -109,14 +111,15 @@ class Writer:
         """One array too large for memory, as consecutive blocks of its first axis."""
         from npuflow.flow.store_arrays import write_blocks
 
-        members, files = write_blocks(self._claim(name, name + ".zarr"), name + ".zarr", dtype, shape, blocks)
+        path = self._claim(name, name + ".zarr")
+        members, files = write_blocks(Path(path) if path is not None else None, name + ".zarr", dtype, shape, blocks)
         self._note_arrays(name, "array", members, files)
 
     def _arrays(self, name: str, kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         from npuflow.flow.store_arrays import write_arrays
 
         self._claim(name, name + ".npz")
-        members, files = write_arrays(self.folder, name, arrays)
+        members, files = write_arrays(Path(self.folder) if self.folder is not None else None, name, arrays)
         self._note_arrays(name, kind, members, files)
 
     def _note_arrays(
@@ -129,18 +132,18 @@ class Writer:
     def _put(self, name: str, kind: str, file: str, data: builtins.bytes, digest: str | None) -> None:
         path, check = self._claim(name, file), bytes_digest(data)
         if path is not None:
-            path.write_bytes(data)
+            write(path, data)
         self._close(name, kind, file, len(data), digest or check, check)
 
-    def _claim(self, name: str, file: str) -> Path | None:
+    def _claim(self, name: str, file: str) -> str | None:
         safe_name(name)
         if name in self.entries or file in self.files or file == MANIFEST:
             raise StoreError(f"artifact entry {name!r} is written twice", hint="give every entry a name of its own")
         if self.folder is None:
             return None
-        path = self.folder / file
+        path = f"{self.folder}/{file}"
         if "/" in file:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def _close(self, name: str, kind: str, file: str, size: int, digest: str, check: str) -> None:
@@ -156,9 +159,8 @@ class Writer:
         digest = content_digest(kind, self.entries, ordered, products)
         manifest = Manifest(digest, kind, self.entries, self.files, ordered, dict(products))
         if self.folder is not None:
-            (self.folder / MANIFEST).write_bytes(manifest.encode())
+            write(f"{self.folder}/{MANIFEST}", manifest.encode())
         return manifest
-
 
 
 def _suffixed(name: str, suffix: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from npuflow.base.errors import InternalError, RecipeError, UsageError, suggestion
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, table_of
-from npuflow.flow.plan import Input, Plan, Step
+from npuflow.flow.keys import Input
+from npuflow.flow.plan import Plan, Step
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.signature import Signature, Upstream, signature
 from npuflow.flow.stage import Stage

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from npuflow.base import code, registry
+from npuflow.base.code import plugin_closure
 from npuflow.base.errors import InputError, InternalError, NpuflowError
 from npuflow.base.registry import Registry, touching
 
@@ -67,7 +68,7 @@ def test_names_are_file_names_and_import_nothing(folder: Path) -> None:
 def test_a_new_file_is_an_entry(folder: Path) -> None:
     (folder / "rg/things/gamma.py").write_text(ENTRY.format("gamma"))
     assert fresh()["gamma"].name == "gamma"
-    assert fresh().closure("gamma").digest == fresh().closure("gamma").digest
+    assert plugin_closure(fresh(), "gamma").digest == plugin_closure(fresh(), "gamma").digest
 
 
 def test_unknown_names_bring_the_nearest(folder: Path) -> None:
@@ -81,7 +82,7 @@ def test_plugins_enter_by_entry_points(folder: Path) -> None:
     things = fresh()
     assert things.names() == ("alpha", "beta", "delta", "gamma")
     assert things["gamma"].name == "gamma" and things["delta"].name == "delta"
-    assert set(things.closure("delta").definitions) == {"plug.two:Two"}
+    assert set(plugin_closure(things, "delta").definitions) == {"plug.two:Two"}
     assert things.source("gamma").plugin == "plug"
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.base import tables
+from npuflow.base import tables, tables_types
 from npuflow.base.errors import RecipeError
 from npuflow.base.tables import Config, Doc, Fault, FilePath, Location, Range, canonical, parse, read, schema, table_of
 
@@ -211,7 +211,7 @@ def test_two_tables_in_one_place_have_two_keys() -> None:
     class Both(Config):
         one: A | B = field(default_factory=A)
 
-    tables._HINTS[Both] = {"one": A | B}
+    tables_types._HINTS[Both] = {"one": A | B}
     assert canonical(Both(A())) != canonical(Both(B()))
 
 
