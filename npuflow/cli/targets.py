@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npuflow.base.errors import RecipeError, UsageError, suggestion
+from npuflow.base.errors import NpuflowError, RecipeError, UsageError, suggestion
 
 
 def targets(
@@ -26,7 +26,7 @@ def targets(
             row = {"name": path.stem, "about": target.about, "fingerprint": fingerprint(target), **target_meta(target)}
             typer.echo(json.dumps(row))
         elif name is None:
-            typer.echo(f"{path.stem:14s} {target.about}")
+            typer.echo(f"{path.stem:16s} {target.about}")
         else:
             _show(path, target, fingerprint(target))
 
@@ -54,9 +54,23 @@ def _read(path: Path) -> Any:
 
     tables, at = parse(path.read_text(), str(path), path.parent)
     target, faults = read(Target, tables, at)
+    faults = [*faults, *_unknown(target, at)]
     if target is None or faults:
         raise RecipeError(faults)
     return target
+
+
+def _unknown(target: Any, at: Any) -> list[NpuflowError]:
+    """Operators that the file names and npuflow does not have."""
+    from npuflow.ir.op import OPS
+
+    if target is None:
+        return []
+    known, found = sorted(OPS.names()), []
+    for i, rule in enumerate(target.limits.rules):
+        found += [(at.child("limits", "rules", i, "operators"), name) for name in rule.operators if name not in known]
+    found += [(at.child("limits", "refuse"), name) for name in target.limits.refuse if name.lower() not in known]
+    return [RecipeError(f'there is no operator "{n}"', where=p.where(), hint=suggestion(n, known)) for p, n in found]
 
 
 def _show(path: Path, target: Any, fingerprint: str) -> None:
@@ -69,5 +83,10 @@ def _show(path: Path, target: Any, fingerprint: str) -> None:
     typer.echo(f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte")
     for table in ("compute", "numerics", "memory", "dma", "limits"):
         for key, value in vars(getattr(target, table)).items():
-            typer.echo(f"{table}.{key:<24s} {value}")
+            if key != "rules":
+                shown = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else value
+                typer.echo(f"{table + '.' + key:<32s} {shown}")
+    for rule in target.limits.rules:
+        about = f"  ({rule.about})" if rule.about else ""
+        typer.echo(f"{', '.join(rule.operators)}: {rule.need}{f' when {rule.when}' if rule.when else ''}{about}")
     typer.echo(f"fingerprint  {fingerprint}")

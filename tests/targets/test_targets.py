@@ -1,0 +1,177 @@
+"""Target files: every fault at once, limits as inequalities with their numbers, and the suite on every shipped one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from npuflow import targets as shipped
+from npuflow.base.errors import ModelError
+from npuflow.base.tables import read
+from npuflow.cli._app import application
+from npuflow.engine.place import place
+from npuflow.engine.program.container import Program, fingerprint, target_meta
+from npuflow.hw import limits
+from npuflow.hw.target import Rule, Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from npuflow.testing import target as suite
+from tests.codegen.harness import SMALL, build, check_exact
+from tests.codegen.networks import Builder, mixed
+
+FOLDER = Path(str(shipped.__file__)).parent
+TARGETS = sorted(FOLDER.glob("*.toml"))
+by_name = pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
+
+
+def test_what_is_shipped() -> None:
+    names = {p.stem for p in TARGETS}
+    assert names >= {
+        "linq-128", "bm1684x", "cv18xx", "aries", "dpuczdx8g-b4096", "dpucvdx8g", "zhouyi-z2", "zhouyi-x2", "ethos-u65-256",
+        "edge-4t", "edge-pow2", "server-32t",
+    }  # fmt: skip
+
+
+@by_name
+def test_files_say_what_they_are(path: Path) -> None:
+    suite.check_words(path)
+    suite.check_rules(suite.load(path))
+    suite.check_fingerprint(suite.load(path))
+
+
+@by_name
+def test_small_network_is_exact_and_near_the_closed_form(path: Path) -> None:
+    target = suite.load(path)
+    graph, inputs = mixed(target.numerics)
+    suite.check_clock(check_exact(graph, inputs, target), 0.2)
+
+
+@by_name
+@pytest.mark.parametrize("name", ["conv", "gemm", "maxpool", "add"])
+def test_operators(path: Path, name: str) -> None:
+    suite.check_operator(suite.load(path), name, most=2)
+
+
+@pytest.mark.slow
+@by_name
+@pytest.mark.parametrize("name", sorted(OPS.names()))
+def test_every_operator(path: Path, name: str) -> None:
+    suite.check_operator(suite.load(path), name)
+
+
+def test_all_faults_at_once() -> None:
+    tables = {
+        "compute": {"cores": 0, "array_rows": "many", "dataflow": "input_stationary", "lanes": 3},
+        "numerics": {"weight_bits": [], "rounding": "up", "multiplier_bits": 40},
+        "memory": {"local_bytes": 100, "local_banks": 16, "bank_ports": 1, "shared_bytes": 1 << 32, "external_bytes": 1024},
+        "dma": {"channels": 9},
+        "limits": {"rules": [
+            {"operators": ["conv"], "need": "kernel_h <= "},
+            {"operators": [], "need": "kernel_z ** 2 <= 4 and 1"},
+            {"operators": ["conv"], "need": "kernel_h + 1"},
+        ]},
+    }  # fmt: skip
+    target, faults = read(Target, tables)
+    assert target is None
+    text = "\n".join(f"{f.where.key}: {f.message} {f.because} {f.hint}" for f in faults)
+    for words in ("out of range", "an integer", "input_stationary", 'unknown key "lanes"', '"up" is not allowed', "40",
+                  "100 bytes are not 16 equal banks", "shared memory", "no inequality", "kernel_z", "for no operator",
+                  "compares nothing"):  # fmt: skip
+        assert words in text, f"{words} not in\n{text}"
+    assert len(faults) >= 12
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "words"),
+    [
+        ("kernel_h <= 16", {"kernel_h": 17}, "kernel_h = 17 <= 16 does not hold"),
+        ("kernel_h <= 16", {"kernel_h": 16}, ""),
+        (
+            "kernel_h * kernel_w * ceil(in_channels / 16) <= 2048", {"kernel_h": 7, "kernel_w": 7, "in_channels": 768},
+            ("kernel_h * kernel_w * ceil(in_channels / 16) = 2352 <= 2048 does not hold "
+            "(kernel_h = 7, kernel_w = 7, in_channels = 768)"),
+        ),
+        ("1 <= stride_h <= 3", {"stride_h": 4}, "stride_h = 4 <= 3 does not hold"),
+        ("max(pad_top, pad_left) < kernel_h", {"pad_top": 1, "pad_left": 3, "kernel_h": 3},
+         "max(pad_top, pad_left) = 3 < kernel_h = 3 does not hold (pad_top = 1, pad_left = 3)"),
+        ("batch / groups >= 1", {"batch": 1, "groups": 0}, "batch / groups >= 1 divides by zero"),
+    ],
+)  # fmt: skip
+def test_inequalities(text: str, numbers: dict[str, int], words: str) -> None:
+    assert not limits.faults(text)
+    assert limits.broken(text, numbers) == words
+
+
+@pytest.mark.parametrize(
+    "text", ["__import__('os')", "kernel_h.real <= 1", "(lambda: 1)() <= 1", "kernel_h <= 1.5", "kernel_h in (1, 2)"]
+)
+def test_rules_are_no_programs(text: str) -> None:
+    assert limits.faults(text)
+
+
+def refusals(target: Target, make) -> list[str]:  # type: ignore[no-untyped-def]
+    b = Builder()
+    y = make(b)
+    graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
+    return [p.reason for p in place(graph, target).places]
+
+
+def test_refusals_carry_the_numbers_of_the_published_formula() -> None:
+    """DPUCZDX8G-B4096: kernel_w * kernel_h * ceil(input_channel / 16) <= 2048."""
+    dpu = suite.load(FOLDER / "dpuczdx8g-b4096.toml")
+
+    def conv(channels: int, kernel: int = 7):  # type: ignore[no-untyped-def]
+        return lambda b: b.conv(b.input("x", (1, channels, 8, 8)), 16, kernel)
+
+    assert refusals(dpu, conv(656)) == [""]                         # 49 * 41 = 2009
+    (reason,) = refusals(dpu, conv(672))                            # 49 * 42 = 2058
+    assert "= 2058 <= 2048 does not hold" in reason and "in_channels = 672" in reason and "bank" in reason
+    (reason,) = refusals(dpu, conv(16, 17))
+    assert "max(kernel_h, kernel_w) = 17 <= 16" in reason
+    versal = suite.load(FOLDER / "dpucvdx8g.toml")
+    assert refusals(versal, conv(672)) == [""]
+    (reason,) = refusals(versal, conv(16, 9))
+    assert "kernel_h * kernel_w = 81 <= 64" in reason
+    assert refusals(versal, lambda b: b.conv(b.input("x", (1, 16, 8, 8)), 16, 9, depthwise=True)) == [""]
+
+
+def test_inspect_states_them(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    w = numpy_helper.from_array(np.zeros((16, 672, 7, 7), np.float32), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="wide", pads=[3] * 4)
+    shapes = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 672, 8, 8]), ("y", [1, 16, 8, 8]))]
+    graph = helper.make_graph([node], "g", shapes[:1], shapes[1:], [w])
+    path = tmp_path / "m.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    result = CliRunner().invoke(application("inspect"), ["inspect", str(path), "--target", "dpuczdx8g-b4096"])
+    assert result.exit_code == 0, result.output
+    assert "= 2058 <= 2048 does not hold" in result.output
+
+
+def test_a_fingerprint_is_checked_before_a_program_runs() -> None:
+    graph, _ = mixed(SMALL.numerics)
+    program = build(graph, SMALL)
+    assert program.target_fingerprint == fingerprint(SMALL)
+    other = {**program.meta, "target": target_meta(replace(SMALL, dma=replace(SMALL.dma, setup_cycles=9)))}
+    with pytest.raises(ModelError, match="not the one of its fingerprint"):
+        Program.from_bytes(Program(program.target_fingerprint, other, program.commands, program.const).to_bytes())
+
+
+def test_the_verb_lists_and_checks() -> None:
+    runner = CliRunner()
+    listed = runner.invoke(application("targets"), ["targets", "--json"])
+    assert {json.loads(line)["name"] for line in listed.output.splitlines()} == {p.stem for p in TARGETS}
+    shown = runner.invoke(application("targets"), ["targets", "dpuczdx8g-b4096"]).output
+    assert "TOPS" in shown and "ceil(in_channels / 16) <= 2048" in shown and "PG338" in shown
+
+
+def test_rules_need_no_python() -> None:
+    assert Rule(("conv",), "kernel_h <= 3").need == "kernel_h <= 3"
+    assert list(Rule(("conv",), "kernel_h <= 3", when="groups == 1").check()) == []
+    assert list(Rule(("conv",), "kernel_h <= 3", when="groups").check())
