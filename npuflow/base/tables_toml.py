@@ -51,6 +51,11 @@ class Locator:
         return self.origin().base
 
 
+def path_of(text: str) -> KeyPath:
+    """The key path that `dotted` wrote, of keys that need no quotes."""
+    return tuple(int(part[1:-1]) if part[0] == "[" else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", text))
+
+
 def dotted(path: KeyPath) -> str:
     """`data.steps[1].resize`, with quotes where TOML needs them."""
     text = ""

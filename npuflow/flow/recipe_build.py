@@ -140,10 +140,12 @@ def output_folder(recipe: Recipe, settings: Settings) -> Path:
 
 def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> NpuflowError:
     """The error with the recipe's file, key and line: of the key it names, else of a table its stage reads."""
+    from npuflow.base.tables_toml import path_of
+
     for fault in error.faults():
         if fault.where.file is not None:
             continue
-        keys: Sequence[str] = fault.where.key.split(".") if fault.where.key else ()
+        keys: Sequence[str | int] = path_of(fault.where.key) if fault.where.key else ()
         if not keys and plan is not None and fault.where.stage in plan:
             keys = _table_of_stage(recipe, plan, str(fault.where.stage))
         if keys or isinstance(fault, InputError):
@@ -153,9 +155,9 @@ def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> Np
 
 
 def _table_of_stage(recipe: Recipe, plan: Plan, stage: str) -> Sequence[str]:
-    """The first table the stage reads that the recipe writes down."""
+    """The first table the stage reads that the recipe writes down; the target's last, by the line that names it."""
     step = plan[stage]
-    for config in (*step.listing_configs.values(), *step.configs.values()):
-        if recipe.has(table_of(type(config))):
-            return table_of(type(config)).split(".")
-    return ()
+    tables = [table_of(type(config)) for config in (*step.listing_configs.values(), *step.configs.values())]
+    written = [table.split(".") for table in tables if recipe.has(table)]
+    own = [table for table in written if table[0] != "target"]
+    return own[0] if own else ["target"] if written else ()

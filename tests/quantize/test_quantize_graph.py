@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from npuflow.base.errors import DataError, TargetError
+from npuflow.base.errors import DataError, RecipeError, TargetError
 from npuflow.engine.interpret import interpret
 from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
+from npuflow.engine.quantize.names import stated, unknown_layers
 from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import located
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.op import OPS, Op
@@ -163,8 +167,27 @@ def test_exceptions_by_name_operator_and_pattern(layers: tuple[str, ...]) -> Non
 
 
 def test_an_exception_that_names_nothing_is_said() -> None:
-    done = chain().quantised(["c2"], Quantize(overrides=(Override(("c9",), bits=4),)))
-    assert any(note.node == "c9" and "no layer" in note.reason for note in done.notes)
+    """A name that the network does not have is a fault of the recipe, all of them at once; one of the host's is a note."""
+    net, rules = chain(), (Override(("c1", "/c9"), bits=4), Override(("*head*",), bits=4))
+    with pytest.raises(RecipeError) as error:
+        net.quantised(["c2"], Quantize(overrides=rules))
+    first, second = error.value.faults()
+    assert first.message == 'no layer is called "/c9"' and first.hint in ('"/c1"', '"/c2"')
+    assert first.where.key == "quantize.overrides[0].layers"
+    assert second.message == 'no layer matches "*head*"' and second.where.key == "quantize.overrides[1].layers"
+    done = chain().quantised(["c2"], Quantize(overrides=(Override(("c1",), bits=4),)), host=["c1"])
+    assert any(note.node == "c1" and "only layers of the host" in note.reason and not note.on_host for note in done.notes)
+
+
+def test_faults_of_names_lead_to_their_line(tmp_path: Path) -> None:
+    recipe = tmp_path / "a.toml"
+    one = '\n[[quantize.overrides]]\nlayers = ["{}"]\n'
+    recipe.write_text("[quantize]\ntrim = true\n" + one.format("c1") + one.format("c9"))
+    with pytest.raises(RecipeError) as error:
+        rules = stated("quantize.overrides", (Override(("c1",)), Override(("c9",))))
+        unknown_layers(chain().graph("c2"), rules)
+    (fault,) = located(error.value, load(recipe)).faults()
+    assert (Path(str(fault.where.file)).name, fault.where.line) == ("a.toml", 8)
 
 
 def test_layers_left_in_float() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 from npuflow.base.errors import DataError
@@ -12,6 +11,7 @@ from npuflow.base.tables import Config, Fault
 from npuflow.engine.calibrate.statistics import Statistics
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid
+from npuflow.engine.quantize.names import answers, stated, unknown_layers
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, Calibrator
 from npuflow.ir.graph import Graph
@@ -59,6 +59,7 @@ def thresholds(
     default = made(calibrate, calibrate.method)
     producer = graph.producer()
     used = [False] * len(calibrate.layers)
+    unknown_layers(graph, [*stated("calibrate.layers", calibrate.layers), *stated("quantize.overrides", quantize.overrides)])
     for name in statistics.names:
         tensor = statistics[name]
         node = producer.get(name)
@@ -66,7 +67,7 @@ def thresholds(
         op = op_name(node) if node is not None else "input"
         method, chosen, fixed = default, calibrate.method, None
         for i, layer in enumerate(calibrate.layers):
-            if any(p == op or any(p == n or fnmatchcase(n, p) for n in names) for p in layer.layers):
+            if answers(layer.layers, names, op):
                 method, chosen, fixed, used[i] = made(layer, layer.method), layer.method, layer.range, True
         if tensor.count == 0:
             raise DataError(
@@ -80,7 +81,7 @@ def thresholds(
         methods[name] = "by hand" if fixed else chosen
     for layer, hit in zip(calibrate.layers, used, strict=True):
         if not hit:
-            notes.append(f"[calibrate] layers {', '.join(layer.layers)}: no tensor has such a name")
+            notes.append(f"[calibrate] layers {', '.join(layer.layers)}: no tensor of the NPU has such a name")
     return Thresholds(ranges, methods, tuple(notes))
 
 

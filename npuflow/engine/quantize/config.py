@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, Range
+from npuflow.engine.quantize.names import answers
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import Grid
 
@@ -48,7 +48,7 @@ class Override(Config):
     float: bool = False                   # leave the layer to the host, in floating point
 
     def matches(self, names: Iterable[str], op: str) -> bool:
-        return any(p == op or any(p == n or fnmatchcase(n, p) for n in names) for p in self.layers)
+        return answers(self.layers, names, op)
 
 
 @dataclass(frozen=True)

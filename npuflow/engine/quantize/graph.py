@@ -11,7 +11,8 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid
-from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types, names_of
+from npuflow.engine.quantize.names import names_of, stated, unknown_layers
+from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.types import activation_type, encode
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
@@ -46,6 +47,7 @@ def quantize_graph(
 ) -> Quantization:
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note."""
     notes: dict[int, Note] = {}
+    unknown_layers(graph, stated("quantize.overrides", config.overrides))
     unused = tuple(_unused(graph, on_npu, config))
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
@@ -63,11 +65,11 @@ def quantize_graph(
 
 
 def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> Iterator[Note]:
-    """A note for every exception that no NPU layer answers to: most likely a misspelt name."""
+    """A note for every exception that only layers of the host answer to."""
     layers = [(names_of(node), op_name(node)) for i, node in enumerate(graph.nodes) if on_npu(i)]
     for rule in config.overrides:
         if not any(rule.matches(names, op) for names, op in layers):
-            yield Note(", ".join(rule.layers), "[[quantize.overrides]]: no layer on the NPU has such a name", on_host=False)
+            yield Note(", ".join(rule.layers), "[[quantize.overrides]]: only layers of the host have such a name", on_host=False)
 
 
 def _own_names(graph: Graph, source: Graph) -> Graph:

@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid
+from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.trim import narrower
 from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
@@ -52,10 +53,6 @@ def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
         if role == "activation" or (role == "weight" and graph.const(value_id) is None):
             found.append((i, value_id))
     return found
-
-
-def names_of(node: Node) -> tuple[str, ...]:
-    return (*node.origin, *(o for o in node.outputs if o))
 
 
 def activation_types(
