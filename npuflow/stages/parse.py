@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config
+from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
@@ -34,25 +35,32 @@ class Parsed(Artifact):
     refusals: tuple[Refusal, ...] = ()
     applied: tuple[Applied, ...] = ()
     notes: tuple[str, ...] = ()
+    trials: tuple[Trial, ...] = ()        # what equalisation did
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
         folder.json("refusals", [[r.rule, r.node, r.reason] for r in self.refusals])
         folder.json("applied", [[a.rule, a.node] for a in self.applied])
         folder.json("notes", list(self.notes))
+        if self.trials:
+            folder.json("corrections", [asdict(t) for t in self.trials])
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
+        trials = folder.json("corrections") if "corrections" in folder.names() else []
         return cls(
             load_graph(folder), tuple(Refusal(*r) for r in folder.json("refusals")),
-            tuple(Applied(*a) for a in folder.json("applied")), tuple(folder.json("notes")),
+            tuple(Applied(*a) for a in folder.json("applied")), tuple(folder.json("notes")), tuple(Trial(**t) for t in trials),
         )  # fmt: skip
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}
 
     def summary(self) -> dict[str, Any]:
-        return {"nodes": len(self.graph.nodes), "rewrites": len(self.applied), "refusals": len(self.refusals)}
+        found: dict[str, Any] = {
+            "nodes": len(self.graph.nodes), "rewrites": len(self.applied), "refusals": len(self.refusals),
+        }  # fmt: skip
+        return {**found, **summary(self.trials)}
 
 
 def parsed(data: bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:

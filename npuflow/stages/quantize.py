@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
-from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize import graph as quantising
 from npuflow.engine.quantize.config import Quantize
@@ -48,10 +48,7 @@ class Quantized(Artifact):
             "integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": refused,
             "npu_macs": round(npu_share(self.graph), 4),
         }  # fmt: skip
-        for trial in self.trials:
-            if trial.layer == NETWORK:
-                found[f"{trial.correction}_{'kept' if trial.kept else 'rejected'}"] = trial.errors()
-        return found
+        return {**found, **summary(self.trials)}
 
 
 @stage

@@ -9,13 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.correct.bias import correct_biases, mean_outputs
+from npuflow.engine.correct.bias import biased, correct_biases, mean_outputs, originals, shifted
 from npuflow.engine.correct.error import split
-from npuflow.engine.correct.trial import NETWORK
+from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.correct.nets import USUAL, Feed, Net, channel_means, floats, integers, quantised
+
+NAMES = [f"c{i}" for i in range(6)]
+
+
+def codes(graph: Graph, feed: Feed) -> Feed:
+    """Values of a quantised graph under the float graph's names, codes where there are any."""
+    found = integers(graph, feed)
+    return {name.removesuffix(":q"): array for name, array in found.items() if name != "c5" or "c5:q" not in found}
+
+
+def judged(trial: Trial) -> tuple[float, float]:
+    """Errors before and after."""
+    assert trial.before is not None and trial.after is not None
+    return trial.before, trial.after
+
 
 COARSE = Quantize(weights=Weights(bits=3, per="tensor"))
 
@@ -75,9 +91,10 @@ def test_the_error_falls_and_the_trials_say_so() -> None:
         return sum(((a - b) ** 2).sum() for a, b in pairs) / sum((a.astype(float) ** 2).sum() for a, _ in pairs)
 
     last = done.trials[-1]
-    assert last.kept and last.after < last.before
-    assert error(rough, "logits") == pytest.approx(last.before, rel=0.05)
-    assert error(done.graph, "logits") == pytest.approx(last.after, rel=0.05)
+    before, after = judged(last)
+    assert last.kept and after < before
+    assert error(rough, "logits") == pytest.approx(before, rel=0.05)
+    assert error(done.graph, "logits") == pytest.approx(after, rel=0.05)
 
 
 def test_what_does_not_hold_on_other_samples_is_rejected() -> None:
@@ -86,10 +103,12 @@ def test_what_does_not_hold_on_other_samples_is_rejected() -> None:
     fine = quantised(graph, feeds)
     far: list[Feed] = net.feeds(2, mean=40.0)          # saturates: shifts taken from these are wrong for the others
     done = correct_biases(graph, fine, USUAL, far, feeds)
-    assert not done.trials[-1].kept or done.trials[-1].after < done.trials[-1].before
+    before, after = judged(done.trials[-1])
+    assert not done.trials[-1].kept or after < before
     assert any(not t.kept for t in done.trials)
     forced = correct_biases(graph, fine, USUAL, far, feeds, judge=False)
-    assert forced.trials[-1].after > forced.trials[-1].before
+    before, after = judged(forced.trials[-1])
+    assert after > before
     assert all(t.kept for t in forced.trials)
 
 
@@ -107,12 +126,21 @@ def test_a_bias_that_does_not_fit_is_refused_with_the_numbers() -> None:
 def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
     """Why the walk is strictly layer by layer: with all shifts taken from the uncorrected network the error is larger."""
     net = Net(4, 1, 4, 8, 8)
-    for i in range(5):
-        net.conv(f"c{i}", f"c{i - 1}" if i else "x", 4, clip=(0.0, 8.0), spread=0.8)
-    graph, feeds = net.graph("c4"), net.feeds(12, mean=1.0)
-    rough = quantised(graph, feeds, COARSE)
-    together = correct_biases(graph, rough, USUAL, feeds[:8], feeds[8:], judge=False)
-    assert together.trials[-1].after < together.trials[-1].before
+    for i in range(6):
+        net.conv(f"c{i}", f"c{i - 1}" if i else "x", 4, spread=0.8)
+    graph, feeds = net.graph("c5"), net.feeds(12, mean=1.0)
+    rough = quantised(graph, feeds, COARSE, room=2.0)
+    serial = correct_biases(graph, rough, USUAL, feeds[:8], feeds[8:], judge=False)
+    before, after = judged(serial.trials[-1])
+
+    at_once = rough
+    seen = [[run(g, f) for f in feeds[:8]] for run, g in ((floats, graph), (codes, rough))]
+    truth, wrong = ([channel_means([values[n] for values in rows]) for n in NAMES] for rows in seen)
+    for (at, _), right, found in zip(list(biased(rough, originals(graph, rough))), truth, wrong, strict=True):
+        at_once = shifted(at_once, at, right - found, USUAL)
+    pairs = [(floats(graph, f)["c5"], integers(at_once, f)["c5"]) for f in feeds[8:]]
+    side_by_side = sum(((a - b) ** 2).sum() for a, b in pairs) / sum((a.astype(float) ** 2).sum() for a, _ in pairs)
+    assert after < before and after < 0.5 * side_by_side
 
 
 @pytest.mark.parametrize(("count", "held"), [(1, 4), (2, 4), (9, 3), (128, 32), (7, 100)])

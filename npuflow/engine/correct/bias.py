@@ -46,22 +46,23 @@ def correct_biases(
     """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that the shifts are
     taken from; `held`: others, on which each correction and all of them together must lower the error (unless not `judge`).
     """
-    start, count = graph, len(held)
+    start, told = graph, []
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
     layers = list(biased(graph, originals(real, graph)))
     wanted = mean_outputs(real, [name for _, name in layers], fit)
-    floats, walk, told = Walk(real, held), Walk(graph, [*held, *fit]), []
+    floats, walk = Walk(real, held), Walk(graph, [*held, *fit])
     for at, name in layers:
         node = graph.nodes[at]
         walk.to(at)
         if places[name] >= floats.at:
             floats.to(places[name] + 1, keep=(name,))
-        fed = walk.values[node.inputs[0]][count:]
+        fed = walk.values[node.inputs[0]][len(held) :]
         delta = wanted[name] - mean_output(graph, node, walk.real(node.inputs[0], fed))
         trial, better = _tried(walk, at, delta, floats.values[name], numerics)
-        if better is not None and (trial.kept or not judge):
+        kept = better is not None and (trial.kept or not judge)
+        if better is not None and kept:
             graph = walk.graph = better
-        told.append(trial if judge else replace(trial, kept=better is not None))
+        told.append(replace(trial, kept=kept))
     truth = outputs_of(real, held)
     before, after = (output_error(truth, outputs_of(g, held)) for g in (start, graph))
     kept = after < before or not judge
@@ -78,7 +79,7 @@ def _tried(walk: Walk, at: int, delta: Real, truth: Sequence[Array], numerics: N
     try:
         better = shifted(walk.graph, at, delta, numerics)
     except TargetError as error:
-        return Trial("bias", node.name, 0.0, 0.0, False, size, str(error.message)), None
+        return Trial("bias", node.name, None, None, False, size, str(error.message)), None
     errors = []
     for graph in (walk.graph, better):
         codes = walk.ahead(at + 1, (out,), graph, slice(0, len(truth)))[out]

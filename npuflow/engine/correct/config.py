@@ -1,4 +1,4 @@
-"""The [correct] table: corrections of the quantised network."""
+"""The tables [equalize], before statistics are taken, and [correct], after quantisation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ from typing import Annotated, Literal
 from npuflow.base.tables import Config, Range
 
 Choice = Literal["off", "auto", "on"]     # auto: kept where the error on held-out samples gets smaller
+
+
+@dataclass(frozen=True)
+class Equalize(Config):
+    """Changes of the float network that leave its function as it is; the table switches the step on."""
+
+    scale: Choice = "auto"
+    """Scale channels between layers until the weights around them have equal ranges; "on" asks no judge."""
+    absorb: Choice = "auto"
+    """Leave what a channel never falls below to the biases of the layers that read it."""
+    corrected: bool = True
+    """Compare with biases corrected, as a [correct] table does it."""
+    rounds: Annotated[int, Range(1, 1000)] = 40
+    """How often scales are balanced at most."""
+    limit: Annotated[float, Range(1, None)] = 1024.0
+    """No channel is scaled by more than this, or by less than its inverse."""
+    samples: Annotated[int, Range(2, None)] = 64
+    """Calibration samples that judge: quantised networks with and without the change are compared on some of them."""
+    held_out: Annotated[int, Range(1, None)] = 24
+    """Of these, how many are compared; thresholds for the comparison come from the others."""
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ Feed = Mapping[str, Array]
 
 
 def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
-    """Energy of the differences over that of the float values, all samples together; infinite where only noise is."""
+    """Energy of the differences over that of the float values, all samples together; huge where there is only noise."""
     wrong = signal = 0.0
     for a, b in zip(real, found, strict=True):
         wide = a.astype(np.float64)
         wrong += float(((b - wide) ** 2).sum())
         signal += float((wide**2).sum())
-    return wrong / signal if signal else float("inf") if wrong else 0.0
+    return wrong / max(signal, 1e-200)
 
 
 def outputs_of(graph: Graph, feeds: Sequence[Feed]) -> list[list[Array]]:

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log10
+from math import log10
 
 NETWORK = "the network's outputs"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """`before`, `after`: noise over signal on held-out samples, at the layer's own output (or the network's)."""
+    """`before`, `after`: noise over signal on held-out samples, at the layer's own output or the network's outputs; None
+    where a layer is judged with all others alone.
+    """
 
     correction: str                       # bias, equalize, absorb
-    layer: str                            # a node's name, or NETWORK
-    before: float
-    after: float
+    layer: str                            # a node's name, names of the layers around a value, or NETWORK
+    before: float | None
+    after: float | None
     kept: bool
-    change: float = 0.0                   # the largest: bias in codes of the output, equalize as a factor
-    reason: str = ""                      # why it could not be tried
+    change: float = 0.0                   # the largest: bias and absorb in codes and real units, equalize as a factor
+    reason: str = ""                      # why it was not possible
 
     def line(self) -> str:
+        """For logs."""
         what = f"{self.correction} {self.layer}: "
         if self.reason:
             return f"{what}not possible: {self.reason}"
+        if self.before is None:
+            return f"{what}by up to {self.change:.4g}"
         return f"{what}{self.errors()}, {'kept' if self.kept else 'rejected'}"
 
     def errors(self) -> str:
+        """Without and with the correction, for eyes."""
         return f"{decibels(self.before)} -> {decibels(self.after)}"
 
 
-def decibels(error: float) -> str:
-    """Signal over noise, for eyes."""
-    return "exact" if error <= 0 else "no signal" if error == inf else f"{-10 * log10(error):.2f} dB"
+def summary(trials: Sequence[Trial]) -> dict[str, str]:
+    """Per correction the figure that decided."""
+    whole = (t for t in trials if t.layer == NETWORK)
+    return {f"{t.correction}_{'kept' if t.kept else 'rejected'}": t.reason or t.errors() for t in whole}
+
+
+def decibels(error: float | None) -> str:
+    """Signal over noise."""
+    return "" if error is None else "exact" if error <= 0 else f"{-10 * log10(error):.2f} dB"

@@ -57,13 +57,13 @@ class Walk:
         nodes = range(self.at, stop)
         made = {o for i in nodes for o in graph.nodes[i].outputs if o}
         outputs = [v for v in dict.fromkeys(wanted) if v in made]
-        if not outputs:
-            return {}
+        count = len(range(*samples.indices(len(self.feeds))))
+        if not outputs or not count:
+            return {v: [] for v in outputs}
         read = [v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values]
         session = stretch(graph, nodes, read, outputs)
         fed = {i.name for i in session.get_inputs()}
         columns = {v: self.values[v][samples] for v in read if v in fed}
-        count = len(range(*samples.indices(len(self.feeds))))
         rows = [session.run(outputs, {v: column[k] for v, column in columns.items()}) for k in range(count)]
         return {v: [row[j] for row in rows] for j, v in enumerate(outputs)}
 

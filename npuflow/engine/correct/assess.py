@@ -1,0 +1,48 @@
+"""What a float network would lose by quantisation as the recipe has it: the judge of changes made before quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npuflow.engine.calibrate import statistics
+from npuflow.engine.calibrate.observe import Observer, needed_values
+from npuflow.engine.calibrate.thresholds import Calibrate, thresholds
+from npuflow.engine.correct.bias import correct_biases
+from npuflow.engine.correct.error import output_error, outputs_of
+from npuflow.engine.correct.walk import Feed
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How networks are quantised to be compared: tables, target, samples to calibrate on and samples that judge; whether
+    biases are corrected first."""
+
+    calibrate: Calibrate
+    quantize: Quantize
+    target: Target
+    fit: Sequence[Feed]
+    held: Sequence[Feed]
+    corrected: bool = True
+
+
+def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
+    """Noise over signal of the outputs on the samples that judge; `truth`: the float network's outputs there."""
+    on_npu = place(graph, terms.target).on_npu
+    names = needed_values(graph, on_npu)
+    types = {name: graph.type(name) for name in graph.inputs}
+    observer = Observer(export_model(graph, [n for n in names if n not in types]), types, names)
+    total = statistics.merged((str(i), observer.observe(feed)) for i, feed in enumerate(terms.fit))
+    assert total is not None
+    ranges = thresholds(graph, total, terms.calibrate, terms.quantize, terms.target.numerics).ranges
+    made = quantize_graph(graph, on_npu, ranges, terms.quantize, terms.target.numerics).graph
+    if terms.corrected:
+        made = correct_biases(graph, made, terms.target.numerics, terms.fit, (), judge=False).graph
+    return output_error(truth, outputs_of(made, terms.held))

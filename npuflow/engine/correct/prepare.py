@@ -1,0 +1,91 @@
+"""Equalisation and absorption, each kept only where the quantised network gets closer to the float one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.correct.absorb import absorb
+from npuflow.engine.correct.assess import Terms, loss
+from npuflow.engine.correct.config import Choice, Equalize
+from npuflow.engine.correct.equalize import equalise
+from npuflow.engine.correct.error import output_error, outputs_of
+from npuflow.engine.correct.groups import Group
+from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+
+Real = npt.NDArray[np.float64]
+SAME = 1e-6                               # noise over signal by which float32 may tell two forms of one function apart
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A float network of the same function, and what was tried."""
+
+    graph: Graph
+    trials: tuple[Trial, ...]
+
+
+@dataclass
+class _Judge:
+    """Remembers the loss of the network as it stands."""
+
+    graph: Graph
+    terms: Terms
+    truth: Sequence[Sequence[Array]]
+    known: float | None = None
+
+    def decides(self, name: str, choice: Choice, changed: Graph) -> Trial:
+        """The trial of the whole change; if it is kept, the changed network is the one that stands."""
+        drift = output_error(self.truth, outputs_of(changed, self.terms.held))
+        if drift > SAME:
+            why = f"in float32 the outputs would change by {10 * np.log10(drift):.0f} dB of their energy"
+            return Trial(name, NETWORK, None, None, False, 0.0, why)
+        if self.known is None:
+            self.known = loss(self.graph, self.truth, self.terms)
+        before, after = self.known, loss(changed, self.truth, self.terms)
+        kept = choice == "on" or after < before
+        if kept:
+            self.graph, self.known = changed, after
+        return Trial(name, NETWORK, before, after, kept)
+
+
+def prepare(graph: Graph, table: Equalize, terms: Terms) -> Prepared:
+    """Try what the table asks for, one change after the other."""
+    judge = _Judge(graph, terms, outputs_of(graph, terms.held))
+    told: list[Trial] = []
+    numerics = terms.target.numerics
+    if table.scale != "off":
+        scaled = equalise(graph, numerics, table.rounds, table.limit)
+        told += _tried(judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales])
+    if table.absorb != "off":
+        lower = absorb(judge.graph, numerics, terms.fit)
+        told += _tried(judge, "absorb", table.absorb, lower.graph, lower.groups, [_largest(s) for s in lower.shifts])
+    return Prepared(judge.graph, tuple(told))
+
+
+def _tried(
+    judge: _Judge, name: str, choice: Choice, changed: Graph, groups: Sequence[Group], changes: Sequence[float | None]
+) -> list[Trial]:
+    if not any(changes):
+        return [Trial(name, g.name, None, None, False, 0.0, g.obstacle) for g in groups if g.obstacle]
+    whole = judge.decides(name, choice, changed)
+    parts = [
+        Trial(name, g.name, None, None, whole.kept and bool(change), change or 0.0, g.obstacle)
+        for g, change in zip(groups, changes, strict=True)
+        if change or g.obstacle
+    ]
+    return [*parts, whole]
+
+
+def _factor(scale: Real | None) -> float | None:
+    """The largest, up or down."""
+    return None if scale is None else float(np.exp(np.abs(np.log(scale)).max()))
+
+
+def _largest(shift: Real | None) -> float | None:
+    return None if shift is None else float(shift.max())

@@ -1,0 +1,46 @@
+"""The float graph in a form that quantises better: channels scaled between layers, constant parts left to biases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Annotated
+
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.correct.assess import Terms
+from npuflow.engine.correct.config import Equalize
+from npuflow.engine.correct.error import split
+from npuflow.engine.correct.prepare import prepare
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.stages.parse import Parsed
+from npuflow.stages.samples import Sample
+
+
+@stage(refines="parse", when="equalize", cpu="native", memory="1GB", floats=True)
+def equalize(
+    graph: Annotated[
+        Parsed,
+        Uses("infer", "to_onnx", "reference", "role", "channel_axis", "output_range", "accepts", "moves", "prepare", "f"),
+    ],
+    samples: Items[Sample],
+    equalize: Equalize,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+) -> Parsed:  # fmt: skip
+    """Change the network without changing its function, and keep that where its integers then come closer to it."""
+    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
+    whole = (s.content for s in samples.values() if not s.content.broken)
+    fit, held = split([c.feed(types) for c in islice(whole, equalize.samples)], equalize.held_out)
+    if not held:
+        log("one sample cannot both give thresholds and judge them: nothing is changed")
+        return graph
+    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
+    terms = Terms(calibrate, quantize, target, fit, held, equalize.corrected)
+    done = prepare(graph.graph, equalize, terms)
+    log(f"thresholds from {len(fit)} samples, judged on {len(held)} others")
+    for trial in done.trials:
+        log(trial.line())
+    return replace(graph, graph=done.graph, trials=done.trials)

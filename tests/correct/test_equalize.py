@@ -1,0 +1,156 @@
+"""Equalisation and absorption leave the function as it is, reach their aim, and refuse with a reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.engine.correct.absorb import absorb
+from npuflow.engine.correct.equalize import equalise
+from npuflow.engine.correct.groups import groups
+from npuflow.engine.interpret import host_session, interpret
+from npuflow.engine.quantize.config import Quantize, Weights
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from npuflow.ir.text import from_text, to_text
+from npuflow.ir.verify import verify
+from tests.correct.nets import USUAL, Array, Feed, Net, floats, quantised
+
+BARE = Numerics(per_channel_clamp=False)
+Clip = tuple[float, float] | None
+
+
+def inverted(seed: int, clip: Clip = (0.0, 6.0)) -> Net:
+    """Expand, depthwise, project, add, twice, then a head: as mobile networks are built."""
+    net = Net(seed, 1, 3, 8, 8)
+    source = net.conv("stem", "x", 4, spread=2.0)
+    for i in (1, 2):
+        wide = net.conv(f"e{i}", source, 8, 1, spread=2.0, clip=clip)
+        deep = net.conv(f"d{i}", wide, 8, depthwise=True, spread=2.0, clip=clip, bias=i == 1)
+        thin = net.conv(f"p{i}", deep, 4, 1, spread=2.0)
+        source = net.add(f"s{i}", OPS["add"](), source, thin)
+    net.add("pool", OPS["maxpool"]((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), source)
+    net.add("relu", OPS["relu"](), "pool")
+    net.add("mean", OPS["globalaveragepool"](), "relu")
+    net.add("flat", OPS["reshape"]((1, 4)), "mean")
+    net.gemm("logits", "flat", 5)
+    return net
+
+
+def by_onnxruntime(graph: Graph, feed: Feed) -> Array:
+    session = host_session(export_model(graph))
+    return np.asarray(session.run(list(graph.outputs), feed)[0], np.float64)
+
+
+def unequal(graph: Graph, maker: str, reader: str) -> float:
+    """How far the ranges on both sides of a value are apart, as a factor, in the worst channel."""
+    made = np.abs(graph.const(node(graph, maker).inputs[1]))        # type: ignore[arg-type]
+    read = np.abs(graph.const(node(graph, reader).inputs[1]))       # type: ignore[arg-type]
+    before = made.reshape(len(made), -1).max(1)
+    after = read.max((1, 2, 3)) if read.shape[1] == 1 else read.max((0, 2, 3))
+    return float(np.exp(np.abs(np.log(before / after)).max()))
+
+
+def node(graph: Graph, output: str):  # type: ignore[no-untyped-def]
+    return graph.producer()[output]
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 10_000), clip=st.sampled_from([None, (0.0, float("inf")), (0.0, 6.0), (-1.0, 0.5), (0.25, 3.0)]))
+def test_the_function_stays_what_it_was(seed: int, clip: Clip) -> None:
+    net = inverted(seed, clip)
+    graph, feeds = net.graph("logits"), [f for scale in (0.1, 1.0, 10.0) for f in net.feeds(2, mean=scale)]
+    equal = equalise(graph, USUAL, 20, 1e6).graph
+    lower = absorb(equal, USUAL, feeds[:1]).graph            # exact on samples that it has not seen, too
+    for changed in (equal, lower):
+        verify(changed, "a correction")
+        assert from_text(to_text(changed), changed.consts) == changed
+        for feed in feeds:
+            wanted = floats(graph, feed)["logits"].astype(np.float64)
+            size = np.abs(wanted).max()
+            assert np.abs(floats(changed, feed)["logits"] - wanted).max() < 2e-4 * size
+            assert np.abs(by_onnxruntime(changed, feed) - wanted).max() < 2e-4 * size
+
+
+def test_ranges_around_every_value_become_equal() -> None:
+    graph = inverted(7).graph("logits")
+    done = equalise(graph, USUAL, 200, 1e9)
+    assert all(not g.obstacle for g in done.groups) and len(done.groups) == 5
+    for maker, reader in (("e1", "d1"), ("d1", "p1"), ("e2", "d2"), ("d2", "p2")):
+        assert unequal(graph, maker, reader) > 3
+        assert unequal(done.graph, maker, reader) < 1.01
+    assert isinstance(node(done.graph, "e1").op.clip[1], tuple) and node(done.graph, "e1").op.clip[0] == 0.0
+    residual = done.groups[0]                                # everything that the additions tie together has one scale
+    assert {layer.node.name for layer in residual.makers} == {"/stem", "/p1", "/p2"}
+    assert {layer.node.name for layer in residual.readers} == {"/e1", "/e2", "/logits"}
+
+
+def test_scales_stay_within_the_limit() -> None:
+    done = equalise(inverted(7).graph("logits"), USUAL, 50, 1.5)
+    found = np.concatenate([s for s in done.scales if s is not None])
+    assert found.max() <= 1.5 + 1e-9 and found.min() >= 1 / 1.5 - 1e-9
+    assert found.max() == pytest.approx(1.5)
+
+
+def test_per_tensor_weights_lose_less_afterwards() -> None:
+    net = inverted(3)
+    graph, feeds = net.graph("logits"), net.feeds(12)
+    config = Quantize(weights=Weights(per="tensor"))
+
+    def error(changed: Graph) -> float:
+        made = quantised(changed, feeds, config)
+        pairs = [(floats(graph, f)["logits"], interpret(made, f, USUAL)["logits"]) for f in feeds]
+        return float(sum(((a - b) ** 2).sum() for a, b in pairs))
+
+    assert error(equalise(graph, USUAL, 40, 1e6).graph) < 0.5 * error(graph)
+
+
+def test_obstacles_are_told() -> None:
+    net = Net(1, 1, 3, 6, 6)
+    net.conv("a", "x", 4)
+    net.add("curve", OPS["silu"](), "a")
+    net.conv("b", "curve", 4)
+    net.conv("c", "b", 4, clip=(0.0, 6.0))
+    net.conv("d", "c", 4)
+    net.conv("e", "d", 2)
+    graph = net.graph("e", "d")
+    found = {g.name: g.obstacle for g in groups(graph, BARE)}
+    assert found["/b -> /c"] == ""
+    assert "clamps all channels alike" in found["/c -> /d"]
+    assert "output of the network" in found["/d -> /e"]
+    reasons = [g.obstacle for g in groups(graph, USUAL)]
+    assert reasons == ["", "", "it is an output of the network"]
+    assert "/a -> /b" not in found                           # the curve keeps them apart: they share no value
+
+
+def test_a_target_without_clamps_per_channel_keeps_its_clips() -> None:
+    net = inverted(5)
+    done = equalise(net.graph("logits"), BARE, 20, 1e6)
+    assert node(done.graph, "e1").op.clip == (0.0, 6.0)
+    assert [bool(g.obstacle) for g in done.groups] == [False, True, True, True, True]
+
+
+@pytest.mark.parametrize(("pad", "taken"), [(0, True), (1, False)])
+def test_what_is_always_there_goes_to_the_readers(pad: int, taken: bool) -> None:
+    net = Net(2, 1, 3, 6, 6)
+    net.conv("a", "x", 4, 1)
+    weight = net.const("b.w", net.rng.normal(size=(5, 4, 3, 3)))
+    net.add("b", OPS["conv"]((3, 3), (1, 1), (1, 1), (pad,) * 4), "a", weight)
+    feeds = net.feeds(4)
+    net.const("a.b", [9.0, -9.0, 0.0, 30.0])                 # in place of the random bias
+    graph = net.graph("b")
+    done = absorb(graph, USUAL, feeds)
+    (shift,) = done.shifts
+    if not taken:
+        assert shift is None and "pads with zeros" in done.groups[0].obstacle
+        return
+    least = np.min([floats(graph, f)["a"].min((0, 2, 3)) for f in feeds], axis=0)
+    assert shift is not None and np.allclose(shift, np.maximum(least, 0.0), rtol=1e-5)
+    after = np.min([floats(done.graph, f)["a"].min((0, 2, 3)) for f in feeds], axis=0)
+    assert np.abs(after[[0, 3]]).max() < 1e-4 and len(node(done.graph, "b").inputs) == 3
+    for feed in net.feeds(3, mean=3.0):
+        assert np.allclose(floats(graph, feed)["b"], floats(done.graph, feed)["b"], atol=1e-3)
