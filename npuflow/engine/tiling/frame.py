@@ -141,8 +141,8 @@ class Frame:
     @cached_property
     def units(self) -> tuple[list[Unit], ...]:
         return tuple(
-            units_of(layer, part.choice) if part.choice is not None else []
-            for layer, part in zip(self.layers, self.group.parts, strict=True)
+            units_of(layer, part.choice, member.layer) if part.choice is not None else []
+            for layer, part, member in zip(self.layers, self.group.parts, self.members, strict=True)
         )
 
     @cached_property
@@ -159,12 +159,11 @@ class Frame:
         return np.dtype(self.topology.graph.values[value].dtype).itemsize
 
     def there(self, value: str, core: int) -> Box | None:
-        """What a core's buffer of a held value contains when the group is done, if it is whole."""
-        box: Box | None = None
-        for strip in self.strips[core]:
-            if value in strip.holds:
-                box = hull(box, strip.holds[value].box)
-        return box
+        """What a core's buffer of a result surely contains when the group is done: halos of several strips may leave gaps."""
+        holds = [s.holds[value] for s in self.strips[core] if value in s.holds]
+        if not holds:
+            return None
+        return holds[0].box if len(self.strips[core]) == 1 else self.walks[core].own(value)
 
     def wants(self, value: str, core: int) -> Box | None:
         """What the parts on a core read of a value."""

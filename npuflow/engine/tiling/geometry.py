@@ -39,6 +39,11 @@ class Member:
         """Whether boxes of the results say which tile makes them."""
         return leads(self.layer.space)
 
+    @cached_property
+    def accepts_views(self) -> bool:
+        """Whether operands may be parts of larger buffers: operators that work along whole dimensions take dense ones."""
+        return all(s.accumulator is not None or all(a.kind != "whole" or a.size == 1 for a in s.axes) for s in self.spaces)
+
     def value(self, ref: Ref) -> str:
         site = self.sites[ref.member]
         found = site.inputs[int(ref.key)] if ref.home in ("input", "source") else site.outputs[int(ref.key)]
@@ -194,7 +199,10 @@ class Walk:
     def _hold(self, value: str, box: Box, fresh: Box | None) -> Hold:
         state = self.state.get(value)
         if self.held[value] == 1:
-            there = box if state is None or (fresh == box and not inside(state.box, box)) else hull(state.box, box)
+            there = box if state is None else state.box
+            if state is not None and fresh is not None:      # a box of all that is there, if that is a box
+                both = hull(state.box, fresh)
+                there = both if elements(both) <= elements(state.box) + elements(fresh) and fresh != box else box
             self.state[value] = _State(there)
             return Hold(box, 0, None, fresh)
         if state is not None and fresh is None:

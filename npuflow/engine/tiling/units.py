@@ -26,8 +26,18 @@ class Unit:
         return self.refs[0].home
 
 
-def units_of(layer: Layer, choice: Choice) -> list[Unit]:
-    """Streams as the tiling leaves them: constants whose split axes coincide are packed into one block."""
+def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[Unit]:
+    """Streams as the tiling of a window leaves them: constants whose split axes coincide are packed into one block.
+
+    `whole`: the layer without the window, whose operands the units speak of.
+    """
+    own = {(r.home, r.key, r.member): r for s in whole.streams for r in s.refs}
+    return [
+        replace(u, refs=tuple(own[r.home, r.key, r.member] for r in u.refs)) for u in _units(layer, choice)
+    ]  # fmt: skip
+
+
+def _units(layer: Layer, choice: Choice) -> list[Unit]:
     sizes = dict(choice.sizes)
     split = frozenset(a.name for a in layer.axes if sizes[a.name] < a.size)
     slots = {ref: n for stream, n in zip(layer.streams, choice.slots, strict=True) for ref in stream.refs}
