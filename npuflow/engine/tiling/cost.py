@@ -24,11 +24,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Machine:
-    """The slices of a target that time depends on."""
+    """The slices of a target that time depends on. `inside`: activations lie in the chip's shared memory."""
 
     compute: Compute
     memory: Memory
     dma: Dma
+    inside: bool = False
+
+    @property
+    def activation_width(self) -> float:
+        """Bytes per cycle of the memory that activations live in."""
+        return self.memory.shared_bandwidth if self.inside else self.memory.external_bandwidth
 
 
 @dataclass(frozen=True)
@@ -262,9 +268,9 @@ def estimate(
     tensor: Floats,
 ) -> Estimate:  # fmt: skip
     """The pipeline's makespan. `slots`: per stream "double", "single" or "resident"; `tensor`: see tensor_cycles."""
-    d, c, width = machine.dma, machine.compute, machine.memory.external_bandwidth
+    d, c = machine.dma, machine.compute
     zero = np.zeros(grid.length)
-    load, store, load_bus, store_bus, first_load, first_store, amount, early = (zero.copy() for _ in range(8))
+    load, store, load_bus, store_bus, first_load, first_store, amount, early, shared = (zero.copy() for _ in range(9))
     steps, out_steps = np.ones(grid.length), np.ones(grid.length)
     for axis in layer.axes:
         steps = steps * grid.counts[axis.name]
@@ -276,7 +282,9 @@ def estimate(
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
         bus = m.total * times / m.distinct
         front = (c.command_cycles + d.setup_cycles + (m.rows - 1) * d.row_cycles) * m.commands
-        amount = amount + bus
+        inside = machine.inside and stream.home != "const"
+        width = machine.activation_width if inside else machine.memory.external_bandwidth
+        amount, shared = amount + (0.0 if inside else bus), shared + (bus / width if inside else 0.0)
         if stream.home == "output":
             store, store_bus = store + times * front, store_bus + bus / width
             first_store = first_store + front + bus / width / times
@@ -294,7 +302,7 @@ def estimate(
         first_load + tensor + tail,
         first_load + tile_tensor + vector + first_store,
         first_load + tile_tensor + tile_vector + store,
-        bus + d.setup_cycles + tile_tensor + tile_vector,
+        np.maximum(bus - shared, shared) + d.setup_cycles + tile_tensor + tile_vector,
     ], axis=0)
     cycles = overlapped if "single" not in slots else np.maximum(overlapped, load + tensor + vector + store)
     return Estimate(load, store, tensor, vector, bus, first_load, early, tile_tensor + tail, amount, cycles)

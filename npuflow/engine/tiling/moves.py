@@ -108,12 +108,13 @@ def move_costs(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine)
         got = (0.0, 0.0)
         if move.source is not None:
             got = _side([(n, s) for n, s, _ in local_form(box, shape.src)[2]], item, machine)
-        width = machine.memory.external_bandwidth
+        width = machine.activation_width
         for front, bytes_moved, is_load in ((*got, True), (*put, False)):
             cycles = count * (front + share * bytes_moved / width) if front else 0.0
             load, store = (load + cycles, store) if is_load else (load, store + cycles)
             bus, amount = bus + count * share * bytes_moved / width, amount + count * share * bytes_moved
             first = max(first, cycles / count)
+    amount = 0.0 if machine.inside else amount
     cycles = max(load + first, store + first, bus)
     plain = 2.0 * sum(prod(m.dims) * itemsize[m.output] for m in moves)
     return Costs(cycles, load, store, 0.0, 0.0, bus, first, 0.0, first, amount, 0.0, plain)

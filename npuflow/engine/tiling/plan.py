@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import TargetError
+from npuflow.engine.allocate import Life, place
 from npuflow.engine.partition import is_npu, nbytes, segments
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import moves_of
@@ -19,7 +20,7 @@ from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_o
 from npuflow.engine.tiling.moves import move_costs
 from npuflow.engine.tiling.search import DEFAULT_LEVEL, Solution, solve
 from npuflow.engine.tiling.views import views_of
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import Space
 
@@ -185,13 +186,14 @@ class _Except(Container[str]):
 
 def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL) -> Plan:
     """Group and tile every integer node of a quantised graph; equal layers are solved once."""
+    machine = replace(machine, inside=fits_shared(graph, machine.memory))
     planner = Planner(graph, machine, numerics, level)
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
     peak = machine.compute.macs
     macs = sum(planner.space(n).total_macs for g in groups for p in g.parts if p.choice for n in p.nodes)
-    amount = _compulsory(graph)
+    amount = _compulsory(graph, not machine.inside)
     compute = sum(g.costs.bound_cycles for g in groups)
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak, amount)
     return Plan(tuple(groups), bounds, len(planner.solved))
@@ -214,7 +216,22 @@ def _together(faults: Sequence[TargetError]) -> TargetError:
     return TargetError(first.message, where=first.where, because=more, hint=first.hint, code=first.code)
 
 
-def _compulsory(graph: Graph) -> int:
+def fits_shared(graph: Graph, memory: Memory) -> bool:
+    """Whether all activations find room in the memory that the cores share on the chip, every layer being alone."""
+    if not memory.shared_bytes:
+        return False
+    nodes = [(i, n) for i, n in enumerate(graph.nodes) if is_npu(n)]
+    views = views_of(graph, nodes, moves_of(graph))
+    spans: dict[str, list[int]] = {}
+    for step, node in nodes:
+        for value_id in (*node.inputs, *node.outputs):
+            if value_id and graph.values[value_id].const is None:
+                spans.setdefault(views.root(value_id)[0], [step, step])[1] = step
+    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
+    return place(lives, memory.burst).total <= memory.shared_bytes if lives else False
+
+
+def _compulsory(graph: Graph, activations: bool = True) -> int:
     """Bytes that must cross at least once: what the host writes and reads, and every constant."""
     npu = [n for n in graph.nodes if is_npu(n)]
     made = {o for n in npu for o in n.outputs}
@@ -223,4 +240,5 @@ def _compulsory(graph: Graph) -> int:
     arrays = {p for n in npu for _, p in n.params or () if isinstance(p, str)}
     arrays |= {d for i in read if (d := graph.values[i].const) is not None}
     crossing = [i for i in read if i not in made and graph.values[i].const is None] + [o for o in made if o in outside]
-    return sum(nbytes(graph, i) for i in crossing) + sum(int(graph.consts[a].nbytes) for a in arrays)
+    own = sum(nbytes(graph, i) for i in crossing) if activations else 0
+    return own + sum(int(graph.consts[a].nbytes) for a in arrays)
