@@ -43,7 +43,7 @@ def row(name: str, level: int, graphs: dict[str, object]) -> str:
 def main(arguments: list[str]) -> None:
     levels = [int(a) for a in arguments if a.isdigit()] or [0, 3]
     lines = [
-        "| network | level | MB | of which constants | Vela MB | ratio | bound MB | Mcycles | Vela | bound | closed form | search s |",
+        "| network | level | MB | constants MB | Vela MB | ratio | bound MB | Mcycles | Vela | bound | closed form | search s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     graphs: dict[str, object] = {}

@@ -80,11 +80,11 @@ def test_depthwise_shows_its_waste() -> None:
     assert row["stalls"]["edge"] / useful == pytest.approx(compute.macs / compute.depthwise_macs - 1, rel=0.01)
 
 
-def conv_terms(target: Target, channels: int, out: int, groups: int = 1, size: int = 14) -> cycles.Terms:
+def conv_terms(target: Target, channels: int, out: int, groups: int = 1, size: int = 14, kernel: int = 3) -> cycles.Terms:
     case = random_case(0, "CONV")
     case.fields.update(
         x_dims=(1, channels, size, size), batch=1, out_channels=out, out_height=size, out_width=size, groups=groups,
-        kernel=(3, 3), x_type="int8", w_type="int8",
+        kernel=(kernel, kernel), x_type="int8", w_type="int8",
     )  # fmt: skip
     return cycles.terms_of(decode(encode("CONV", case.fields, queue=2)), target)
 
@@ -99,6 +99,17 @@ def test_edges_of_the_array() -> None:
     eight = replace(EDGE, compute=replace(EDGE.compute, array_pixels=8, pass_cycles=100))
     found = conv_terms(eight, 32, 64)
     assert found.reload == 9 * 100 and found.array + found.edge == 9 * 25      # 196 positions, eight at a time
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "channels", "out", "theirs"),
+    [(56, 1, 64, 64, 12_919), (56, 3, 64, 64, 116_279), (7, 1, 2048, 512, 146_431)], ids=["CB2a_1", "CB2a_2", "IB5c_1"],
+)  # fmt: skip
+def test_cycles_are_those_of_a_published_simulator(size: int, kernel: int, channels: int, out: int, theirs: int) -> None:
+    """SCALE-Sim 3.0.0's compute cycles of ResNet-50 layers on a weight-stationary 32 x 32 array: see benchmarks/scalesim."""
+    compute = Compute(array_rows=32, array_cols=32, fill_cycles=0, command_cycles=0, pass_cycles=3 * 32 - 2)
+    found = conv_terms(replace(EDGE, compute=compute), channels, out, 1, size, kernel)
+    assert found.total == pytest.approx(theirs, rel=0.001)
 
 
 @pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
@@ -117,7 +128,6 @@ def test_the_path_spends_every_cycle_once(path: Path) -> None:
 @pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
 def test_closed_form_and_clock_agree_term_by_term(path: Path) -> None:
     target = load(path)
-    target = replace(target, memory=replace(target.memory, shared_bytes=0))
     graph, _ = mixed(target.numerics)
     rows = compare(profile(build(graph, target)))
     assert len(rows) >= 4

@@ -1,0 +1,71 @@
+"""The closed form beside the clock: ResNet-50 and MobileNetV2 shapes on every target, whole network, term by term, worst group.
+
+    python benchmarks/clock.py [NETWORK ...] [TARGET ...] [--level N]     measure; rows go to clock.csv, the table to clock.md
+
+Bars: whole network 5 %, worst group 15 %. A group's figure sums its engines' terms; the network's is its makespan.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+from shapes import NETWORKS, measured, quantised, target_named
+
+from npuflow.engine.profile.closed import GROUP_BAR, TOTAL_BAR, compare, worst_groups
+
+HERE = Path(__file__).resolve()
+COLUMNS = (
+    "network", "target", "cycles", "closed", "error", "array", "vector", "set-up", "bus", "worst group", "its error",
+    "gap", "MB", "bound MB",
+)  # fmt: skip
+
+
+def row(network: str, target_name: str, level: int) -> dict[str, str]:
+    target = target_named(target_name)
+    found = measured(quantised(*NETWORKS[network](), target.numerics), target, level)
+    total, terms, (worst, *_) = found.totals(), {c.name: c for c in compare(found)}, worst_groups(found, 1)
+    errors = {name: f"{terms[name].error:+.1%}" if name in terms else "" for name in ("array", "vector", "set-up", "bus")}
+    return {
+        "network": network, "target": target_name, "cycles": f"{total['cycles']:,.0f}", "closed": f"{total['closed_cycles']:,.0f}",
+        "error": f"{terms['cycles'].error:+.1%}", **errors, "worst group": worst.name, "its error": f"{worst.error:+.1%}",
+        "gap": f"{total['cycles'] / total['bound_cycles']:.2f}", "MB": f"{total['bytes'] / 1e6:.2f}",
+        "bound MB": f"{total['bound_bytes'] / 1e6:.2f}",
+    }  # fmt: skip
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    lines += ["| " + " | ".join(r[c] for c in COLUMNS) + " |" for r in rows]
+    over = [r for r in rows if abs(float(r["error"].rstrip("%"))) > 100 * TOTAL_BAR]
+    far = [r for r in rows if abs(float(r["its error"].rstrip("%"))) > 100 * GROUP_BAR]
+    ending = f"\n{len(rows)} programs; {len(over)} networks beyond {TOTAL_BAR:.0%}, {len(far)} groups beyond {GROUP_BAR:.0%}.\n"
+    return "\n".join(lines) + "\n" + ending
+
+
+def main(arguments: list[str]) -> None:
+    level = int(arguments[arguments.index("--level") + 1]) if "--level" in arguments else 3
+    known = sorted(p.stem for p in (HERE.parent.parent / "npuflow" / "targets").glob("*.toml"))
+    targets = [a for a in arguments if a in known] or known
+    networks = [a for a in arguments if a in NETWORKS] or list(NETWORKS)
+    file = HERE.with_suffix(".csv")
+    kept = {}
+    if file.exists():
+        with file.open(newline="") as held:
+            kept = {(r["network"], r["target"]): r for r in csv.DictReader(held)}
+    for network in networks:
+        for target in targets:
+            kept[network, target] = row(network, target, level)
+            print(*kept[network, target].values(), sep="  ", flush=True)
+            rows = [kept[key] for key in sorted(kept) if key[1] in known]
+            with file.open("w", newline="") as out:
+                writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+            about = (__doc__ or "").strip().splitlines()
+            HERE.with_suffix(".md").write_text(f"# {about[0]}\n\n{about[-1]}\n\n{table(rows)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
