@@ -57,6 +57,7 @@ class Numerics(Config, table="target.numerics"):
     weight_bits: Annotated[tuple[Bits, ...], Range(2, 16)] = (8,)
     activation_bits: Annotated[tuple[Bits, ...], Range(2, 16)] = (8, 16)
     acc_bits: Annotated[int, Range(16, 64)] = 32
+    wide_acc_bits: Annotated[int, Range(0, 64)] = 0      # of sums over operands wider than 8 bits; 0: as acc_bits
     bias_bits: Annotated[int, Range(8, 64)] = 32
     bias_shift_max: Annotated[int, Range(0, 31)] = 0     # largest k_b of b << k_b
     multiplier_bits: Annotated[int, Range(1, 32)] = 32   # m < 2^multiplier_bits; 1 bit: m = 1 (powers of two only)
@@ -73,7 +74,13 @@ class Numerics(Config, table="target.numerics"):
     unsigned_activations: bool = True
     table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have 2^table_bits + 1 entries
 
+    def accumulator(self, bits: int) -> int:
+        """Accumulator bits of a sum whose widest operand has so many bits."""
+        return self.wide_acc_bits or self.acc_bits if bits > 8 else self.acc_bits
+
     def check(self) -> Iterator[Fault]:
+        if 0 < self.wide_acc_bits < self.acc_bits:
+            yield Fault("wide_acc_bits", f"{self.wide_acc_bits} bits are fewer than the {self.acc_bits} of narrow operands")
         for name in ("weight_bits", "activation_bits"):
             if not getattr(self, name):
                 yield Fault(name, "no width at all", hint="[8]")

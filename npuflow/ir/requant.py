@@ -128,15 +128,21 @@ class Overflow(TargetError):
         self.excess = excess
 
 
-def prove(low: npt.ArrayLike, high: npt.ArrayLike, numerics: Numerics, what: str) -> None:
-    """Refuse when the sums [low, high], as bounded by the actual constants, leave the accumulator."""
+def accumulator_bits(site: Site, numerics: Numerics) -> int:
+    """Of the node's sums: wide operands may have wider ones."""
+    widths = [v.quant.bits for i, v in enumerate(site.inputs) if v is not None and v.quant and site.op.role(i) != "bias"]
+    return numerics.accumulator(max(widths))
+
+
+def prove(low: npt.ArrayLike, high: npt.ArrayLike, have: int, what: str) -> None:
+    """Refuse when the sums [low, high], as bounded by the actual constants, leave the `have` bits of the accumulator."""
     worst_low, worst_high = int(np.min(low)), int(np.max(high))
-    bound = 1 << (numerics.acc_bits - 1)
+    bound = 1 << (have - 1)
     if worst_low < -bound or worst_high >= bound:
         needed = max((-worst_low - 1).bit_length(), worst_high.bit_length()) + 1
         raise Overflow(
-            f"sums of {what} reach [{worst_low}, {worst_high}]: {needed} bits, the accumulator has {numerics.acc_bits}",
-            needed - numerics.acc_bits,
+            f"sums of {what} reach [{worst_low}, {worst_high}]: {needed} bits, the accumulator has {have}",
+            needed - have,
             hint="fewer weight or activation bits for this layer, or a target with a wider accumulator",
         )
 

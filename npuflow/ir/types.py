@@ -59,8 +59,8 @@ class QuantType:
 
     @property
     def dtype(self) -> str:
-        """numpy dtype of the container: the smallest of 8, 16, 32 bits that holds `bits`."""
-        width = 8 if self.bits <= 8 else 16 if self.bits <= 16 else 32
+        """numpy dtype of the container: the smallest of 8, 16, 32, 64 bits that holds `bits`."""
+        width = 8 if self.bits <= 8 else 16 if self.bits <= 16 else 32 if self.bits <= 32 else 64
         return f"{'int' if self.signed else 'uint'}{width}"
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.op import Buffer, Emitter, No, Op, Role, Site, TileView, Yes, first_no, need
 from npuflow.ir.requant import (
+    accumulator_bits,
     bias_shift,
     centred,
     channel_params,
@@ -65,7 +66,7 @@ class WeightedOp(Op):
             params["bias_shift"] = bias_shift(site.quant(2), unit)
         rows = self.rows(centred(weight, site.quant(1)))
         bounds = sum_bounds(rows, site.quant(0), bias, int(params.get("bias_shift", 0)))
-        prove(*bounds, numerics, f"{self.what} over {rows.shape[1]} terms")
+        prove(*bounds, accumulator_bits(site, numerics), f"{self.what} over {rows.shape[1]} terms")
         return params
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:

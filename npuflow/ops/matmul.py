@@ -15,6 +15,7 @@ from npuflow.ir.broadcast import broadcast_shape
 from npuflow.ir.draw import draw
 from npuflow.ir.op import OPS, Buffer, Emitter, No, Op, Role, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.requant import (
+    accumulator_bits,
     centred,
     channel_params,
     emit_requant,
@@ -67,7 +68,7 @@ class MatMul(Op):
         else:
             columns = np.moveaxis(centred(weight, site.quant(1)), -2, -1).reshape(-1, depth)
             bounds = sum_bounds(columns, site.quant(0), None, 0)
-        prove(*bounds, numerics, f"a product over {depth} terms")  # type: ignore[arg-type]
+        prove(*bounds, accumulator_bits(site, numerics), f"a product over {depth} terms")  # type: ignore[arg-type]
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:

@@ -57,8 +57,9 @@ def _attempt(case: Any, target: Target, config: Quantize, held: bool) -> Verdict
             return Verdict(case.name, reason=f"host: {away[0].op}: {away[0].reason}" if away else "host: nothing left to run")
         ranges = _ranges(graph, feeds)
         done = quantize_graph(graph, placed.on_npu, ranges, config, target.numerics)
-        if done.notes:
-            return Verdict(case.name, reason=f"refused: {done.notes[0].reason}")
+        refused = [note for note in done.notes if note.on_host]
+        if refused:
+            return Verdict(case.name, reason=f"refused: {refused[0].reason}")
         kept = interpret(done.graph, feeds, target.numerics, keep=lambda _: True)
         integer = [n for n in done.graph.nodes if is_npu(n)]
         operators = tuple(sorted({type(n.op).__name__ for n in integer}))

@@ -251,6 +251,17 @@ def test_wide_operands_of_a_product_are_requantised_until_its_sums_fit() -> None
     assert sqnr(net.data["y"], net.run(done, numerics)["y"]) > 65
 
 
+def test_wide_operands_may_have_a_wider_accumulator() -> None:
+    """16 by 16 bits on a target that sums them in 48: nothing is narrowed, and nothing is refused."""
+    net = Net(2, 8, 32)
+    net.add("t", OPS["transpose"]((0, 2, 1)), "x")
+    net.add("y", OPS["matmul"](), "x", "t")
+    numerics = Numerics(acc_bits=32, wide_acc_bits=48)
+    done = net.quantised(["y"], Quantize(activations=Activations(bits=16)), numerics)
+    assert not done.notes and npu_share(done.graph) == 1.0
+    assert sqnr(net.data["y"], net.run(done, numerics)["y"]) > 75
+
+
 def test_the_accumulator_proof_is_sharp() -> None:
     """All-positive weights and inputs reach the proved bound exactly: one bit fewer is refused, and rightly."""
     net = Net(1, 1, 3, 3)

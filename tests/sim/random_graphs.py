@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -361,6 +361,16 @@ def scheme(d: Draw) -> Quantize:
     )  # fmt: skip
 
 
+def fitting(config: Quantize, numerics: Numerics) -> Quantize:
+    """The scheme without what the target would refuse as a whole."""
+    w, a = config.weights, config.activations
+    symmetric = w.symmetric or not numerics.weight_zero_point
+    signed = w.signed or symmetric
+    sign = None if a.signed is False and not numerics.unsigned_activations else a.signed
+    weights = replace(w, symmetric=symmetric, signed=signed, narrow=w.narrow and signed)
+    return replace(config, weights=weights, activations=replace(a, signed=sign))
+
+
 def target(d: Draw) -> Target:
     pick = d.rng.choice
     two = d.chance(0.15)
@@ -372,7 +382,8 @@ def target(d: Draw) -> Target:
             command_cycles=2, vector_lanes=pick((1, 4, 16)), wide_factor=pick((1, 4)),
         ),
         numerics=Numerics(
-            weight_bits=(8, 16), acc_bits=pick((32, 32, 40, 48)), bias_bits=pick((16, 32, 32)), bias_shift_max=pick((0, 0, 4, 8)),
+            weight_bits=(8, 16), acc_bits=(acc := pick((32, 32, 40, 48))), wide_acc_bits=pick((0, 0, acc, 48)),
+            bias_bits=pick((16, 32, 32)), bias_shift_max=pick((0, 0, 4, 8)),
             multiplier_bits=bits, shift_left_max=pick((0, 0, 8)), multiplier_error=pick((0.01, 0.5)),
             rounding=pick(("half_up", "half_even", "half_away", "truncate")), power_of_two=two,
             per_channel_weights=d.chance(0.8), per_channel_clamp=d.chance(0.8), activation_zero_point=d.chance(0.8),
@@ -396,4 +407,5 @@ def subject(seed: int) -> Subject:
         feeds.append({i: d.array(d.shape(i), 1.5) for i in graph.inputs})
     narrow = d.rng.choice((1.0, 1.0, 1.0, 0.5))     # saturation
     ranges = {k: (float(a.min()) * narrow, float(a.max()) * narrow) for k, a in d.arrays.items()}
-    return Subject(graph, tuple(feeds), ranges, scheme(d), target(d), d.rng.randint(0, 5))
+    config, chip = scheme(d), target(d)
+    return Subject(graph, tuple(feeds), ranges, fitting(config, chip.numerics), chip, d.rng.randint(0, 5))

@@ -10,7 +10,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
 from npuflow.engine.calibrate.statistics import Statistics
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize.config import Quantize, activation_grid
+from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import answers, stated, unknown_layers
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, Calibrator
@@ -59,6 +59,7 @@ def thresholds(
     default = made(calibrate, calibrate.method)
     producer = graph.producer()
     used = [False] * len(calibrate.layers)
+    check_scheme(quantize, numerics)
     unknown_layers(graph, [*stated("calibrate.layers", calibrate.layers), *stated("quantize.overrides", quantize.overrides)])
     for name in statistics.names:
         tensor = statistics[name]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
 from npuflow.engine.quantize.names import answers
 from npuflow.hw.target import Numerics
@@ -86,10 +86,46 @@ def activation_grid(scheme: Activations, numerics: Numerics, bits: int | None = 
     return Grid(width, signed, symmetric, scheme.narrow, numerics.power_of_two)
 
 
+def check_scheme(config: Quantize, numerics: Numerics) -> None:
+    """Every wish of the table that the target's arithmetic cannot meet, as one error."""
+    faults = [TargetError(text, hint=hint, where=Where(key=f"quantize.{key}")) for key, text, hint in _misfits(config, numerics)]
+    if faults:
+        raise RecipeError(faults)
+
+
+def _misfits(config: Quantize, numerics: Numerics) -> Iterator[tuple[str, str, str]]:
+    """(key, fault, what to try)."""
+    weights, activations = config.weights, config.activations
+    widths: list[tuple[str, int | None, tuple[int, ...]]] = [
+        ("weights.bits", weights.bits, numerics.weight_bits), ("activations.bits", activations.bits, numerics.activation_bits),
+        ("constants", config.constants, numerics.activation_bits),
+    ]  # fmt: skip
+    for i, rule in enumerate(config.overrides):
+        widths.append((f"overrides[{i}].weight_bits", rule.weight_bits, numerics.weight_bits))
+        widths += [(f"overrides[{i}].{k}", getattr(rule, k), numerics.activation_bits) for k in ("bits", "input_bits")]
+    for key, bits, containers in widths:
+        if bits is not None and bits > max(containers):
+            yield key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target"
+    if not weights.symmetric and not numerics.weight_zero_point:
+        yield "weights.symmetric", "weights with zero points; the target has none", "symmetric = true"
+    if weights.symmetric and not weights.signed:
+        yield "weights.signed", "unsigned weights without zero points hold no negative number", "signed = true"
+    if weights.narrow and not weights.signed:
+        yield "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
+    if activations.signed is True and not numerics.signed_activations:
+        yield "activations.signed", "the target has no signed activations", "leave it out"
+    if activations.signed is False and not numerics.unsigned_activations:
+        yield "activations.signed", "the target has no unsigned activations", "leave it out"
+
+
+def _computes(containers: tuple[int, ...]) -> str:
+    return f"the target computes with {', '.join(map(str, sorted(containers)))}"
+
+
 def check_width(bits: int, containers: tuple[int, ...], what: str) -> None:
     """Narrow codes live in the next wider container that the target computes with."""
     if bits > max(containers):
         raise TargetError(
-            f"{what} of {bits} bits; the target computes with {', '.join(map(str, sorted(containers)))}",
+            f"{what} of {bits} bits; {_computes(containers)}",
             hint="choose fewer bits or another target",
         )

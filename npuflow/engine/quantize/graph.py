@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
-from npuflow.engine.quantize.config import Quantize, activation_grid
+from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.types import activation_type, encode
@@ -47,6 +47,7 @@ def quantize_graph(
 ) -> Quantization:
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note."""
     notes: dict[int, Note] = {}
+    check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
     unused = tuple(_unused(graph, on_npu, config))
     for i, node in enumerate(graph.nodes):

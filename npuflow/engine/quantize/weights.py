@@ -50,7 +50,7 @@ def _bias_floor(bias: Real, x: QuantType, weight: QuantType, unit: float, terms:
     """Smallest weight scales with which the bias fits its bits (at the largest shift) and leaves the accumulator room."""
     peak_x = max(x.hi - x.zero_point[0], x.zero_point[0] - x.lo)
     products = terms * peak_x * max(abs(weight.lo), weight.hi)
-    capacity = 1 << (numerics.acc_bits - 1)
+    capacity = 1 << (numerics.accumulator(max(x.bits, weight.bits)) - 1)
     room = max(capacity - products, capacity // 4)
     largest = min(((1 << (numerics.bias_bits - 1)) - 1) << numerics.bias_shift_max, room - 1)
     return np.abs(bias) / (unit * largest)

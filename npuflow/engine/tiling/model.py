@@ -13,6 +13,7 @@ import numpy as np
 from npuflow.base.errors import InternalError
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
+from npuflow.ir.requant import accumulator_bits
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
 # inner: made and used up tile by tile; source and result: lie in local memory before and after, in buffers of the group
@@ -133,7 +134,7 @@ def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str],
     streams += bundles(constants, frozenset(a.name for a in space.axes))
     streams += [Stream(r.home, (r,)) for r in results if sites[r.member].outputs[int(r.key)].id not in kept]
     if space.accumulator is not None:
-        container = "int32" if numerics.acc_bits <= 32 else "int64"
+        container = "int32" if accumulator_bits(sites[0], numerics) <= 32 else "int64"
         streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, container),)))
     mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
