@@ -28,6 +28,8 @@ class Closure:
     definitions: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    entries: frozenset[str] = frozenset()
+    """Registry entries named by constants ("ops/relu"), whose code is in the digest."""
 
 
 class _State:
@@ -92,4 +94,5 @@ def _closure(module: str, name: str | None, facets: tuple[str, ...], entry: bool
 def _sealed(walk: Walk) -> Closure:
     definitions, files = dict(sorted(walk.definitions.items())), dict(sorted(walk.files.items()))
     libraries = dict(sorted(walk.libraries.items()))
-    return Closure(digest({"definitions": definitions, "files": files}), definitions, libraries, files)
+    whole = digest({"definitions": definitions, "files": files})
+    return Closure(whole, definitions, libraries, files, frozenset(walk.entries))

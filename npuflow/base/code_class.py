@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import ast
-import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from npuflow.base.code_module import Module, Unit
+from npuflow.base.code_module import Class, Facts, Module
 
 
 class Narrowed:
-    """A class in parts: its body without methods, and each method on its own."""
+    """The parts of a class that have been reached."""
 
-    def __init__(self, module: Module, node: ast.ClassDef, followed: list[ast.expr]) -> None:
+    def __init__(self, module: Module, name: str, parts: Class, followed: Collection[int]) -> None:
         self.module = module
-        self.label = f"{module.name}:{node.name}"
-        self.methods: dict[str, list[ast.stmt]] = {}
-        rest = copy.copy(node)
-        rest.body = []
-        for statement in node.body:
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                self.methods.setdefault(statement.name, []).append(statement)
-            else:
-                rest.body.append(statement)
-        self._rest: list[tuple[str, Unit]] = [(self.label, Unit(rest, module.package))]
-        if followed:  # the narrowed bases count in the digest, but must not be reached whole
-            bare = copy.copy(rest)
-            bare.bases = [base for base in node.bases if base not in followed]
-            self._rest.append((f"{self.label}()", Unit(bare, module.package)))
+        self.label = f"{module.name}:{name}"
+        self._parts, self._followed = parts, followed
         self._taken: set[str] = set()
 
-    def start(self) -> tuple[str, str, Unit]:
-        """(label, digest, unit to follow) of the class without its methods."""
-        return self.label, self._rest[0][1].digest, self._rest[-1][1]
+    def start(self) -> tuple[str, Facts]:
+        """The class without its methods; bases that are narrowed themselves count in the digest, but are not reached whole."""
+        references, attributes = set(self._parts.rest.references), set(self._parts.rest.attributes)
+        for index, (_, base) in enumerate(self._parts.bases):
+            if index not in self._followed:
+                references.update(base.references)
+                attributes.update(base.attributes)
+        return self.label, Facts(self._parts.rest.digest, tuple(references), frozenset(attributes))
 
-    def more(self, wanted: set[str]) -> Iterator[tuple[str, str, Unit]]:
+    def more(self, wanted: set[str]) -> Iterator[tuple[str, Facts]]:
         """The methods not taken yet that are wanted by name, or that Python calls by itself."""
-        for name, nodes in self.methods.items():
+        for name, found in self._parts.methods.items():
             if name not in self._taken and (name in wanted or (name.startswith("__") and name.endswith("__"))):
                 self._taken.add(name)
-                for index, node in enumerate(nodes):
-                    unit = Unit(node, self.module.package)
-                    yield f"{self.label}.{name}" + (f"#{index}" if index else ""), unit.digest, unit
+                for index, facts in enumerate(found):
+                    yield f"{self.label}.{name}" + (f"#{index}" if index else ""), facts

@@ -37,7 +37,6 @@ class Finder:
     def __init__(self) -> None:
         self.own: set[str] = {"npuflow"}
         self._places: dict[str, Place] = {}
-        self._distributions: Any = None
 
     def find(self, name: str) -> Place:
         place = self._places.get(name)
@@ -86,10 +85,17 @@ class Finder:
         try:
             return ((top, metadata.version(top)),)
         except metadata.PackageNotFoundError:
-            if self._distributions is None:
-                self._distributions = metadata.packages_distributions()
-            names = sorted(set(self._distributions.get(top, ())))
-            return tuple((name, metadata.version(name)) for name in names)
+            found = {dist.metadata["Name"]: dist.version for dist in metadata.distributions() if _brings(dist, top)}
+            return tuple(sorted(found.items()))
+
+
+def _brings(distribution: Any, top: str) -> bool:
+    """Whether an installed distribution has a top-level module of that name (read as text: there are many of them)."""
+    names = distribution.read_text("top_level.txt")
+    if names:
+        return top in names.split()
+    record = "\n" + (distribution.read_text("RECORD") or "")
+    return any(f"\n{top}{end}" in record for end in ("/", ".py,", ".cpython-", ".abi3.", ".so,", ".pyd,"))
 
 
 def _search(name: str) -> tuple[str, ...]:

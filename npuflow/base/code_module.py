@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
-from functools import cached_property
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_normal import inert, syntax_digest
@@ -12,51 +14,104 @@ from npuflow.base.code_scope import Imported, Reference, References, imports_of
 from npuflow.base.digest import bytes_digest
 from npuflow.base.errors import Where
 
+Chain = tuple[str, ...]
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPOUND = (ast.If, ast.Try, ast.TryStar, ast.With, ast.For, ast.While, ast.Match)
 
 
+class Facts(NamedTuple):
+    """What the walk needs of a piece of syntax: its digest, what it refers to, every attribute name it mentions."""
+
+    digest: str
+    references: tuple[Reference, ...]
+    attributes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class in parts: its bases each with what it refers to, its body without methods, and each method."""
+
+    bases: tuple[tuple[Chain, Facts], ...]
+    rest: Facts
+    """The bases count in its digest, but not among its references."""
+    methods: dict[str, tuple[Facts, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
-    """One top-level statement, or part of one: its digest, and what it refers to."""
+    """One top-level statement: its facts, and the few forms that mean more to the walk than their text."""
 
-    def __init__(self, node: ast.stmt, package: str) -> None:
-        self.node = node
-        self.package = package
+    facts: Facts
+    marks: tuple[Chain, ...] = ()
+    """What its decorators are, called or not; an empty chain is something else than names."""
+    unmarked: tuple[Facts, ...] = ()
+    """A function without its first, its second ... decorator."""
+    call: tuple[Chain, tuple[str, ...]] = ((), ())
+    """What is called, and its constant arguments, if it assigns the result of a call with two."""
+    parts: Class | None = None
 
-    @cached_property
-    def digest(self) -> str:
-        return syntax_digest([self.node])
 
-    @cached_property
-    def _visited(self) -> References:
-        visitor = References(self.package)
-        visitor.visit(self.node)
-        return visitor
+def unit_of(node: ast.stmt, package: str) -> Unit:
+    """Read a statement once; nothing of its syntax tree is kept."""
 
-    @property
-    def references(self) -> tuple[Reference, ...]:
-        return tuple(self._visited.found)
+    def facts(part: ast.AST) -> Facts:
+        visitor = References(package)
+        visitor.visit(part)
+        return Facts(syntax_digest([part]), tuple(visitor.found), frozenset(visitor.attributes))
 
-    @property
-    def attributes(self) -> set[str]:
-        """Every attribute name that the statement mentions."""
-        return self._visited.attributes
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    marks = tuple(chain_of(mark.func if isinstance(mark, ast.Call) else mark) for mark in decorators)
+    unmarked = tuple(facts(_with(node, decorator_list=[d for d in decorators if d is not mark])) for mark in decorators)
+    value = getattr(node, "value", None)
+    call: tuple[Chain, tuple[str, ...]] = ((), ())
+    if isinstance(value, ast.Call) and len(value.args) == 2:
+        call = chain_of(value.func), tuple(str(arg.value) for arg in value.args if isinstance(arg, ast.Constant))
+    parts = None
+    if isinstance(node, ast.ClassDef):
+        methods: dict[str, tuple[Facts, ...]] = {}
+        for inner in node.body:
+            if isinstance(inner, _FUNCTIONS):
+                methods[inner.name] = (*methods.get(inner.name, ()), facts(inner))
+        body = [inner for inner in node.body if not isinstance(inner, _FUNCTIONS)]
+        bare = facts(_with(node, body=body, bases=[]))
+        rest = bare._replace(digest=syntax_digest([_with(node, body=body)]))
+        parts = Class(tuple((chain_of(base), facts(base)) for base in node.bases), rest, methods)
+    return Unit(facts(node), marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
+
+
+def chain_of(node: ast.expr) -> Chain:
+    """The names of `a.b.c`, or none if it is something else."""
+    attrs: list[str] = []
+    while isinstance(node, ast.Attribute):
+        attrs.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(attrs)) if isinstance(node, ast.Name) else ()
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    changed = copy.copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
 
 
 class Module:
     """The static picture of one source file."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, content: bytes) -> None:
         assert place.path is not None
         self.name, self.path = place.name, place.path
         self.package = place.name if place.package else place.name.rpartition(".")[0]
+        self.content = bytes_digest(content)
         self.units: dict[str, list[Unit]] = {}
         self.imports: dict[str, list[Imported]] = {}
         self.stars: list[str] = []
         self.effects: list[Unit] = []
         self.executed: list[Imported] = []
         """Imports that run when the module is imported (those for type checkers only do not)."""
-        content = self.path.read_bytes()
-        self.content = bytes_digest(content)
+
+    def parse(self, content: bytes) -> Module:
+        """Fill in the picture from the source's bytes."""
         try:
             tree = ast.parse(content, filename=str(self.path))
         except (SyntaxError, ValueError) as error:
@@ -64,6 +119,7 @@ class Module:
             raise CodeError(f"{self.name} is not valid Python: {error}", where=where) from error
         for node in tree.body:
             self._statement(node, typing=False)
+        return self
 
     def binds(self, name: str) -> bool:
         return name in self.units or name in self.imports
@@ -101,7 +157,7 @@ class Module:
             self.executed += imports_of(node, self.package).values()
 
     def _definition(self, node: ast.stmt, typing: bool) -> None:
-        unit = Unit(node, self.package)
+        unit = unit_of(node, self.package)
         names, acts = _bound(node)
         for name in names:
             self.units.setdefault(name, []).append(unit)

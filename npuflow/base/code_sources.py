@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import ast
+import builtins
 
 from npuflow.base.code_find import Finder, Place
-from npuflow.base.code_module import Module
+from npuflow.base.code_memo import PICTURES
+from npuflow.base.code_module import Chain, Facts, Module
+from npuflow.base.code_scope import Reference
 
+DULL = set(dir(builtins)) - {"__import__", "__file__", "__path__", "globals", "exec", "eval", "vars"}
 REGISTRY = "npuflow.base.registry:Registry"
 
 
@@ -16,14 +19,29 @@ class Sources:
     def __init__(self) -> None:
         self.finder = Finder()
         self._modules: dict[str, Module] = {}
+        self._live: dict[int, tuple[Facts, tuple[Reference, ...]]] = {}
         self.data: dict[str, str] = {}
         """Package data read: path -> digest."""
 
     def module(self, place: Place) -> Module:
         found = self._modules.get(place.name)
         if found is None:
-            found = self._modules[place.name] = Module(place)
+            assert place.path is not None
+            content = place.path.read_bytes()
+            found = Module(place, content)
+            if not PICTURES.restore(found):
+                PICTURES.keep(found.parse(content))
+            self._modules[place.name] = found
         return found
+
+    def live(self, module: Module, facts: Facts) -> tuple[Reference, ...]:
+        """The references of a piece of a module, but for those to builtins that tell nothing."""
+        found = self._live.get(id(facts))
+        if found is None:
+            kept = [r for r in facts.references if module.stars or r.root not in DULL or module.binds(str(r.root))]
+            references = tuple(kept)
+            found = self._live[id(facts)] = facts, references  # with the facts, so that their id stays theirs
+        return found[1]
 
     def read(self) -> dict[str, str]:
         """Every file read so far: path -> digest of its bytes."""
@@ -53,17 +71,10 @@ class Sources:
     def registry(self, module: Module, name: str) -> tuple[str, str] | None:
         """(name, package) if the module's `name` is a registry."""
         units = module.units.get(name, ())
-        value = getattr(units[0].node, "value", None) if len(units) == 1 else None
-        if not isinstance(value, ast.Call) or len(value.args) != 2:
+        if len(units) != 1 or len(units[0].call[1]) != 2 or self.final_of(module, units[0].call[0]) != REGISTRY:
             return None
-        if self.final_of(module, value.func) != REGISTRY:
-            return None
-        texts = [arg.value for arg in value.args if isinstance(arg, ast.Constant)]
-        return (str(texts[0]), str(texts[1])) if len(texts) == 2 else None
+        return units[0].call[1][0], units[0].call[1][1]
 
-    def final_of(self, module: Module, node: ast.expr) -> str | None:
-        attrs: list[str] = []
-        while isinstance(node, ast.Attribute):
-            attrs.append(node.attr)
-            node = node.value
-        return self.final(module, (node.id, *reversed(attrs))) if isinstance(node, ast.Name) else None
+    def final_of(self, module: Module, chain: Chain) -> str | None:
+        """Where what a chain of names in a module means is defined, if it is one."""
+        return self.final(module, chain) if chain else None

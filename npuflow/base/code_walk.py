@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
-import copy
 import importlib
 import types
 from pathlib import Path
 
 from npuflow.base.code_class import Narrowed
 from npuflow.base.code_find import CodeError, Place
-from npuflow.base.code_module import Module, Unit
+from npuflow.base.code_module import Facts, Module, Unit
 from npuflow.base.code_scope import Imported, Reference
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest, digest_file
@@ -39,12 +37,13 @@ class Walk:
         self.definitions: dict[str, str] = {}
         self.libraries: dict[str, str] = {}
         self.files: dict[str, str] = {}
+        self.entries: set[str] = set()
         self._attributes: set[str] = set()
         self._narrowed: dict[tuple[str, str], Narrowed] = {}
         self._entered: set[str] = set()
         self._wholes: set[str] = set()
         self._bounds: set[tuple[object, ...]] = set()
-        self._todo: list[tuple[Module, Unit]] = []
+        self._todo: list[tuple[Module, Facts]] = []
 
     def definition(self, module: str, name: str) -> None:
         """Reach a top-level definition."""
@@ -59,7 +58,7 @@ class Walk:
         name = attribute or _marked(source)
         if name is None or name not in source.units:
             self._follow(place, (name,) if name else (), None)
-        elif facets and isinstance(source.units[name][-1].node, ast.ClassDef):
+        elif facets and source.units[name][-1].parts is not None:
             self._enter(place)
             self._attributes.update(facets)
             self._narrow(source, name)
@@ -79,19 +78,19 @@ class Walk:
     def _drain(self) -> None:
         while True:
             while self._todo:
-                module, unit = self._todo.pop()
-                self._attributes |= unit.attributes
-                for reference in unit.references:
+                module, facts = self._todo.pop()
+                self._attributes |= facts.attributes
+                for reference in self.sources.live(module, facts):
                     self._reference(module, reference)
             for narrowed in list(self._narrowed.values()):
-                for label, code, unit in narrowed.more(self._attributes):
-                    self._take(narrowed.module, label, code, unit)
+                for label, facts in narrowed.more(self._attributes):
+                    self._take(narrowed.module, label, facts)
             if not self._todo:
                 return
 
-    def _take(self, module: Module, label: str, code: str, unit: Unit) -> None:
-        self.definitions[label] = code
-        self._todo.append((module, unit))
+    def _take(self, module: Module, label: str, facts: Facts) -> None:
+        self.definitions[label] = facts.digest
+        self._todo.append((module, facts))
 
     def _reference(self, module: Module, ref: Reference) -> None:
         if isinstance(ref.root, Imported):
@@ -180,9 +179,9 @@ class Walk:
         label = f"{module.name}:{name}"
         if label in self.definitions:
             return
-        units = [self._without_stage(module, unit) for unit in module.units[name]]
-        self.definitions[label] = units[0].digest if len(units) == 1 else digest([unit.digest for unit in units])
-        self._todo += [(module, unit) for unit in units]
+        found = [self._without_stage(module, unit) for unit in module.units[name]]
+        self.definitions[label] = found[0].digest if len(found) == 1 else digest([facts.digest for facts in found])
+        self._todo += [(module, facts) for facts in found]
 
     def _starred(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> bool:
         for star in module.stars:
@@ -216,7 +215,7 @@ class Walk:
                 continue
             module = self.sources.module(place)
             for index, unit in enumerate(module.effects):
-                self._take(module, f"{module.name}:<{index}>", unit.digest, unit)
+                self._take(module, f"{module.name}:<{index}>", unit.facts)
             for target in (*module.executed, *map(Imported, module.stars)):
                 above = self.find(target.module)
                 waiting.append(above)
@@ -231,38 +230,28 @@ class Walk:
         for name in module.all_names():
             self._bound(module, name, (), None)
 
-    def _without_stage(self, module: Module, unit: Unit) -> Unit:
+    def _without_stage(self, module: Module, unit: Unit) -> Facts:
         """A stage function without its decorator: batch sizes, memory and the like never enter a key."""
-        node = unit.node
-        if not isinstance(node, ast.FunctionDef) or not node.decorator_list:
-            return unit
-        kept = [
-            mark
-            for mark in node.decorator_list
-            if self.sources.final_of(module, mark.func if isinstance(mark, ast.Call) else mark) not in _STAGE
-        ]
-        if len(kept) == len(node.decorator_list):
-            return unit
-        bare = copy.copy(node)
-        bare.decorator_list = kept
-        return Unit(bare, unit.package)
+        for index, facts in enumerate(unit.unmarked):
+            if self.sources.final_of(module, unit.marks[index]) in _STAGE:
+                return facts
+        return unit.facts
 
     def _narrow(self, module: Module, name: str) -> None:
         """Take a class and the classes it is made from in parts, method by method."""
-        if (module.name, name) in self._narrowed:
+        parts = module.units[name][-1].parts
+        if (module.name, name) in self._narrowed or parts is None:
             return
-        node = module.units[name][-1].node
-        assert isinstance(node, ast.ClassDef)
-        bases: list[tuple[ast.expr, Module, str]] = []
-        for base in node.bases:
-            home, _, label = (self.sources.final_of(module, base) or "").partition(":")
+        bases: dict[int, tuple[Module, str]] = {}
+        for index, (chain, _) in enumerate(parts.bases):
+            home, _, label = (self.sources.final_of(module, chain) or "").partition(":")
             place = self.find(home) if home else None
             source = self.sources.module(place) if place is not None and place.kind == "source" else None
-            if source is not None and isinstance(source.units[label][-1].node, ast.ClassDef):
-                bases.append((base, source, label))
-        narrowed = self._narrowed[module.name, name] = Narrowed(module, node, [base for base, _, _ in bases])
+            if source is not None and label in source.units and source.units[label][-1].parts is not None:
+                bases[index] = source, label
+        narrowed = self._narrowed[module.name, name] = Narrowed(module, name, parts, bases)
         self._take(module, *narrowed.start())
-        for _, source, label in bases:
+        for source, label in bases.values():
             self._enter(self.find(source.name))
             self._narrow(source, label)
 
@@ -281,6 +270,7 @@ class Walk:
             self.definitions[f"{name}/{ref.const}"] = digest(inner.definitions)
             self.libraries.update(inner.libraries)
             self.files.update(inner.files)
+            self.entries |= inner.entries | {f"{name}/{ref.const}"}
         elif attrs[:1] == ("names",):
             self.definitions[f"{name}/"] = digest(list(live.names()))
 
@@ -339,11 +329,8 @@ class Walk:
 def _marked(module: Module) -> str | None:
     """The definition that a file marks as its registry's entry."""
     for name, units in module.units.items():
-        node = units[-1].node
-        for mark in getattr(node, "decorator_list", ()):
-            target = mark.func if isinstance(mark, ast.Call) else mark
-            if isinstance(target, ast.Attribute) and target.attr == "entry":
-                return name
+        if any(len(chain) > 1 and chain[-1] == "entry" for chain in units[-1].marks):
+            return name
     return None
 
 

@@ -150,6 +150,16 @@ def touching() -> Iterator[set[str]]:
         _touched.reset(token)
 
 
+@contextlib.contextmanager
+def untouched() -> Iterator[None]:
+    """Inside, entries are used for somebody else: to read or write an artifact, whose format is its own affair."""
+    token = _touched.set(None)
+    try:
+        yield
+    finally:
+        _touched.reset(token)
+
+
 def forget_all() -> None:
     """Every registry scans again on next use."""
     for registry in Registry.known.values():

@@ -16,7 +16,7 @@ from npuflow.cli._build import prepare
 from npuflow.cli._errors import show as show_error
 from npuflow.cli._events import VERSION, emit
 from npuflow.cli._progress import duration
-from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache
+from npuflow.flow.recipe_build import Settings, keep_memos, located, lock_path, open_cache
 
 if TYPE_CHECKING:
     from npuflow.flow.dry import PlannedStep
@@ -54,6 +54,7 @@ def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items
     begun = time.perf_counter()
     name = {} if alone else {"recipe": recipe.name}
     steps = dry(plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force).steps
+    keep_memos()
     if as_json:
         for step in steps:
             emit({**_line(step), **name})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from npuflow.base.errors import UsageError
 from npuflow.cli._build import prepare
 from npuflow.cli._records import split
-from npuflow.flow.recipe_build import Settings, lock_path, open_cache, previous_lock_path
+from npuflow.flow.recipe_build import Settings, keep_memos, lock_path, open_cache, previous_lock_path
 
 if TYPE_CHECKING:
     from npuflow.flow.dry import Dry, PlannedStep
@@ -28,6 +28,7 @@ def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> s
     stage, item = split(plan, what)
     last = read(lock_path(recipe, settings))
     planned = dry(plan, open_cache(recipe, settings), last)
+    keep_memos()
     mine = [step for step in planned.steps if step.stage == stage]
     if item is not None:
         mine = [step for step in mine if step.item == item]

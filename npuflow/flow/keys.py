@@ -34,6 +34,13 @@ class Input:
     """The stage runs over this collection, one item at a time."""
 
 
+def entries(label: str) -> set[str]:
+    """A plug-in of a key and the entries that its code names by constants."""
+    name, _, facets = label.partition(":")
+    registry, _, entry = name.partition("/")
+    return {name} | plugin_code(registry, entry, tuple(facets.split(",")) if facets else None)[1].entries
+
+
 class Keyed(Protocol):
     """What keys need to know of a step."""
 
@@ -43,6 +50,8 @@ class Keyed(Protocol):
     def over(self) -> str | None: ...
     @property
     def listing(self) -> Listing | None: ...
+    @property
+    def code(self) -> Closure: ...
     @property
     def fixed(self) -> dict[str, Any]: ...
     @property
@@ -104,6 +113,14 @@ class Bound:
             for item in step.listing.values():
                 self._plugins(None, item.uses, body)
         return body
+
+    @cached_property
+    def reach(self) -> frozenset[str]:
+        """The registry entries ("ops/relu") whose code the key holds, but for those that only an item names."""
+        found = set(self.step.code.entries)
+        for label in self.shared["plugins"]:
+            found |= entries(label)
+        return frozenset(found)
 
     @cached_property
     def _shared_digest(self) -> str:

@@ -110,7 +110,7 @@ def text(lock: Lock) -> str:
 def parse(content: str, name: str) -> Lock:
     """A lock from its text."""
     try:
-        body = tomllib.loads(content)
+        body = _quick(content) or tomllib.loads(content)
         if body["version"] != VERSION:
             raise InputError(f"{name} is a lock of version {body['version']}, not {VERSION}")
         lock = Lock(code=body.get("code", {}))
@@ -121,6 +121,39 @@ def parse(content: str, name: str) -> Lock:
     except (ValueError, KeyError, AttributeError) as error:
         raise InputError(f"{name} is not a lock: {error}", hint="build again to write a new one") from error
     return lock
+
+
+def _quick(content: str) -> dict[str, Any] | None:
+    """The tables of a lock as `text` writes it; None for a lock that somebody has edited, which is any TOML."""
+    body: dict[str, Any] = {}
+    table = body
+    try:
+        for line in content.splitlines():
+            if line.startswith("["):
+                table = body
+                rest = line[1:]
+                while rest != "]":
+                    name, rest = _name(rest.removeprefix("."))
+                    table = table.setdefault(name, {})
+            elif line and not line.startswith("#"):
+                name, rest = _name(line)
+                if not rest.startswith(" = ") or rest[3:] in ("NaN", "Infinity", "-Infinity") or name in table:
+                    return None
+                table[name] = json.loads(rest[3:])
+    except (ValueError, AttributeError):
+        return None
+    return body
+
+
+def _name(text: str) -> tuple[str, str]:
+    """The key at the start of a text, and what follows."""
+    if text.startswith('"'):
+        name, end = json.decoder.scanstring(text, 1)  # type: ignore[attr-defined]
+        return name, text[end:]
+    end = next((i for i, c in enumerate(text) if not (c.isascii() and (c.isalnum() or c in "_-"))), len(text))
+    if end == 0:
+        raise ValueError(text)
+    return text[:end], text[end:]
 
 
 def read(path: Path) -> Lock | None:
@@ -184,5 +217,12 @@ def _json(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's, but for the lone DEL and surrogates, which TOML refuses as they are.
-    return json.dumps(text, ensure_ascii=not text.isprintable() or "\x7f" in text)
+    shown = json.dumps(text, ensure_ascii=False)
+    return shown if text.isprintable() else "".join(c if c.isprintable() else _escaped(ord(c)) for c in shown)
+
+
+def _escaped(code: int) -> str:
+    """TOML's escapes are not quite JSON's: no halves of characters, which only the name of a file can hold."""
+    if 0xD800 <= code < 0xE000:
+        return f"\\\\u{code:04x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from npuflow.base.errors import NpuflowError, RecipeError, suggestion
-from npuflow.base.tables import Config, Location, Locator, Range, hints, read, registry_fields, table_of
+from npuflow.base.tables import Config, Fault, Location, Locator, Range, hints, read, registry_fields, table_of
+from npuflow.flow.memory import size
 from npuflow.flow.recipe_files import Override, Source, load_sources, parse_set
 
 __all__ = ["Build", "Override", "Recipe", "load", "parse_set"]
@@ -30,8 +31,16 @@ class Build(Config):
     """What the remote cache is used for."""
     jobs: Annotated[int, Range(1)] | None = None
     """Steps that run at once; as many as there are cores if absent."""
+    memory: str | None = None
+    """What the steps that run at once may take together, by what their stages declare: `8GB`; the machine's if absent."""
     scheduler: str = "threads"
     """`threads`, `processes`, `processes:N`, or the address of a dask scheduler such as `tcp://host:port`."""
+
+    def check(self) -> Iterable[Fault]:
+        try:
+            size(self.memory or "1GB")
+        except ValueError as fault:
+            yield Fault("memory", str(fault))
 
 
 @dataclass(frozen=True)

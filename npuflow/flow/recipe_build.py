@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npuflow.base.code_memo import PICTURES
 from npuflow.base.errors import InputError, NpuflowError, Where
 from npuflow.base.files import DIGESTS
 from npuflow.base.tables import table_of
@@ -34,6 +35,7 @@ class Settings:
     force: tuple[str, ...] = ()
     override: Mapping[str, Path] = field(default_factory=dict)
     out: Path | None = None
+    memory: str | None = None
 
 
 def cache_place(recipe: Recipe | None, settings: Settings) -> Path:
@@ -51,6 +53,7 @@ def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
     root = cache_place(recipe, settings)
     remote = settings.remote or (table.remote if table is not None else None)
     DIGESTS.open(root / "memo" / "files.json")
+    PICTURES.open(root / "memo" / "code.json")
     mode = table.remote_mode if table is not None else "read-write"
     if remote and mode != "off":
         from npuflow.flow.store_remote import connect
@@ -77,24 +80,40 @@ def run_plan(
     plan: Plan, recipe: Recipe, store: Store, settings: Settings, on_event: Callable[[Event], None] | None = None
 ) -> Result:
     """Build a plan; the errors in the result know their place in the recipe."""
+    try:
+        result = _build(plan, recipe, store, settings, on_event)
+    finally:
+        keep_memos()
+    for error in result.errors:
+        located(error, recipe, plan)
+    if result.ok and settings.until is None:
+        write_lock(plan, recipe, store, settings, result)
+    return result
+
+
+def keep_memos() -> None:
+    """Let the next process know what this one read: the digests of files, and what the sources of stages are."""
+    DIGESTS.save()
+    PICTURES.save()
+
+
+def _build(
+    plan: Plan, recipe: Recipe, store: Store, settings: Settings, on_event: Callable[[Event], None] | None
+) -> Result:
     from npuflow.flow.run import build
 
     table = recipe.build
-    result = build(
+    return build(
         plan,
         store,
         jobs=settings.jobs or table.jobs,
+        memory=settings.memory or table.memory,
         scheduler=settings.scheduler or table.scheduler,
         keep_going=settings.keep_going,
         force=settings.force,
         on_event=on_event,
         out_dir=output_folder(recipe, settings),
     )
-    for error in result.errors:
-        located(error, recipe, plan)
-    if result.ok and settings.until is None:
-        write_lock(plan, recipe, store, settings, result)
-    return result
 
 
 def build(recipe: str | Path | Recipe, sets: Sequence[str] = (), **settings: Any) -> Result:

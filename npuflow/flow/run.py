@@ -11,11 +11,12 @@ from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Progress, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import Result, StepState, task, work
+from npuflow.flow.run_state import Result, StepState, Waiting, task, work
 from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import Lease, add_root
@@ -35,6 +36,7 @@ def build(
     store: Store,
     *,
     jobs: int | None = None,
+    memory: str | None = None,
     scheduler: str = "threads",
     keep_going: bool = False,
     force: Collection[str] = (),
@@ -49,7 +51,7 @@ def build(
     lease = Lease(store.root)
     own = Store(store.root, store.remote, lease=lease.name, warn=lambda text: emit(Warned(text)))
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
-    workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own)
+    workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
     driver = _Driver(plan, own, workers, emit, frozenset(force), keep_going)
     clean = False
     try:
@@ -79,7 +81,8 @@ class _Driver:
         self.plan, self.store, self.workers, self.emit = plan, store, workers, emit
         self.force, self.keep_going = force, keep_going
         self.states = {step.name: StepState(step) for step in plan}
-        self.queue: deque[Iterator[Task]] = deque()
+        self.queue: deque[Waiting] = deque()
+        self.memory = Budget(workers.memory)
         self.flying: dict[str, Task] = {}
         self.result = Result()
         self.number = 0
@@ -190,7 +193,7 @@ class _Driver:
         if state.over:
             self.emit(Progress(step.name, len(state.found), len(state.keys), len(state.found)))
         if misses:
-            self.queue.append(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
+            self._wait(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
 
     def _hit(self, state: StepState, item: str | None, key: str) -> bool:
         if state.step.name in self.force and key not in state.forced:
@@ -228,17 +231,28 @@ class _Driver:
             made.name += f"-{self.store.lease}"
         return made
 
+    def _wait(self, tasks: Iterator[Task]) -> None:
+        self.queue.append(Waiting(tasks))
+
     def _feed(self) -> None:
-        """Hand out tasks, but no more than the workers can hold."""
+        """Hand out tasks, but no more than the workers can hold, nor than fit into memory together."""
         handed: list[Task] = []
         if len(self.flying) > self.workers.window // 2:
             return  # a wave of a few is dearer than a wave of many
-        while self.queue and not self.halted and len(self.flying) < self.workers.window:
-            made = next(self.queue[0], None)
-            if made is None:
+        blocked = 0
+        while blocked < len(self.queue) and not self.halted and len(self.flying) < self.workers.window:
+            ready = self.queue[0]
+            if ready.next is None:
                 self.queue.popleft()
                 continue
             self.queue.rotate(-1)  # steps that are ready together take turns
+            if not self.memory.fits(ready.next.stage.memory):
+                blocked += 1
+                continue
+            made, blocked = ready.take(), 0
+            if made is None:
+                continue
+            self.memory.take(made.name, made.stage.memory)
             for one in made.work:
                 self.flying[one.key] = made
                 self.emit(Running(made.step, one.item, one.key, made.attempt))
@@ -250,6 +264,7 @@ class _Driver:
 
     def _arrived(self, sent: Task, outcome: Outcome) -> None:
         self.workers.learn(sent, outcome)
+        self.memory.give(sent.name)
         for one in sent.work:
             self.flying.pop(one.key, None)
         if outcome.fatal and outcome.error is not None:
@@ -293,13 +308,13 @@ class _Driver:
                 else:
                     text = f"a worker was lost under {state.step.name}; its work is given to another"
                     self.emit(Warned(text, state.step.name))
-                    self.queue.append(self._tasks(state, self._refs(state.step), left, size=1))
+                    self._wait(self._tasks(state, self._refs(state.step), left, size=1))
                 return
             if outcome.lost:
                 error = died(state.step.name, f"{ATTEMPTS} workers")
         elif len(left) > 1:
             # Not to blame a batch for one of its items: the rest go one by one.
-            self.queue.append(self._tasks(state, self._refs(state.step), left, size=1))
+            self._wait(self._tasks(state, self._refs(state.step), left, size=1))
             return
         for key, item in left.items():
             state.pending.pop(key, None)
@@ -316,6 +331,7 @@ class _Driver:
         if not self.keep_going:
             self.halted = True
             for back in self.workers.drop():
+                self.memory.give(back.name)
                 for one in back.work:
                     self.flying.pop(one.key, None)
 

@@ -10,8 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from npuflow.base.code_memo import PICTURES
 from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow import store_files as files
+from npuflow.flow.memory import machine, shown, size
 from npuflow.flow.plan import Plan
 from npuflow.flow.run_pool import Arrival, Executor, Threads
 from npuflow.flow.run_step import Outcome, Task, died, execute
@@ -23,17 +25,19 @@ LOOK = 0.5  # seconds between two looks at who has joined
 _HINT = "threads, processes, processes:N, or the address of a scheduler such as tcp://host:8786"
 
 
-def executor(scheduler: str, jobs: int, plan: Plan, store: Store) -> Executor:
-    """`threads`, `processes[:N]`, or the address of a cluster."""
+def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | None = None) -> Executor:
+    """`threads`, `processes[:N]`, or the address of a cluster. `memory` is what they may take, if not the machine's."""
     kind, _, rest = scheduler.partition(":")
     if scheduler == "threads":
         from npuflow.flow.run_mixed import Mixed
 
-        return Mixed(jobs) if jobs > 1 else Threads(1)
+        made = Mixed(jobs) if jobs > 1 else Threads(1)
+        made.memory = size(memory) if memory else made.memory
+        return made
     if kind == "processes" and (rest.isdecimal() or not rest):
-        return Cluster(None, int(rest or jobs), plan, store)
+        return Cluster(None, int(rest or jobs), plan, store, size(memory) if memory else machine())
     if "://" in scheduler:
-        return Cluster(scheduler, jobs, plan, store)
+        return Cluster(scheduler, jobs, plan, store, size(memory) if memory else None)
     raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT)
 
 
@@ -54,6 +58,7 @@ def ask(question: Question) -> list[str]:
     from importlib import import_module, metadata
 
     faults: list[str] = []
+    PICTURES.open(Path(question.root) / "memo" / "code.json")
     for name, (module, attribute, wanted) in question.stages.items():
         try:
             from npuflow.base.code import closure
@@ -101,7 +106,7 @@ def ask(question: Question) -> list[str]:
 class Cluster:
     """A dask cluster, started for this build or joined by its address."""
 
-    def __init__(self, address: str | None, jobs: int, plan: Plan, store: Store) -> None:
+    def __init__(self, address: str | None, jobs: int, plan: Plan, store: Store, memory: int | None = None) -> None:
         import distributed
 
         client: Any = distributed.Client
@@ -115,8 +120,11 @@ class Cluster:
         self._own: Any = None
         try:
             if address is None:
+                # A worker that takes more than its share is ended before it takes the machine down; the share
+                # is never less than what a stage says that it needs, as fewer of those run at once.
+                share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
                 self._own = cluster(
-                    n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0",
+                    n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=share,
                     silence_logs=50, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 )  # fmt: skip
                 self._own.wait_for_workers(jobs, timeout=60)
@@ -132,6 +140,7 @@ class Cluster:
         except BaseException:
             self.close(wait=True)
             raise
+        self.memory = memory or sum(self._limits().values()) or machine()
         self.window = FEW * max(1, len(self._good))
         self._looked = 0.0
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
@@ -176,19 +185,42 @@ class Cluster:
                 hint="make the workers equal to the driver, then run again", code="NF-CLUSTER-002",
             )  # fmt: skip
 
+    def _limits(self) -> dict[str, int]:
+        """Worker -> the memory that it may take; those without a limit are left out."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        return {name: found for name in self._good if (found := workers.get(name, {}).get("memory_limit"))}
+
     def submit(self, tasks: Sequence[Task]) -> None:
-        only: dict[str, Any] = {}
         if time.monotonic() - self._looked > LOOK:
             if len(self._client.scheduler_info(n_workers=-1)["workers"]) != len(self._good) + len(self.refused):
                 self._probe()
             self._looked = time.monotonic()
-        if self.refused:
-            only = {"workers": sorted(self._good), "allow_other_workers": False}
-        futures = self._client.map(execute, tasks, key=[task.name for task in tasks], pure=True, **only)
-        for task, future in zip(tasks, futures, strict=True):
-            with self._lock:
-                self._held[task.name] = (future, task)
-            future.add_done_callback(self._arrived)
+        groups: dict[int, list[Task]] = {}
+        for task in tasks:
+            groups.setdefault(task.stage.memory, []).append(task)
+        for need, group in groups.items():
+            try:
+                only = self._able(group[0].step, need)
+            except BuildError as fault:
+                for task in group:
+                    self.arrivals.put((task, Outcome(error=fault)))
+                continue
+            futures = self._client.map(execute, group, key=[task.name for task in group], pure=True, **only)
+            for task, future in zip(group, futures, strict=True):
+                with self._lock:
+                    self._held[task.name] = (future, task)
+                future.add_done_callback(self._arrived)
+
+    def _able(self, step: str, need: int) -> dict[str, Any]:
+        """Which workers may take a step: those that were found equal to the driver, and have the memory it needs."""
+        small = {name for name, limit in self._limits().items() if limit < need} if need else set()
+        able = sorted(self._good - small)
+        if not able:
+            raise BuildError(
+                f"{step} needs {shown(need)} of memory, which no worker of the cluster has",
+                hint="start a worker with more (dask worker --memory-limit), or a smaller batch", code="NF-STEP-002",
+            )  # fmt: skip
+        return {"workers": able, "allow_other_workers": False} if self.refused or small else {}
 
     def _arrived(self, future: Any) -> None:
         with self._lock:

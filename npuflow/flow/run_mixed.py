@@ -6,6 +6,7 @@ import queue
 from collections import defaultdict
 from collections.abc import Sequence
 
+from npuflow.flow.memory import machine
 from npuflow.flow.run_pool import Arrival, Processes, Threads
 from npuflow.flow.run_step import Outcome, Task
 
@@ -18,6 +19,7 @@ class Mixed:
     dashboard: str | None = None
 
     def __init__(self, jobs: int) -> None:
+        self.memory = machine()
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._threads, self._processes = Threads(jobs, self.arrivals), Processes(jobs, self.arrivals)
         self._times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])

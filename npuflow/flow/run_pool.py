@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.pool import ThreadPool
 from typing import Any, Protocol
 
+from npuflow.flow.memory import machine
 from npuflow.flow.run_step import Outcome, Task, execute
 
 Arrival = tuple[Task, Outcome]
@@ -26,6 +27,8 @@ class Executor(Protocol):
     """Tasks worth holding at once."""
     label: str
     dashboard: str | None
+    memory: int
+    """Bytes that tasks which run at once may claim together."""
 
     def submit(self, tasks: Sequence[Task]) -> None: ...
 
@@ -59,6 +62,7 @@ class Threads:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window = 256
         self.label = f"{jobs} thread{'s' if jobs > 1 else ''}"
+        self.memory = machine()
         self._jobs = jobs
         self._held: dict[str, Task] = {}
         self._lock = threading.Lock()
@@ -143,6 +147,7 @@ class Processes:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window = 4 * jobs
         self.label = f"{jobs} process{'es' if jobs > 1 else ''}"
+        self.memory = machine()
         self._jobs = jobs
         self._pool: ProcessPoolExecutor | None = None
         self._single = threading.Semaphore(jobs)

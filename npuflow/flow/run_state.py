@@ -10,11 +10,23 @@ from typing import Any
 
 from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.flow.artifact import ArtifactRef
-from npuflow.flow.keys import Bound
+from npuflow.flow.keys import Bound, entries
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref
 from npuflow.flow.run_step import Load, Task, Work
 from npuflow.flow.store import Spec
+
+
+class Waiting:
+    """The tasks that a step still has to give, one of them looked at ahead."""
+
+    def __init__(self, tasks: Iterator[Task]) -> None:
+        self._tasks = tasks
+        self.next = next(tasks, None)
+
+    def take(self) -> Task | None:
+        taken, self.next = self.next, next(self._tasks, None)
+        return taken
 
 
 @dataclass
@@ -119,6 +131,12 @@ def work(state: StepState, refs: Mapping[str, Ref | None], keys: Mapping[str, st
             yield Work(key, item, bound.item(item), source)
 
 
+def _reach(bound: Bound, batch: list[Work]) -> frozenset[str]:
+    """What the stage may use of registries: what its key holds."""
+    own = {label for one in batch for label in (one.own or {}).get("plugins", ())}
+    return bound.reach.union(*map(entries, own)) if own else bound.reach
+
+
 def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], spec: Spec, **more: Any) -> Task:
     """A batch of a step, ready to travel."""
     bound, step = state.bound, state.step
@@ -139,5 +157,5 @@ def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], sp
         args[files] = Files({name: listing[name] for name in wanted})
     return Task(
         spec, step.name, step.stage, bound.shared, batch, args, each, files,
-        step.signature.output, step.signature.product == "items" and not state.over, **more,
+        step.signature.output, step.signature.product == "items" and not state.over, reach=_reach(bound, batch), **more,
     )  # fmt: skip

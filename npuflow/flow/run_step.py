@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from npuflow.base.errors import BuildError, NpuflowError
+from npuflow.base.errors import BuildError, InternalError, NpuflowError
+from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.refs import Files, ItemsRef
 from npuflow.flow.stage import Items, Stage, listening
@@ -52,6 +53,8 @@ class Task:
     files: str | None
     kind: type[Artifact]
     scatter: bool
+    reach: frozenset[str] = frozenset()
+    """Registry entries that the key holds; the stage may use no other."""
     attempt: int = 0
     force: bool = False
     name: str = ""
@@ -109,6 +112,7 @@ class _Batch:
     def __init__(self, task: Task, store: Store, outcome: Outcome) -> None:
         self.task, self.store, self.outcome = task, store, outcome
         self.lines: list[str] = []
+        self.touched: set[str] = set()
         self.since = time.perf_counter()
 
     def run(self) -> None:
@@ -121,7 +125,7 @@ class _Batch:
             name, kind = task.each
             refs = {str(w.item): ArtifactRef(str(w.source)) for w in todo.values()}
             args[name] = _items(self.store, refs, kind)
-        with listening(self.lines.append):
+        with listening(self.lines.append), touching() as self.touched:
             self.since = time.perf_counter()
             made = task.stage.function(**args)
             if task.scatter:
@@ -164,17 +168,26 @@ class _Batch:
             if item in items:
                 raise BuildError(f'the stage yielded the item "{item}" twice')
             self._checked(artifact)
-            ref = self.store.write(artifact)
+            with untouched():
+                ref = self.store.write(artifact)
             items[item] = ref.digest, ref.uses
         whole = ItemsRef({name: ArtifactRef(digest, uses) for name, (digest, uses) in items.items()})
         self._commit(work, whole.digest, {}, items, {})
 
     def _settle(self, work: Work, artifact: Any) -> None:
         self._checked(artifact)
-        ref = self.store.write(artifact)
-        self._commit(work, ref.digest, ref.uses, None, artifact.summary())
+        with untouched():
+            ref = self.store.write(artifact)
+            summary = artifact.summary()
+        self._commit(work, ref.digest, ref.uses, None, summary)
 
     def _checked(self, artifact: Any) -> None:
+        if stray := self.touched - self.task.reach:
+            raise InternalError(
+                f"{self.task.step} used {', '.join(sorted(stray))}, whose code its key does not hold",
+                because="a later build would take this product for unchanged after an edit of that code",
+                hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]", code="NF-STEP-003",
+            )  # fmt: skip
         if not isinstance(artifact, self.task.kind):
             raise BuildError(f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}")
 
@@ -193,7 +206,11 @@ class _Batch:
 
 def _items(store: Store, refs: Mapping[str, ArtifactRef], kind: type[Artifact]) -> Items[Any]:
     def reader(ref: ArtifactRef) -> Callable[[], Artifact]:
-        return lambda: store.load(ref, kind)
+        def load() -> Artifact:
+            with untouched():
+                return store.load(ref, kind)
+
+        return load
 
     return Items({name: reader(ref) for name, ref in refs.items()})
 

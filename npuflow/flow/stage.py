@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from npuflow.base.registry import Registry
+from npuflow.flow.memory import size
 from npuflow.flow.refs import Item, Listing
 
 STAGES = Registry("stages", "npuflow.stages")
@@ -56,7 +57,8 @@ class Stage:
         self.refines: str | None = options["refines"]
         self.after: tuple[str, ...] = tuple(options["after"])
         self.cpu: Literal["python", "native"] = options["cpu"]
-        self.memory: str | None = options["memory"]
+        self.memory: int = size(options["memory"]) if options["memory"] else 0
+        """Bytes that one batch needs, so that no more of them run at once than fit."""
         self.batch: int = options["batch"]
         self.floats: bool = options["floats"]
         self.name = function.__module__.rpartition(".")[2]
@@ -98,7 +100,7 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     over: the fan-out parameter (`Items[...]`) whose items are handled one by one, or "files" for the listing's items.
     files: lists the source files to read, given the stage's tables. when: the recipe table without which the stage is
     off. refines: the stage whose product this one improves, for all its consumers; after: refinements that go first.
-    cpu: "native" releases the interpreter lock. memory: what one batch needs. batch: items a call. floats: results
+    cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"). batch: items a call. floats: results
     depend on the processor's features, which then enter the key.
     """
     defaults: dict[str, Any] = {

@@ -84,7 +84,8 @@ def listing(model: ModelTable) -> Listing:
     """The model and its external files. Which operators and rules exist decides what the model's code is, so it counts."""
     _, reader = frontend(model.path.path)
     detail = {"ops": list(OPS.names()), "rules": list(RULES.names()), "suffix": model.path.path.suffix.lower()}
-    return {"model": Item(reader.files(model.path.path), detail)}
+    uses = {"frontends": FRONTENDS.names(), "rules": RULES.names()}
+    return {"model": Item(reader.files(model.path.path), detail, uses)}
 
 
 @stage(files=listing)

@@ -1,0 +1,148 @@
+"""What was read off source files, by their content: a file that has not changed is parsed by one process only."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from npuflow.base import code_module, code_normal, code_scope
+from npuflow.base import digest as digests
+from npuflow.base.code_module import Class, Facts, Module, Unit
+from npuflow.base.code_scope import Imported, Reference
+from npuflow.base.digest import bytes_digest
+
+SPARE = 4  # pictures kept of files that this build does not read, for each that it does
+
+
+class Pictures:
+    """Pictures of modules; with a file, kept between processes. They go by content, so an old one is never wrong."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._used: dict[str, Any] = {}
+        self._path: Path | None = None
+        self._grown = False
+
+    def restore(self, module: Module) -> bool:
+        """Fill in a module from the picture of its content, if there is one."""
+        mark = _mark(module)
+        found = self._known.get(mark)
+        if found is None:
+            return False
+        self._used[mark] = found
+        _fill(module, found)
+        return True
+
+    def keep(self, module: Module) -> None:
+        self._used[_mark(module)] = _picture(module)
+        self._grown = True
+
+    def open(self, path: Path) -> None:
+        """Remember through this file: what it holds is taken over, and `save` writes it."""
+        self._path = path
+        try:
+            head, _, body = path.read_bytes().partition(b"\n")
+            if head.decode() == f"{_maker()} {bytes_digest(body)}":
+                self._known = {**json.loads(body), **self._known}
+        except (OSError, ValueError):
+            return  # no memo, one of another npuflow or Python, or a damaged one: the sources are parsed again
+
+    def save(self) -> None:
+        """Write what this process read, and some of what was there; failing to is no fault of the build."""
+        if self._path is None or not self._grown:
+            return
+        rest = [pair for pair in self._known.items() if pair[0] not in self._used]
+        kept = {**dict(rest[: SPARE * len(self._used)]), **self._used}
+        body = json.dumps(kept, separators=(",", ":")).encode()
+        made = self._path.with_name(f".{self._path.name}.{os.urandom(4).hex()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            made.write_bytes(f"{_maker()} {bytes_digest(body)}\n".encode() + body)
+            made.replace(self._path)
+            self._grown = False
+        except OSError:
+            with contextlib.suppress(OSError):
+                made.unlink()
+
+
+PICTURES = Pictures()
+"""The memo of this process."""
+
+
+def _mark(module: Module) -> str:
+    return f"{module.content} {module.package}"
+
+
+@functools.cache
+def _maker() -> str:
+    """The code that draws pictures, and the Python whose syntax they are of."""
+    parts = [Path(str(one.__file__)).read_bytes() for one in (code_module, code_normal, code_scope, digests)]
+    own = Path(__file__).read_bytes()
+    return bytes_digest(b"\0".join([own, *parts])) + f"/{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+# ***** as JSON *****
+
+
+def _picture(module: Module) -> Any:
+    places: dict[int, int] = {}
+    listed: list[Any] = []
+    for unit in (*(one for several in module.units.values() for one in several), *module.effects):
+        if id(unit) not in places:
+            places[id(unit)] = len(listed)
+            listed.append(_unit(unit))
+    return [
+        listed,
+        {name: [places[id(one)] for one in several] for name, several in module.units.items()},
+        [places[id(one)] for one in module.effects],
+        module.imports, module.stars, module.executed,
+    ]  # fmt: skip
+
+
+def _fill(module: Module, picture: Any) -> None:
+    listed, named, effects, imports, module.stars, executed = picture
+    units = [_as_unit(one) for one in listed]
+    module.units = {name: [units[place] for place in places] for name, places in named.items()}
+    module.effects = [units[place] for place in effects]
+    module.imports = {name: [Imported(*one) for one in several] for name, several in imports.items()}
+    module.executed = [Imported(*one) for one in executed]
+
+
+def _unit(unit: Unit) -> Any:
+    parts = unit.parts
+    return [
+        _facts(unit.facts), unit.marks, [_facts(one) for one in unit.unmarked], unit.call,
+        None if parts is None else [
+            [[chain, _facts(facts)] for chain, facts in parts.bases], _facts(parts.rest),
+            {name: [_facts(one) for one in several] for name, several in parts.methods.items()},
+        ],
+    ]  # fmt: skip
+
+
+def _as_unit(found: Any) -> Unit:
+    facts, marks, unmarked, (func, texts), parts = found
+    made = None
+    if parts is not None:
+        bases, rest, methods = parts
+        named = {name: tuple(map(_as_facts, several)) for name, several in methods.items()}
+        made = Class(tuple((tuple(chain), _as_facts(one)) for chain, one in bases), _as_facts(rest), named)
+    call = tuple(func), tuple(texts)
+    return Unit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
+
+
+def _facts(facts: Facts) -> Any:
+    return [facts.digest, facts.references, sorted(facts.attributes)]
+
+
+def _as_facts(found: Any) -> Facts:
+    made, references, attributes = found
+    return Facts(made, tuple(_reference(*one) for one in references), frozenset(attributes))
+
+
+def _reference(root: Any, attrs: Any, how: str, const: str | None, line: int) -> Reference:
+    return Reference(root if isinstance(root, str) else Imported(*root), tuple(attrs), how, const, line)

@@ -1,0 +1,168 @@
+"""Declared memory bounds what runs at once, and whoever takes too much fails by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forge import Forge
+
+from npuflow.base.tables import Locator
+from npuflow.flow.memory import Budget, machine, size
+from npuflow.flow.recipe import Recipe
+from npuflow.flow.run import Result, build
+from npuflow.flow.store import Store
+from npuflow.flow.wire import wire
+
+KINDS = """
+from dataclasses import dataclass
+from npuflow.base.tables import Config
+from npuflow.flow.artifact import Artifact
+
+@dataclass(frozen=True)
+class Work(Config):
+    trace: str = ""
+    grow: int = 0
+
+@dataclass(frozen=True)
+class Value(Artifact):
+    value: int
+    def save(self, folder): folder.json("value", self.value)
+    @classmethod
+    def load(cls, folder): return cls(folder.json("value"))
+"""
+LARGE = """
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from memtoys.kinds import Value, Work
+from npuflow.flow.refs import Files
+from npuflow.flow.stage import Item, Listing, stage
+
+def listing() -> Listing:
+    return {f"i{n}": Item((), n) for n in range(6)}
+
+@stage(over="files", files=listing, batch=1, cpu="native", memory="MEMORY")
+def large(files: Files, work: Work) -> Iterator[tuple[str, Value]]:
+    for name, item in files.items():
+        begun = time.time()
+        kept = []
+        for _ in range(work.grow // 10_000_000):
+            kept.append(b"x" * 10_000_000)
+            time.sleep(0.02)
+        time.sleep(0.25)
+        if work.trace:
+            with Path(work.trace).open("a") as trace:
+                trace.write(f"{begun} {time.time()}\\n")
+        yield name, Value(int(item.detail) + len(kept) * 0)
+"""
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Iterator[Forge]:
+    made = Forge(tmp_path, "memtoys")
+    made.put("kinds", KINDS)
+    yield made
+    made.close()
+
+
+def run(forge: Forge, tmp_path: Path, need: str, **more: Any) -> tuple[Result, int]:
+    """A build of the stage that needs so much, and how many of its steps ran at once."""
+    trace = tmp_path / f"trace-{need}"
+    forge.put("stages/large", LARGE.replace("MEMORY", need))
+    grow = more.pop("grow", 0)
+    plan = wire(forge.registry(), Recipe(None, "toy", {"work": {"trace": str(trace), "grow": grow}}, Locator()))
+    result = build(plan, Store(tmp_path / f"cache-{need}"), **more)
+    lines = trace.read_text().splitlines() if trace.exists() else []
+    spans = [tuple(map(float, line.split())) for line in lines]
+    most = max((sum(a <= begun < b for a, b in spans) for begun, _ in spans), default=0)
+    return result, most
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("4GB", 4 * 10**9), ("512MiB", 512 << 20), ("2.5g", 25 * 10**8), (" 100 kb ", 100_000), ("7", 7)]
+)
+def test_sizes(text: str, number: int) -> None:
+    assert size(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "GB", "4 elephants", "-1GB", "4iB"])
+def test_other_texts_are_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="is no amount of memory"):
+        size(text)
+
+
+def test_this_machine_has_memory() -> None:
+    assert 1 << 26 < machine() < 1 << 50
+
+
+def test_a_budget_never_starves() -> None:
+    budget = Budget(100)
+    assert budget.fits(1000), "with nothing else running, a task may need more than there is"
+    budget.take("a", 60)
+    assert budget.fits(40) and not budget.fits(41) and budget.fits(0)
+    budget.give("a")
+    assert budget.fits(1000)
+
+
+def test_no_more_steps_run_at_once_than_fit(forge: Forge, tmp_path: Path) -> None:
+    result, most = run(forge, tmp_path, "100MB", jobs=4, memory="250MB")
+    assert result.check().ran == 6
+    assert most == 2
+    assert run(forge, tmp_path, "10MB", jobs=4, memory="250MB")[1] > 2
+
+
+def test_a_step_that_needs_more_than_there_is_runs_alone(forge: Forge, tmp_path: Path) -> None:
+    result, most = run(forge, tmp_path, "900MB", jobs=4, memory="250MB")
+    assert (result.check().ran, most) == (6, 1)
+
+
+def test_on_a_cluster_too(forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    result, most = run(forge, tmp_path, "500MB", scheduler="processes:2", memory="600MB")
+    assert (result.check().ran, most) == (6, 1)
+
+
+def test_a_worker_that_runs_out_of_memory_fails_the_step_by_name(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker process of dask's, ended by its watchman at the limit, again and again."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    result, _ = run(forge, tmp_path, "50MB", scheduler="processes:1", memory="400MB", grow=1_500_000_000)
+    assert not result.ok
+    assert result.errors[0].message.startswith("large: ") and "out of memory" in result.errors[0].message
+    assert result.errors[0].where.stage == "large" and "memory=" in result.errors[0].hint
+
+
+def test_a_cluster_whose_workers_are_too_small_says_so(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    limits = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "400MB", "silence_logs": 50}
+    with LocalCluster(dashboard_address=":0", **limits) as cluster:
+        result, _ = run(forge, tmp_path, "900MB", scheduler=cluster.scheduler_address)
+    assert result.errors[0].message == "large needs 900 MB of memory, which no worker of the cluster has"
+
+
+def test_memory_that_is_refused_fails_the_step_by_name(forge: Forge, tmp_path: Path) -> None:
+    """The same in process: Python says MemoryError."""
+    source = LARGE.replace("kept = []", "kept = [bytearray(1 << 60)]").replace("MEMORY", "1MB")
+    forge.put("stages/large", source)
+    plan = wire(forge.registry(), Recipe(None, "toy", {}, Locator()))
+    error = build(plan, Store(tmp_path / "cache")).errors[0]
+    assert error.message == "large ran out of memory" and error.where.stage == "large"
+
+
+def test_sums_of_running_claims_stay_below_the_budget() -> None:
+    budget, running = Budget(10), []
+    for number, need in itertools.product(range(5), (3, 4, 6)):
+        while not budget.fits(need):
+            budget.give(running.pop(0))
+        budget.take(f"{number}-{need}", need)
+        running.append(f"{number}-{need}")
+        assert sum(int(name.partition("-")[2]) for name in running) <= 10
