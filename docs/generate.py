@@ -177,20 +177,45 @@ def isa_page() -> str:
 
 
 def targets_page() -> str:
-    """The shipped targets, from their files."""
-    from npuflow.base.tables import parse, read
-    from npuflow.hw.target import Target
+    """The keys of target files, the variables of their rules, and the shipped targets."""
+    from npuflow.base.tables import table_of
+    from npuflow.hw.limits import VARIABLES
+    from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Rule
+    from npuflow.testing.target import load
 
-    text = "# Targets\n\n" + NOTE + "Models of NPUs, not vendors' products.\n"
+    text = "# Targets\n\n" + NOTE
+    text += (
+        "A target is a TOML file: `name`, `about`, and the tables below, each key with a default. All faults of a file are\n"
+        "reported at once (`npuflow targets FILE.toml`). How to write one: [add a target](../how-to/add-a-target.md).\n"
+    )
+    for cls in (Compute, Numerics, Memory, Dma, Limits, Rule):
+        name = table_of(cls).removeprefix("target.")
+        text += f"\n## [{'[limits.rules]' if cls is Rule else name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
+        text += "\n".join(keys(cls, depth=0)) + "\n"
+    text += "\n## Variables of rules\n\nA rule holds for nodes that have all of its variables. "
+    text += "Functions: `ceil`, `floor`, `min`, `max`, `abs`.\n\n"
+    text += "| name | meaning |\n| --- | --- |\n" + "".join(f"| `{n}` | {meaning} |\n" for n, meaning in VARIABLES.items())
+    text += "\n## Shipped targets\n\nModels of NPUs, not vendors' products.\n"
     for path in sorted((ROOT / "npuflow" / "targets").glob("*.toml")):
-        tables, at = parse(path.read_text(), path.name, path.parent)
-        target, faults = read(Target, tables, at)
-        assert target is not None and not faults, faults
+        target = load(path)
         comment = " ".join(line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#"))
-        text += f"\n## {path.stem}\n\n{target.about}\n\n{comment}\n\n| key | value |\n| --- | --- |\n"
+        text += f"\n### {path.stem}\n\n{target.about}\n\n{comment}\n\n| key | value |\n| --- | --- |\n"
         for table in ("compute", "numerics", "memory", "dma", "limits"):
-            text += "".join(f"| `{table}.{k}` | {v} |\n" for k, v in vars(getattr(target, table)).items())
+            rows = {k: v for k, v in vars(getattr(target, table)).items() if k != "rules" and v not in (0, ())}
+            text += "".join(f"| `{table}.{k}` | {_shown(v)} |\n" for k, v in rows.items())
+        if target.limits.rules:
+            text += "\n" + "".join(f"- {', '.join(r.operators)}: {_rule(r)}\n" for r in target.limits.rules)
     return text
+
+
+def _rule(rule: Any) -> str:
+    return f"`{rule.need}`" + (f" when `{rule.when}`" if rule.when else "") + (f" ({rule.about})" if rule.about else "")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 PAGES = {
