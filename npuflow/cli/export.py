@@ -30,23 +30,36 @@ def qdq(recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: Cac
 
 
 @app.command()
-def thresholds(recipe: RecipeArg, output: OutOption, sets: SetOption = None, cache: CacheOption = None) -> None:
-    """The threshold of every tensor as JSON. To edit and feed back: npuflow show thresholds RECIPE --export DIR, --override."""
-    import json
+def thresholds(
+    recipe: RecipeArg,
+    output: OutOption,
+    chosen: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="toml, json, or another tool's; `npuflow export formats` lists them."),
+    ] = None,
+    codes: Annotated[bool, typer.Option("--codes", help="With scales and zero points (toml, json).")] = False,
+    weights: Annotated[bool, typer.Option("--weights", help="With the weights' scales (toml, json, aimet).")] = False,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """The range of every tensor, as a table to read, to edit and put into a recipe ([ranges] file), or for another tool."""
+    from npuflow.cli._export_table import write
 
-    rows = _made(recipe, "thresholds", sets or [], cache).json("thresholds")
-    output.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
-    typer.echo(f"wrote {output}: {len(rows)} tensors")
+    told = write(recipe, output, chosen, codes=codes, weights=weights, sets=sets or [], cache=cache)
+    typer.echo("\n".join(told))
+
+
+@app.command()
+def formats() -> None:
+    """The formats of calibration tables, and what each cannot say."""
+    from npuflow.ir.ranges import EXCHANGE
+
+    for name in EXCHANGE.names():
+        typer.echo(f"{name:<20} {EXCHANGE[name].suffix:<22} {EXCHANGE[name].tells or 'says everything'}")
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:
     """The artifact of a stage, built if it must be."""
-    from npuflow.cli._engine import settings, stages
-    from npuflow.flow.recipe import load
-    from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
+    from npuflow.cli._export_table import made
 
-    recipe = load(path, sets)
-    chosen = settings(cache=cache, until=stage)
-    plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
-    result = run_plan(plan, recipe, store, chosen).check()
-    return store.open(result.refs[stage].digest)
+    return made(path, stage, sets, cache)[0]

@@ -15,6 +15,7 @@ from npuflow.base.tables import Config
 from npuflow.ir.graph import Graph
 from npuflow.ir.moments import Floats as Floats
 from npuflow.ir.moments import Moments
+from npuflow.ir.types import QuantType
 
 CALIBRATORS = Registry("calibrators", "npuflow.calibrators")
 METRICS = Registry("metrics", "npuflow.metrics")
@@ -139,10 +140,11 @@ class Bindings:
 
 @dataclass(frozen=True)
 class Reading:
-    """A source model as a graph, with notes on what had to be assumed."""
+    """A source model as a graph, with notes on what had to be assumed. `stated`: the codes of a quantised model."""
 
     graph: Graph
     notes: tuple[str, ...] = ()
+    stated: Mapping[str, QuantType] = field(default_factory=dict)
 
 
 class Frontend(Protocol):

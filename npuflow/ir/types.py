@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -69,6 +70,12 @@ class QuantType:
 
     def with_(self, **changes: object) -> QuantType:
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def quant_of(row: Mapping[str, Any]) -> QuantType:
+    """The type from its fields as plain values (`dataclasses.asdict` and JSON make such)."""
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    return QuantType(**fields)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ def equalize(
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
 ) -> Parsed:  # fmt: skip
     """Change the network without changing its function, and keep that where its integers then come closer to it."""
+    if graph.stated:
+        log("the model states the codes of its weights, which other weights would not fit: nothing is changed")
+        return graph
     types = {name: graph.graph.type(name) for name in graph.graph.inputs}
     whole = (s.content for s in samples.values() if not s.content.broken)
     fit, held = split([c.feed(types) for c in islice(whole, equalize.samples)], equalize.held_out)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config
@@ -12,9 +13,10 @@ from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.ir.contracts import FRONTENDS, Frontend
-from npuflow.ir.graph import Graph
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.rule import RULES, Refusal
+from npuflow.ir.types import QuantType, quant_of
 from npuflow.ir.verify import verify
 from npuflow.stages.model import Model, ModelTable
 
@@ -29,16 +31,19 @@ class Parse(Config):
 
 @dataclass(frozen=True)
 class Parsed(Artifact):
-    """The graph, what rules refused, what they did, and what reading had to assume."""
+    """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model states."""
 
     graph: Graph
     refusals: tuple[Refusal, ...] = ()
     applied: tuple[Applied, ...] = ()
     notes: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()        # what equalisation did
+    stated: Mapping[str, QuantType] = field(default_factory=dict)
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
+        if self.stated:
+            folder.json("stated", {name: asdict(quant) for name, quant in self.stated.items()})
         folder.json("refusals", [[r.rule, r.node, r.reason] for r in self.refusals])
         folder.json("applied", [[a.rule, a.node] for a in self.applied])
         folder.json("notes", list(self.notes))
@@ -51,6 +56,7 @@ class Parsed(Artifact):
         return cls(
             load_graph(folder), tuple(Refusal(*r) for r in folder.json("refusals")),
             tuple(Applied(*a) for a in folder.json("applied")), tuple(folder.json("notes")), tuple(Trial(**t) for t in trials),
+            {name: quant_of(row) for name, row in folder.json("stated").items()} if "stated" in folder.names() else {},
         )  # fmt: skip
 
     def uses(self) -> dict[str, tuple[str, ...]]:
@@ -60,15 +66,23 @@ class Parsed(Artifact):
         found: dict[str, Any] = {
             "nodes": len(self.graph.nodes), "rewrites": len(self.applied), "refusals": len(self.refusals),
         }  # fmt: skip
+        if self.stated:
+            found["stated_codes"] = len(self.stated)
         return {**found, **summary(self.trials)}
 
 
 def parsed(data: bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:
     """Read and rewrite one model."""
     reading = reader.read(data, table.bindings)
-    verify(reading.graph, "reading the model")
-    done = rewrite(reading.graph, [name for name in RULES.names() if name not in skip])
-    return Parsed(done.graph, done.refusals, done.applied, reading.notes)
+    graph, wanted = reading.graph, reading.graph.outputs
+    verify(graph, "reading the model")
+    # What the model rounds to codes is a value of its own: as an output, no rule may compute past it.
+    rounded = (v for v in reading.stated if v in graph.values and graph.const(v) is None and v not in (*wanted, *graph.inputs))
+    graph = graph.replaced(outputs=(*wanted, *rounded))
+    done = rewrite(graph, [name for name in RULES.names() if name not in skip])
+    final = prune(done.graph.replaced(outputs=wanted))
+    stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
+    return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
 
 
 @stage

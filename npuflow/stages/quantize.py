@@ -60,7 +60,8 @@ def quantize(
     numerics: Numerics,
 ) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
-    done = quantising.quantize_graph(graph.graph, placement.placed.on_npu, thresholds.ranges, quantize, numerics)
+    stated = {**graph.stated, **thresholds.codes}
+    done = quantising.quantize_graph(graph.graph, placement.placed.on_npu, thresholds.ranges, quantize, numerics, stated)
     for note in done.notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
     return Quantized(done.graph, done.notes)

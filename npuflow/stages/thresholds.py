@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from npuflow.engine.calibrate import thresholds as choosing
@@ -12,29 +13,35 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.ir.types import QuantType, quant_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.statistics import Statistics
 
 
 @dataclass(frozen=True)
 class Thresholds(Artifact):
-    """(lo, hi) by value id, and the method that chose it."""
+    """(lo, hi) by value id, and the method that chose it; codes where a table states them."""
 
     ranges: dict[str, tuple[float, float]]
     methods: dict[str, str]
     notes: tuple[str, ...] = ()
+    codes: Mapping[str, QuantType] = field(default_factory=dict)
 
     def save(self, folder: Writer) -> None:
         rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}
         folder.json("thresholds", rows)
         folder.json("notes", list(self.notes))
+        if self.codes:
+            folder.json("codes", {name: asdict(quant) for name, quant in self.codes.items()})
 
     @classmethod
     def load(cls, folder: Reader) -> Thresholds:
         rows = folder.json("thresholds")
         ranges = {name: (float(row["lo"]), float(row["hi"])) for name, row in rows.items()}
         methods = {name: str(row.get("method", "by hand")) for name, row in rows.items()}
-        return cls(ranges, methods, tuple(folder.json("notes")) if "notes" in folder.names() else ())
+        notes = tuple(folder.json("notes")) if "notes" in folder.names() else ()
+        codes = folder.json("codes") if "codes" in folder.names() else {}
+        return cls(ranges, methods, notes, {name: quant_of(row) for name, row in codes.items()})
 
     def summary(self) -> dict[str, Any]:
         return {"tensors": len(self.ranges), **dict(Counter(self.methods.values()).most_common(2))}

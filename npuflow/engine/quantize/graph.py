@@ -13,11 +13,13 @@ from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
+from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type, encode
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node, Param, constant, prune
 from npuflow.ir.op import OPS, Site
+from npuflow.ir.ranges import span
 from npuflow.ir.requant import Overflow
 from npuflow.ir.types import Array, QuantType, Value
 
@@ -43,19 +45,26 @@ class Quantization:
 
 
 def quantize_graph(
-    graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics
-) -> Quantization:
-    """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note."""
+    graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
+    codes: Mapping[str, QuantType] = MappingProxyType({}),
+) -> Quantization:  # fmt: skip
+    """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note.
+    `codes`: those that the model or a table fixes, by value id; those that the target lacks are only ranges, with a note.
+    """
     notes: dict[int, Note] = {}
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))
-    unused = tuple(_unused(graph, on_npu, config))
+    constants = {name: graph.const(name) is not None for name in codes if name in graph.values}
+    fixed, lacking = usable({name: codes[name] for name in constants}, constants, numerics)
+    ranges = {**ranges, **{name: span(codes[name]) for name in lacking}}
+    others = (Note(name, f"other codes than stated: {why}", on_host=False) for name, why in lacking.items())
+    unused = (*_unused(graph, on_npu, config), *others)
     for i, node in enumerate(graph.nodes):
         if on_npu(i) and any(rule.float for rule in config.matching(names_of(node), op_name(node))):
             notes[i] = Note(node.name, "left in float by the recipe")
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
-        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen))
+        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed)
         result = builder.build()
         if not builder.refused:
             return Quantization(result, (*unused, *(notes[i] for i in sorted(notes)), *builder.notes))
@@ -105,6 +114,7 @@ class _Builder:
     numerics: Numerics
     ranges: Mapping[str, Range]
     chosen: frozenset[int]
+    fixed: Mapping[str, QuantType] = field(default_factory=dict)
     refused: dict[int, TargetError] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -118,7 +128,7 @@ class _Builder:
         self.values.update(source.values)
         self.consts.update(source.consts)
         npu = [source.nodes[i] for i in sorted(self.chosen)]
-        self.types = activation_types(source, npu, self.ranges, self.config, self.numerics)
+        self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, self.fixed)
         self.integer.update(o for n in npu for o in n.outputs if o)
         if self.config.inputs == "integer":
             self.integer.update(i for i in source.inputs if i in self.types)
@@ -180,11 +190,14 @@ class _Builder:
         inputs = list(node.inputs)
         for i, value_id in activations.items():
             inputs[i] = self.as_codes(value_id)
+            if node.op.shares_scale and self.types[value_id] != self.types[node.outputs[0]]:
+                inputs[i] = self.retyped(inputs[i], self.types[node.outputs[0]])
         weight = next((i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None)
         if weight is not None:
             x, y = self.types[node.inputs[min(activations)]], self.types[node.outputs[0]]
             scheme = self.config.weights_of(names_of(node), op_name(node))
-            codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics)
+            fixed = self.fixed.get(node.inputs[weight])
+            codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, fixed)
             inputs[weight] = self.stored(node.inputs[weight], codes, quant)
             bias = weight + 1
             if real.present(bias) and node.op.role(bias) == "bias":
@@ -228,6 +241,16 @@ class _Builder:
             self.notes.append(Note(node.name, f"operands requantised to {said}: {error.message}", on_host=False))
             return found
         raise error
+
+    def retyped(self, value_id: str, quant: QuantType) -> str:
+        """The same real numbers on other codes, which are stated."""
+        name, count = f"{value_id}:as", 1
+        while name in self.values and self.values[name].quant != quant:
+            name, count = f"{value_id}:as{count + 1}", count + 1
+        if name not in self.values:
+            self.values[name] = Value(name, self.values[value_id].type, quant)
+            self.nodes.append(self.prepared(Node(OPS["requantize"](), (value_id,), (name,), params=())))
+        return name
 
     def rescaled(self, value_id: str, quant: QuantType, bits: int) -> str:
         """The same real range on fewer codes."""

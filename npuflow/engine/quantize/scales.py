@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from npuflow.engine.quantize.trim import narrower
 from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
+from npuflow.ir.ranges import span
 from npuflow.ir.types import QuantType
 
 Range = tuple[float, float]
@@ -23,9 +25,10 @@ Range = tuple[float, float]
 
 @dataclass
 class Groups:
-    """Sets of values that must have one scale (union-find)."""
+    """Sets of values that must have one scale (union-find). `stated`: the type that a set must have, by its root."""
 
     parent: dict[str, str] = field(default_factory=dict)
+    stated: dict[str, QuantType] = field(default_factory=dict)
 
     def find(self, value_id: str) -> str:
         root = value_id
@@ -36,10 +39,15 @@ class Groups:
         return root
 
     def join(self, ids: Sequence[str]) -> None:
+        """One set of them all, but for those whose stated types differ: the quantiser requantises between these."""
         for other in ids[1:]:
             a, b = self.find(ids[0]), self.find(other)
-            if a != b:
-                self.parent[b] = a
+            mine, theirs = self.stated.get(a), self.stated.get(b)
+            if a == b or (mine is not None and theirs is not None and mine != theirs):
+                continue
+            self.parent[b] = a
+            if mine is None and theirs is not None:
+                self.stated[a] = theirs
 
 
 def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
@@ -56,20 +64,22 @@ def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
 
 
 def activation_types(
-    graph: Graph, chosen: Sequence[Node], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics
-) -> dict[str, QuantType]:
-    """QuantType of every value that the chosen (NPU) nodes read or write as activation; shared-scale sets have one."""
-    groups, (bits, stated) = Groups(), _widths(graph, chosen, config)
+    graph: Graph, chosen: Sequence[Node], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
+    fixed: Mapping[str, QuantType] = MappingProxyType({}),
+) -> dict[str, QuantType]:  # fmt: skip
+    """QuantType of every value that the chosen (NPU) nodes read or write as activation; shared-scale sets have one.
+    `fixed`: types that are stated and stay."""
+    groups, (bits, stated) = Groups(stated=dict(fixed)), _widths(graph, chosen, config)
     spans: dict[str, Range] = {}
     for node in chosen:
         ids = [value_id for _, value_id in activation_inputs(graph, node)]
-        fixed = node.op.output_range(graph.site(node))
+        known = node.op.output_range(graph.site(node))
         for value_id in ids:
             if value_id not in spans:
-                spans[value_id] = _span(graph, value_id, ranges)
+                spans[value_id] = _span(graph, value_id, ranges, fixed)
         for value_id in node.outputs:
             if value_id:
-                spans[value_id] = fixed if fixed is not None else _span(graph, value_id, ranges)
+                spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
         if node.op.shares_scale:
             groups.join([*ids, *(o for o in node.outputs if o)])
     widest: dict[str, tuple[bool, int]] = {}
@@ -82,7 +92,7 @@ def activation_types(
     if not config.trim:
         return types
     members = Counter(groups.find(v) for v in spans)
-    spans.update(narrower(graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1}))
+    spans.update(narrower(graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}))
     return _types(groups, spans, widths, config, numerics)
 
 
@@ -98,6 +108,9 @@ def _types(
     both = numerics.signed_activations and numerics.unsigned_activations and scheme.signed is None
     made = {}
     for root, (lo, hi) in hulls.items():
+        if root in groups.stated:
+            made[root] = groups.stated[root]
+            continue
         try:
             made[root] = activation_type(lo, hi, activation_grid(scheme, numerics, bits[root]), both)
         except TargetError as error:
@@ -129,7 +142,9 @@ def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> tuple[dic
     return {**outputs, **asked, **made}, stated | set(made)
 
 
-def _span(graph: Graph, value_id: str, ranges: Mapping[str, Range]) -> Range:
+def _span(graph: Graph, value_id: str, ranges: Mapping[str, Range], fixed: Mapping[str, QuantType]) -> Range:
+    if value_id in fixed:
+        return span(fixed[value_id])
     stored = graph.const(value_id)
     if stored is not None:
         real = np.asarray(stored, np.float64)

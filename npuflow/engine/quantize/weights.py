@@ -19,11 +19,14 @@ Real = npt.NDArray[np.float64]
 
 
 def coded_weight(
-    site: Site, index: int, x: QuantType, y: QuantType, scheme: Weights, numerics: Numerics
+    site: Site, index: int, x: QuantType, y: QuantType, scheme: Weights, numerics: Numerics, fixed: QuantType | None = None
 ) -> tuple[Array, QuantType]:
-    """Codes and type of the constant weight at an input. `site` is the float node; x, y are its activation types."""
+    """Codes and type of the constant weight at an input. `site` is the float node; x, y are its activation types; `fixed`
+    is a type that is stated and stays, if it has no scales along another axis than the operator's channels."""
     real = site.consts[index]
     assert real is not None
+    if fixed is not None and fixed.axis in (None, site.op.channel_axis(site, index)):
+        return encode(real, fixed), fixed
     quant = weight_type(real, site.op.channel_axis(site, index), scheme, numerics)
     gain = float(getattr(site.op, "alpha", 1.0))
     bias = bias_values(site, index + 1, len(quant.scale))

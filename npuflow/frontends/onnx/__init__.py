@@ -36,16 +36,18 @@ class Onnx:
 
     def operators(self, data: bytes) -> tuple[str, ...]:
         from npuflow.frontends.onnx.load import parse
+        from npuflow.frontends.onnx.quantized import lifted
 
-        used = {node.op_type.lower() for node in parse(data).graph.node}
+        used = {node.op_type.lower() for node in lifted(parse(data)).model.graph.node}
         return tuple(sorted({"host"} | {name for name in used if name in OPS}))
 
     def read(self, data: bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.onnx.build import Builder
         from npuflow.frontends.onnx.load import parse
+        from npuflow.frontends.onnx.quantized import lifted
 
-        model = parse(data)
-        notes: list[str] = []
+        source = lifted(parse(data))
+        model, notes = source.model, list(source.notes)
         builder = Builder({o.domain: o.version for o in model.opset_import})
         stored = _stored(model)
         inputs = []
@@ -66,7 +68,8 @@ class Onnx:
             raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
         _check_names(outputs, list(builder.values), "output")
-        return Reading(prune(builder.graph(inputs, outputs)), tuple(notes))
+        graph = prune(builder.graph(inputs, outputs))
+        return Reading(graph, tuple(notes), {name: q for name, q in source.stated.items() if name in graph.values})
 
 
 def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:

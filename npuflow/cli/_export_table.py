@@ -1,0 +1,62 @@
+"""The calibration table of a recipe, written in a format of the user's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npuflow.base.errors import UsageError, suggestion
+
+if TYPE_CHECKING:
+    from npuflow.flow.artifact import Reader
+
+OWN = ("toml", "json")
+
+
+def write(
+    recipe: Path, output: Path, chosen: str | None, *, codes: bool, weights: bool, sets: Sequence[str], cache: Path | None
+) -> list[str]:
+    """Write the table; what to tell of it."""
+    from npuflow.engine.exchange import table_of_graph
+    from npuflow.ir.ranges import EXCHANGE
+    from npuflow.stages.quantize import Quantized
+    from npuflow.stages.thresholds import Thresholds
+
+    name = chosen or output.suffix.removeprefix(".").lower()
+    if chosen is None and name not in OWN:
+        raise UsageError(f'which format is "{output.name}"?', hint=f"--format {', '.join(EXCHANGE.names())}")
+    if name not in EXCHANGE:
+        raise UsageError(f'no table format "{name}"', hint=suggestion(name, EXCHANGE.names()))
+    _, found = made(recipe, "qdq", sets, cache)
+    quantised, ranges = Quantized.load(found["quantized"]), Thresholds.load(found["thresholds"])
+    foreign = name not in OWN
+    table = table_of_graph(quantised.graph, ranges.ranges, ranges.methods, codes or foreign, weights)
+    form = EXCHANGE[name]()
+    output.write_text(form.write(table), encoding="utf-8")
+    kinds = f"{sum(not e.constant for e in table.values())} tensors"
+    kinds += f", {sum(e.constant for e in table.values())} weights" if weights else ""
+    told = [f"wrote {output}: {kinds} as {name}"]
+    if form.tells:
+        told.append(f"note: {form.tells}")
+    if foreign:
+        told.append(f"note: to use it again: [ranges] file = \"{output.name}\", format = \"{name}\"")
+    return told
+
+
+def made(path: Path, stage: str, sets: Sequence[str], cache: Path | None) -> tuple[Reader, dict[str, Reader]]:
+    """The artifact of a stage, built if it must be, and those of the last thresholds and of the last integer graph."""
+    from npuflow.cli._engine import settings, stages
+    from npuflow.flow.recipe import load
+    from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
+
+    recipe = load(path, sets)
+    chosen = settings(cache=cache, until=stage)
+    plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
+    result = run_plan(plan, recipe, store, chosen).check()
+    found = {}
+    for step, param in (("qdq", "quantized"), ("quantize", "thresholds")):
+        source = plan[step].inputs[param].step if step in plan else None
+        if source is not None:
+            found[param] = store.open(result.refs[source].digest)
+    return store.open(result.refs[stage].digest), found

@@ -1,0 +1,66 @@
+"""Codes that a quantised model or a table states: kept as they are, where the target computes with such codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import frexp
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.types import QuantType
+
+
+def usable(stated: Mapping[str, QuantType], constants: Mapping[str, bool], numerics: Numerics) -> tuple[
+    dict[str, QuantType], dict[str, str]
+]:  # fmt: skip
+    """The types that the target has, by value id, and why it has not the others. `constants`: which values are weights."""
+    kept: dict[str, QuantType] = {}
+    refused: dict[str, str] = {}
+    for name, quant in stated.items():
+        found = _weight(quant, numerics) if constants.get(name) else _activation(quant, numerics)
+        if isinstance(found, str):
+            refused[name] = found
+        else:
+            kept[name] = found
+    return kept, refused
+
+
+def _activation(quant: QuantType, numerics: Numerics) -> QuantType | str:
+    if quant.axis is not None:
+        return f"{len(quant.scale)} scales for one activation; the target has one per tensor"
+    common = _common(quant, numerics, max(numerics.activation_bits))
+    if common:
+        return common
+    allowed = {True: numerics.signed_activations, False: numerics.unsigned_activations}
+    for same in (quant, _turned(quant)):
+        if allowed[same.signed] and (numerics.activation_zero_point or not any(same.zero_point)):
+            return same
+    return f"a zero point of {quant.zero_point[0]}, where the target's is 0"
+
+
+def _weight(quant: QuantType, numerics: Numerics) -> QuantType | str:
+    if quant.axis is not None and not numerics.per_channel_weights:
+        return f"{len(quant.scale)} scales; the target has one per weight tensor"
+    common = _common(quant, numerics, max(numerics.weight_bits))
+    if common:
+        return common
+    for same in (quant, _turned(quant)):
+        if not any(same.zero_point) or numerics.weight_zero_point:
+            return same
+    return f"a zero point of {next(z for z in quant.zero_point if z)}, where the target's is 0"
+
+
+def _common(quant: QuantType, numerics: Numerics, widest: int) -> str:
+    if quant.bits > widest:
+        return f"{quant.bits} bits; the target computes with at most {widest}"
+    if quant.group is not None:
+        return "scales by groups of channels"
+    if numerics.power_of_two and any(frexp(s)[0] != 0.5 for s in quant.scale):
+        return f"a scale of {quant.scale[0]:.6g}, where the target's are powers of two"
+    return ""
+
+
+def _turned(quant: QuantType) -> QuantType:
+    """The same real numbers on codes of the other signedness."""
+    half = 1 << (quant.bits - 1)
+    move = -half if not quant.signed else half
+    return quant.with_(signed=not quant.signed, zero_point=tuple(z + move for z in quant.zero_point), narrow=False)

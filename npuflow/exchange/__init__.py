@@ -1,0 +1,1 @@
+"""Floor 3: one format of calibration tables per file."""

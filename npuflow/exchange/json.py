@@ -1,0 +1,30 @@
+"""npuflow's own table in JSON: lo and hi of each tensor, codes where they are to be exact."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of
+
+
+@EXCHANGE.entry
+class Json:
+    """Says everything."""
+
+    suffix: ClassVar[str] = ".json"
+    tells: ClassVar[str] = ""
+
+    def recognises(self, text: str) -> bool:
+        try:
+            held: Any = json.loads(text)
+        except ValueError:
+            return False
+        rows = held.values() if isinstance(held, dict) else ()
+        return bool(rows) and all(isinstance(row, dict) and ("lo" in row or "codes" in row) for row in rows)
+
+    def read(self, text: str) -> dict[str, Entry]:
+        return {name: row_of(name, row) for name, row in json.loads(text).items()}
+
+    def write(self, table: Table) -> str:
+        return json.dumps({name: plain_row(entry) for name, entry in table.items()}, indent=1) + "\n"

@@ -1,0 +1,51 @@
+"""npuflow's own table in TOML, to read and to edit: lo and hi of each tensor, codes where they are to be exact."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any, ClassVar
+
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of
+
+HEAD = "# Ranges of tensors. Edit `lo` and `hi`, and put it into the recipe: [ranges] file = \"this file\".\n"
+
+
+@EXCHANGE.entry
+class Toml:
+    """Says everything."""
+
+    suffix: ClassVar[str] = ".toml"
+    tells: ClassVar[str] = ""
+
+    def recognises(self, text: str) -> bool:
+        try:
+            held = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return False
+        return bool(held) and all(isinstance(row, dict) and ("lo" in row or "codes" in row) for row in held.values())
+
+    def read(self, text: str) -> dict[str, Entry]:
+        return {name: row_of(name, row) for name, row in tomllib.loads(text).items()}
+
+    def write(self, table: Table) -> str:
+        return HEAD + "".join(f"\n[{_key(name)}]\n{_body(plain_row(entry))}" for name, entry in table.items())
+
+
+def _body(row: dict[str, Any]) -> str:
+    return "".join(f"{key} = {_value(value)}\n" for key, value in row.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return _key(value) if isinstance(value, str) else repr(value)
+
+
+def _key(text: str) -> str:
+    import json
+
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,196 @@
+"""A quantised ONNX model as the float model that it rounds, and the codes that it rounds to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from npuflow.frontends.onnx.load import array
+from npuflow.frontends.onnx.qoperators import Expander
+from npuflow.ir.types import Array, QuantType
+
+ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
+MARKS = ("QLinear", "QGemm")
+DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
+WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4}
+Key = tuple[bytes, bytes, str, int | None]
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """The model without its rounding, the codes of its values by name, and what to tell."""
+
+    model: onnx.ModelProto
+    stated: dict[str, QuantType] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def lifted(model: onnx.ModelProto) -> Lifted:
+    """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value between them; weights become floats.
+    What does not come in such pairs stays, and runs on the host."""
+    kinds = {node.op_type for node in model.graph.node}
+    if not any(k in (ROUNDING, BACK) or k.startswith(MARKS) for k in kinds):
+        dynamic = sorted(kinds & set(DYNAMIC))
+        said = f"{', '.join(dynamic)}: quantised while it runs, with scales that are not known before; it runs on the host"
+        return Lifted(model, {}, (said,) if dynamic else ())
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return _Lifter(copy).result()
+
+
+class _Lifter:
+    """One model being lifted, in place."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model, self.graph = model, model.graph
+        inputs = {i.name for i in self.graph.input}
+        consts = {t.name: array(t) for t in self.graph.initializer if t.name not in inputs}
+        for node in self.graph.node:
+            value = next((a for a in node.attribute if a.name == "value"), None)
+            if node.op_type == "Constant" and value is not None and node.output:
+                consts[node.output[0]] = array(value.t)
+        expander = Expander(consts)
+        self.nodes = list(expander.all(self.graph.node))
+        self.consts = expander.consts
+        self.added = dict(expander.added)
+        self.stated: dict[str, QuantType] = {}
+        self.renamed: dict[str, str] = {}
+        self.kept: list[str] = []
+
+    def result(self) -> Lifted:
+        maker = {o: node for node in self.nodes for o in node.output if o}
+        pairs: dict[str, list[tuple[onnx.NodeProto, onnx.NodeProto]]] = {}
+        gone: set[int] = set()
+        for node in self.nodes:
+            if node.op_type != BACK or len(node.input) < 2 or not node.output:
+                continue
+            source = maker.get(node.input[0])
+            if node.input[0] in self.consts:
+                if self.weight(node, self.consts[node.input[0]]):
+                    gone.add(id(node))
+            elif source is not None and self.same(source, node):
+                if source.input[0] in self.consts:
+                    if self.weight(node, self.coded(source)):
+                        gone.add(id(node))
+                else:
+                    pairs.setdefault(source.input[0], []).append((source, node))
+        for value, found in pairs.items():
+            if self.activation(value, found, maker):
+                gone.update(id(back) for _, back in found)
+        return self.rebuilt([n for n in self.nodes if id(n) not in gone])
+
+    def rebuilt(self, nodes: Iterable[onnx.NodeProto]) -> Lifted:
+        kept = []
+        for node in nodes:
+            made = onnx.NodeProto()
+            made.CopyFrom(node)
+            for i, name in enumerate(made.input):
+                made.input[i] = self.final(name)
+            for i, name in enumerate(made.output):
+                made.output[i] = self.final(name)
+            kept.append(made)
+        del self.graph.node[:]
+        self.graph.node.extend(kept)
+        self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
+        notes = [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"]
+        if self.kept:
+            shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
+            notes.append(f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they are: {shown}")
+        return Lifted(self.model, self.stated, tuple(notes))
+
+    def final(self, name: str) -> str:
+        while name in self.renamed:
+            name = self.renamed[name]
+        return name
+
+    # --- parameters
+    def same(self, rounding: onnx.NodeProto, back: onnx.NodeProto) -> bool:
+        """Whether one undoes the other."""
+        if rounding.op_type != ROUNDING or len(rounding.input) < 2:
+            return False
+        key = self.key(rounding)
+        return key is not None and key == self.key(back)
+
+    def key(self, node: onnx.NodeProto) -> Key | None:
+        """What makes two roundings the same; None where a parameter is computed or has blocks."""
+        params = self.params(node)
+        if params is None:
+            return None
+        scale, zero, dtype, axis = params
+        return scale.tobytes(), zero.astype(np.int64).tobytes(), dtype, axis
+
+    def params(self, node: onnx.NodeProto) -> tuple[Array, Array, str, int | None] | None:
+        if any(i not in self.consts for i in node.input[1:] if i) or any(a.name == "block_size" and a.i for a in node.attribute):
+            return None
+        scale = np.asarray(self.consts[node.input[1]], np.float32)
+        if len(node.input) > 2 and node.input[2]:
+            zero = self.consts[node.input[2]]
+            dtype = zero.dtype.name
+        else:
+            held = self.consts.get(node.input[0])
+            dtype = held.dtype.name if node.op_type == BACK and held is not None else "uint8"
+            zero = np.zeros(scale.shape, np.int64)
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1) if scale.size > 1 else None
+        return scale.reshape(-1), np.broadcast_to(zero, scale.shape).reshape(-1), dtype, axis
+
+    def quant(self, node: onnx.NodeProto, rank: int | None) -> QuantType | None:
+        """The codes as a type; None for widths that no network computes with (32-bit biases, floats)."""
+        params = self.params(node)
+        if params is None or params[2] not in WIDTHS or not all(0 < s < np.inf for s in params[0].tolist()):
+            return None
+        scale, zero, dtype, axis = params
+        if axis is not None and axis < 0:
+            axis = axis + rank if rank is not None else None
+        zeros = tuple(int(z) for z in zero)
+        return QuantType(WIDTHS[dtype], not dtype.startswith("u"), tuple(scale.tolist()), zeros, axis)
+
+    # --- values
+    def weight(self, node: onnx.NodeProto, codes: Array) -> bool:
+        """The constant behind a DequantizeLinear as floats, with its codes stated."""
+        params = self.params(node)
+        if params is None or codes.dtype.name not in (*WIDTHS, "int32"):
+            return False
+        scale, zero, _, axis = params
+        shape = [-1 if d == (axis % codes.ndim if axis is not None else None) else 1 for d in range(codes.ndim)]
+        scale, zero = (p.reshape(shape) if axis is not None else p.reshape(()) for p in (scale, zero))
+        real = (codes.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale
+        self.consts[node.output[0]] = self.added[node.output[0]] = real
+        quant = self.quant(node, codes.ndim)
+        if quant is not None:
+            self.stated[node.output[0]] = quant
+        return True
+
+    def coded(self, node: onnx.NodeProto) -> Array:
+        """The codes of a float constant that is rounded while the model runs."""
+        params = self.params(node)
+        assert params is not None
+        scale, zero, dtype, axis = params
+        real = self.consts[node.input[0]]
+        shape = [-1 if d == (axis % real.ndim if axis is not None else None) else 1 for d in range(real.ndim)]
+        scale, zero = (p.reshape(shape) if axis is not None else p.reshape(()) for p in (scale, zero))
+        bits, signed = WIDTHS.get(dtype, 8), not dtype.startswith("u")
+        lo = -(1 << (bits - 1)) if signed else 0
+        return np.clip(np.rint(real / scale) + zero, lo, lo + (1 << bits) - 1).astype(np.int8 if signed and bits <= 8 else dtype)
+
+    def activation(
+        self, value: str, found: list[tuple[onnx.NodeProto, onnx.NodeProto]], maker: dict[str, onnx.NodeProto]
+    ) -> bool:
+        """One value and its roundings: with a single kind of them its codes are stated, and readers read the value itself."""
+        quant = self.quant(found[0][0], None)
+        keys = {self.key(rounding) for rounding, _ in found}
+        others = {self.key(n) for n in self.nodes if n.op_type == ROUNDING and len(n.input) > 1 and n.input[0] == value}
+        outputs = {o.name for o in self.graph.output}
+        last = [back.output[0] for _, back in found if back.output[0] in outputs]
+        if quant is None or quant.axis is not None or len(keys | others) > 1 or len(last) > 1:
+            self.kept.append(value)
+            return False
+        if last and (value not in maker or value in outputs):
+            self.kept.append(value)
+            return False
+        name = last[0] if last else value
+        self.renamed.update({o: name for o in (value, *(back.output[0] for _, back in found)) if o != name})
+        self.stated[name] = quant
+        return True

@@ -1,0 +1,133 @@
+"""Calibration tables: the range of each tensor, and the exact codes where a table states them, in formats of many tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any, ClassVar, Protocol
+
+from npuflow.base.errors import DataError
+from npuflow.base.registry import Registry
+from npuflow.ir.types import QuantType
+
+EXCHANGE = Registry("exchange", "npuflow.exchange")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor's row. `quant`: its codes, where the table states them; `constant`: a weight; `node`: who writes it."""
+
+    lo: float
+    hi: float
+    quant: QuantType | None = None
+    method: str = ""
+    constant: bool = False
+    node: str = ""
+
+
+Table = Mapping[str, Entry]               # by tensor name
+
+
+class Format(Protocol):
+    """A format of tables. `suffix` is what such files are usually called, `tells` what it cannot say of a table."""
+
+    suffix: ClassVar[str]
+    tells: ClassVar[str]
+
+    def recognises(self, text: str) -> bool:
+        """Whether a file's text is of this format; it may be no text of a table at all."""
+
+    def read(self, text: str) -> dict[str, Entry]:
+        """The rows; faults are DataErrors that name the row."""
+
+    def write(self, table: Table) -> str: ...
+
+
+def read_table(data: bytes, name: str, chosen: str | None = None) -> tuple[str, dict[str, Entry]]:
+    """Format and rows of a file; the format is recognised unless it is chosen."""
+    text = _text(data, name)
+    if chosen is not None:
+        return chosen, _checked(_read(chosen, text, name), name)
+    fitting = [entry for entry in EXCHANGE.names() if EXCHANGE[entry]().recognises(text)]
+    if len(fitting) != 1:
+        known = ", ".join(EXCHANGE.names())
+        because = f"it could be {' or '.join(fitting)}" if fitting else "no known format begins so"
+        raise DataError(f'"{name}" is a calibration table of unknown format', because=because, hint=f"format = one of {known}")
+    return fitting[0], _checked(_read(fitting[0], text, name), name)
+
+
+def _read(chosen: str, text: str, name: str) -> dict[str, Entry]:
+    try:
+        found: dict[str, Entry] = EXCHANGE[chosen]().read(text)
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, SyntaxError) as fault:
+        what = f"{type(fault).__name__}: {fault}"
+        raise DataError(f'"{name}" cannot be read as a table of the format "{chosen}"', because=what) from fault
+
+
+def _text(data: bytes, name: str) -> str:
+    if data[:6] == b"\x93NUMPY" or data[:2] in (b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise DataError(
+            f'"{name}" is a pickle, which could run any code when it is read',
+            hint="turn it into JSON where it comes from: json.dump(statistics, file, default=lambda v: v.tolist())",
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise DataError(f'"{name}" is no text', because=str(fault)) from fault
+
+
+def _checked(table: dict[str, Entry], name: str) -> dict[str, Entry]:
+    for tensor, entry in table.items():
+        if not (isfinite(entry.lo) and isfinite(entry.hi)) or entry.lo > entry.hi:
+            raise DataError(f'"{name}": the range of "{tensor}" is [{entry.lo:g}, {entry.hi:g}]')
+        if entry.quant is not None and not all(0 < s < float("inf") for s in entry.quant.scale):
+            raise DataError(f'"{name}": "{tensor}" has a scale of {min(entry.quant.scale):g}')
+    return table
+
+
+def span(quant: QuantType) -> tuple[float, float]:
+    """The real numbers at both ends of the codes; of several scales the widest."""
+    ends = [(s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, quant.zero_point, strict=True)]
+    return min(lo for lo, _ in ends), max(hi for _, hi in ends)
+
+
+def exact(quant: QuantType, method: str = "", constant: bool = False, node: str = "") -> Entry:
+    """A row that states codes; its range is what they cover."""
+    return Entry(*span(quant), quant, method, constant, node)
+
+
+# --- npuflow's own rows, for formats that are trees of plain values
+
+
+def plain_row(entry: Entry) -> dict[str, Any]:
+    """A row as plain values, what is usual left out."""
+    row: dict[str, Any] = {"lo": entry.lo, "hi": entry.hi}
+    row.update({k: v for k, v in (("method", entry.method), ("node", entry.node), ("constant", entry.constant)) if v})
+    if entry.quant is not None:
+        usual = asdict(QuantType(8, True, (1.0,)))
+        codes = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(entry.quant).items()}
+        always = ("bits", "signed", "scale", "zero_point")
+        row["codes"] = {k: v for k, v in codes.items() if k in always or v != usual[k]}
+    return row
+
+
+def row_of(name: str, row: Mapping[str, Any]) -> Entry:
+    """A plain row as an entry."""
+    unknown = sorted(set(row) - {"lo", "hi", "method", "node", "constant", "codes"})
+    if unknown:
+        raise DataError(f'the row "{name}" has an unknown key "{unknown[0]}"', hint="lo, hi, method, node, constant, codes")
+    codes = row.get("codes")
+    quant = None
+    if codes is not None:
+        lists = {k: tuple(codes[k]) for k in ("scale", "zero_point") if k in codes}
+        quant = QuantType(**{**codes, **lists})
+        if len(quant.zero_point) != len(quant.scale):
+            raise DataError(f'the row "{name}" has {len(quant.scale)} scales and {len(quant.zero_point)} zero points')
+    if quant is not None and ("lo" not in row or "hi" not in row):
+        return exact(quant, str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", "")))
+    if "lo" not in row or "hi" not in row:
+        raise DataError(f'the row "{name}" has no "{"hi" if "lo" in row else "lo"}"', hint="lo and hi, or codes")
+    text = str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", ""))
+    return Entry(float(row["lo"]), float(row["hi"]), quant, *text)
