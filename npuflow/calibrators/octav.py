@@ -14,6 +14,8 @@ from typing import Annotated
 from npuflow.base.tables import Range
 from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
 
+SETTLED = 1e-6                            # relative change at which the iteration ends
+
 
 @CALIBRATORS.entry
 @dataclass(frozen=True)
@@ -42,15 +44,20 @@ class Octav(Calibrator):
             under, upto = (tuple(map(float, moments.below(place))) for place in (-left, right))
             over = count - upto[0]
             inside = upto[0] - under[0] - moments.zeros
+            before = left, right
             if together:
                 new = _ratio(mass - upto[1] - under[1], 4 * unit * inside + over + under[0])
                 left = right = min(new, max(ends))
+                if abs(left - before[0]) <= SETTLED * left:
+                    break
                 continue
             # A step may leave the observed values, where nothing is clipped and nothing pulls back.
             left, right = (
                 min(max(_ratio(-under[1] - unit * inside * right, unit * inside + under[0]), 0.0), ends[0]),
                 min(max(_ratio(mass - upto[1] - unit * inside * left, unit * inside + over), 0.0), ends[1]),
             )
+            if abs(left - before[0]) + abs(right - before[1]) <= SETTLED * (left + right):
+                break
         return left, right
 
 

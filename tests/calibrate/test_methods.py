@@ -123,6 +123,23 @@ def test_kl_against_the_published_loops(kind) -> None:
     assert mine == pytest.approx(plain_kl(raw, 512, 64), rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", sorted(distributions()))
+@pytest.mark.parametrize("smoothing", [0.0, 8.0])
+def test_kl_leaves_out_only_what_cannot_be_best(kind, smoothing) -> None:
+    from npuflow.calibrators import kl
+
+    statistics = observed(data(kind))
+    counts = statistics.histogram(512, 0.0, max(-statistics.lo, statistics.hi), absolute=True)
+    ready = counts.copy()
+    ready[0] = ready[1]
+    ready = kl.blurred(ready, smoothing) if smoothing else ready
+    kept = np.arange(64, 513)
+    every = kl.divergences(ready, kept, 64)
+    best = int(kept[np.argmin(every)])
+    assert kl.least_divergent(counts, 64, smoothing) == (512 if best > 512 - 4 * smoothing else best)
+    assert (kl.least_possible(ready, kept, 64) <= every * (1 + 1e-7) + 1e-9).all()
+
+
 def test_kl_is_not_misled_by_the_zeros_of_a_relu() -> None:
     raw = np.clip(np.random.default_rng(3).normal(-1.5, 2, 50000), 0, 6).astype(np.float32)
     assert CALIBRATORS["kl"]()(observed(raw), UNSIGNED)[1] > 3.0
@@ -157,9 +174,8 @@ def test_kl_blur_is_a_convolution() -> None:
     kernel = np.exp(-0.5 * (np.arange(-300, 301) / 4.0) ** 2)
     kernel[kernel < 1e-3] = 0
     kernel /= kernel.sum()
-    slow = [
-        sum(counts[abs(j)] * kernel[300 + i - j] for j in range(i - 16, i + 17) if abs(j) < 300 and j < 300) for i in places
-    ]
+    near = range(-16, 17)
+    slow = [sum(kernel[300 + k] * counts[abs(i + k) if i + k < 300 else 599 - i - k] for k in near) for i in places]
     assert np.allclose(blurred(counts, 4.0), slow)
 
 

@@ -24,45 +24,62 @@ def _compiled(function: F) -> F:
 
 
 @_compiled
-def _peaks(bits: Any, start: int, stop: int) -> Any:
+def _peaks(bits: Any) -> Any:
     """Of one block: greatest pattern as signed and as unsigned integer, and least of (2 * pattern - 2).
 
-    Only integer reductions, which the compiler turns into vector instructions. The greatest signed pattern is the
-    greatest value if any is positive, the greatest unsigned one the least value if any is negative; the third is the
-    least non-zero magnitude.
+    Only integer reductions, which the compiler turns into vector instructions (over a slice from its start: an offset
+    would bring checks of the index into the loop). The greatest signed pattern is the greatest value if any is positive,
+    the greatest unsigned one the least value if any is negative; the third is the least non-zero magnitude.
     """
     top, bottom, least = np.int32(-0x80000000), np.uint32(0), np.uint32(0xFFFFFFFF)
-    for i in range(start, stop):
+    for i in range(bits.shape[0]):
         u = bits[i]
-        s = np.int32(u)
-        m = np.uint32((u << np.uint32(1)) - np.uint32(2))
-        top = s if s > top else top
-        bottom = u if u > bottom else bottom
-        least = m if m < least else least
+        top, bottom = max(top, np.int32(u)), max(bottom, u)
+        least = min(least, np.uint32((u << np.uint32(1)) - np.uint32(2)))
     return top, bottom, least
 
 
 @_compiled
-def survey(bits: Any, counts: Any, peaks: Any) -> None:
-    """One tensor of float32 patterns (uint32). `counts` [2, KEYS] gains its cells: even and odd elements apart, since
-    neighbours often share a key and two additions to one place would wait for each other. `peaks` gets the greatest
-    positive, greatest negative and least non-zero magnitude as patterns without sign (-1 where there is none).
+def survey(bits: Any, pairs: Any, a: Any, b: Any, c: Any, d: Any, peaks: Any) -> None:
+    """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The tables gain its
+    cells: four tables [KEYS], since neighbours often share a key and two additions to one place would wait for each
+    other. `peaks` gets the greatest positive, greatest negative and least non-zero magnitude as patterns without sign
+    (-1 where there is none).
     """
     size = bits.shape[0]
+    one, low = np.uint32(1), np.uint64(0xFFFFFFFF)
+    near, far = np.uint64(SHIFT), np.uint64(SHIFT + 32)
     top, bottom, least = np.int64(-0x80000000), np.int64(0), np.int64(0xFFFFFFFF)
     for start in range(0, size, _BLOCK):
-        stop = min(size, start + _BLOCK)
-        a, b, c = _peaks(bits, start, stop)
-        top, bottom, least = max(top, np.int64(a)), max(bottom, np.int64(b)), min(least, np.int64(c))
-        even = start + ((stop - start) & ~1)
-        for i in range(start, even, 2):
-            counts[0, bits[i] >> np.uint32(SHIFT)] += np.uint32(1)
-            counts[1, bits[i + 1] >> np.uint32(SHIFT)] += np.uint32(1)
-        if even < stop:
-            counts[0, bits[even] >> np.uint32(SHIFT)] += np.uint32(1)
+        x, y, z = _peaks(bits[start : start + _BLOCK])
+        top, bottom, least = max(top, np.int64(x)), max(bottom, np.int64(y)), min(least, np.int64(z))
+        part = pairs[start >> 1 : (start + _BLOCK) >> 1]
+        even = part.shape[0] & ~1
+        for i in range(0, even, 2):
+            u, v = part[i], part[i + 1]
+            a[(u & low) >> near] += one
+            b[u >> far] += one
+            c[(v & low) >> near] += one
+            d[v >> far] += one
+        for i in range(even, part.shape[0]):
+            a[(part[i] & low) >> near] += one
+            b[part[i] >> far] += one
+    if size & 1:
+        c[bits[size - 1] >> np.uint32(SHIFT)] += one
     peaks[0] = top if top > 0 else -1
     peaks[1] = bottom - 0x80000000 if bottom > 0x80000000 else -1
     peaks[2] = (least >> 1) + 1 if least < 0xFFFFFFFE else -1
+
+
+@_compiled
+def gathered(a: Any, b: Any, c: Any, d: Any, first: int, last: int) -> None:
+    """Everything of [first, last] in the first table, the others cleared."""
+    w, x, y, z = a[first : last + 1], b[first : last + 1], c[first : last + 1], d[first : last + 1]
+    for i in range(w.shape[0]):
+        w[i] += x[i] + y[i] + z[i]
+    x[:] = 0
+    y[:] = 0
+    z[:] = 0
 
 
 @_compiled
@@ -90,11 +107,11 @@ def _descend(counts: Any, first: Any, last: Any, limits: Any, out: Any, sign: An
     held, j = np.int64(0), len(limits) - 1
     for k in range(first, -last - 1, -1):
         if k > 0:
-            n = np.int64(counts[0, sign + k]) + np.int64(counts[1, sign + k])
+            n = np.int64(counts[sign + k])
         elif k == 0:
-            n = np.int64(counts[0, 0]) + counts[1, 0] + counts[0, SIGN] + counts[1, SIGN]
+            n = np.int64(counts[0]) + np.int64(counts[SIGN])
         else:
-            n = np.int64(counts[0, other - k]) + np.int64(counts[1, other - k])
+            n = np.int64(counts[other - k])
         held += n
         while j >= 0 and held > limits[j]:
             if k > 0:
@@ -131,10 +148,10 @@ def emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -
 
     A count is a varint; a 0 and a varint gap come before it unless its key follows the last one directly.
     """
-    even, odd = counts[0, first : last + 1], counts[1, first : last + 1]
+    part = counts[first : last + 1]
     expected = previous + 1
-    for i in range(even.shape[0]):
-        n = even[i] + odd[i]
+    for i in range(part.shape[0]):
+        n = part[i]
         if n:
             key = first + i
             if key != expected:
@@ -146,8 +163,7 @@ def emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -
             else:
                 at = _varint(np.int64(n), out, at)
             expected = key + 1
-    even[:] = 0
-    odd[:] = 0
+    part[:] = 0
     return at, expected - 1
 
 
@@ -164,15 +180,43 @@ def _read(blob: Any, at: int) -> tuple[Any, int]:
 
 
 @_compiled
-def collect(blob: Any, start: int, stop: int, counts: Any, sign: int) -> None:
-    """Add the cells of one encoded tensor to dense 64-bit counts (sign -1 takes them away)."""
+def collect(blob: Any, start: int, stop: int, counts: Any, sign: int, span: Any) -> None:
+    """Add the cells of one encoded tensor to dense 64-bit counts (sign -1 takes them away).
+
+    `span` [2, 2]: first and last key touched on each side of zero, widened.
+    """
     at, key = start, np.int64(0)
+    half = np.int64(SIGN)
     while at < stop:
-        n, at = _read(blob, at)
-        if n == 0:
-            gap, at = _read(blob, at)
-            key += gap
-            n, at = _read(blob, at)
-        else:
+        n = np.int64(blob[at])
+        if 0 < n < 128:
+            at += 1
             key += 1
+        else:
+            n, at = _read(blob, at)
+            if n == 0:
+                gap, at = _read(blob, at)
+                key += gap
+                n, at = _read(blob, at)
+            else:
+                key += 1
         counts[key] += sign * n
+        side = 1 if key >= half else 0
+        span[side, 0] = min(span[side, 0], key)
+        span[side, 1] = max(span[side, 1], key)
+
+
+@_compiled
+def occupied(counts: Any, span: Any, keys: Any, found: Any) -> int:
+    """Move the counts of the spans that are not zero into `keys` and `found`, ascending, and clear them."""
+    at = 0
+    for side in range(2):
+        part = counts[span[side, 0] : span[side, 1] + 1]
+        for i in range(part.shape[0]):
+            n = part[i]
+            if n:
+                keys[at] = span[side, 0] + i
+                found[at] = n
+                at += 1
+        part[:] = 0
+    return at

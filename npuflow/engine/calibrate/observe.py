@@ -63,7 +63,8 @@ class Counter:
         from npuflow.engine.calibrate.kernels import KEYS
 
         self.names = tuple(names)
-        self._tallies = np.zeros((2, KEYS), np.uint32)
+        # Apart by odd distances: tables of one alignment would crowd into the same cache sets.
+        self._tallies = [np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4)]
         self._buffer = np.zeros(1 << 20, np.uint8)
 
     def observe(self, arrays: Iterable[Array]) -> Observation:
@@ -88,29 +89,35 @@ class Counter:
         counts[0] = bits.size
         if not bits.size:
             return 0.0, 0.0, at
-        kernels.survey(bits, self._tallies, peaks)
+        kernels.survey(bits, bits[: bits.size & ~1].view(np.uint64), *self._tallies, peaks)
+        first = kernels.SPECIAL >> kernels.SHIFT
         if max(peaks[0], peaks[1]) >= kernels.SPECIAL:
             kernels.specials(bits, counts[1:], peaks)
-            first = kernels.SPECIAL >> kernels.SHIFT
             for sign in (0, kernels.SIGN):
-                self._tallies[:, sign + first : sign + kernels.SIGN] = 0
+                for table in self._tallies:
+                    table[sign + first : sign + kernels.SIGN] = 0
         top, bottom, least = (int(p) for p in peaks)
-        zeros = int(self._tallies[:, 0].sum() + self._tallies[:, kernels.SIGN].sum())
         low = least >> kernels.SHIFT if least >= 0 else 0
-        kernels.tails(self._tallies, top, bottom, _limits(bits.size - int(counts[1:].sum())), ends)
+        cells = self._tallies[0]
+        for sign, high in ((0, top), (kernels.SIGN, bottom)):
+            kernels.gathered(*self._tallies, sign, sign)
+            if high >= 0:
+                kernels.gathered(*self._tallies, sign + max(low, 1), sign + (high >> kernels.SHIFT))
+        zeros = int(cells[0]) + int(cells[kernels.SIGN])
+        kernels.tails(cells, top, bottom, _limits(bits.size - int(counts[1:].sum())), ends)
         self._room(at)
         previous = 0
         for sign, high in ((0, top), (kernels.SIGN, bottom)):
             if zeros:
-                at, previous = kernels.emit(self._tallies, sign, sign, previous, self._buffer, at)
+                at, previous = kernels.emit(cells, sign, sign, previous, self._buffer, at)
             if high >= 0:
                 span = sign + max(low, 1 if zeros else 0), sign + (high >> kernels.SHIFT)
-                at, previous = kernels.emit(self._tallies, *span, previous, self._buffer, at)
+                at, previous = kernels.emit(cells, *span, previous, self._buffer, at)
         return *_extrema(top, bottom, least, zeros), at
 
     def _room(self, at: int) -> None:
         """A tensor takes at most 8 bytes a key."""
-        if self._buffer.size - at < 8 * self._tallies.shape[1]:
+        if self._buffer.size - at < 8 * self._tallies[0].size:
             self._buffer = np.concatenate([self._buffer, np.zeros(max(self._buffer.size, 1 << 22), np.uint8)])
 
 

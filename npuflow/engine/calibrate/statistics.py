@@ -203,20 +203,24 @@ class Statistics:
         )  # fmt: skip
 
     def _changed(self, shards: Sequence[tuple[str, Observation]], sign: int) -> Statistics:
-        from npuflow.engine.calibrate.kernels import KEYS, collect
+        from npuflow.engine.calibrate.kernels import KEYS, SIGN, collect, occupied
 
         dense = np.zeros(KEYS, np.int64)
+        room, space = np.zeros(KEYS, np.int64), np.zeros(KEYS, np.int64)
         keys, counts, offsets = [], [], [0]
         for i in range(len(self.names)):
-            part = slice(self.offsets[i], self.offsets[i + 1])
-            dense[self.keys[part]] = self.counts[part]
+            span = np.array([[SIGN, -1], [KEYS, SIGN - 1]])
+            held = self.keys[self.offsets[i] : self.offsets[i + 1]]
+            dense[held] = self.counts[self.offsets[i] : self.offsets[i + 1]]
+            for side, part in enumerate((held[held < SIGN], held[held >= SIGN])):
+                if part.size:
+                    span[side] = part[0], part[-1]
             for _, one in shards:
-                collect(one.blob, one.offsets[i], one.offsets[i + 1], dense, sign)
-            held = np.flatnonzero(dense)
-            keys.append(held)
-            counts.append(dense[held])
-            offsets.append(offsets[-1] + len(held))
-            dense[held] = 0
+                collect(one.blob, one.offsets[i], one.offsets[i + 1], dense, sign, span)
+            size = occupied(dense, span, room, space)
+            keys.append(room[:size].copy())
+            counts.append(space[:size].copy())
+            offsets.append(offsets[-1] + size)
         rows = [one for _, one in shards] if sign > 0 else []
         return Statistics(
             self.names,
