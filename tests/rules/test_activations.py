@@ -21,7 +21,10 @@ CUBE = "q = Mul(x, x) p = Mul(q, x) "
     ("body", "clip"),
     [("t = Add(x, x) y = Relu(t)", (0.0, np.inf)), ("t = Add(x, x) y = Clip(t, zero, six)", (0.0, 6.0)),
      ("t = Add(x, x) u = Relu(t) y = Clip(u, minus, six)", (0.0, 6.0)),
-     ("t = Add(x, x) u = Clip(t, three, six) y = Clip(u, zero, one)", (1.0, 1.0))],
+     ("t = Add(x, x) u = Clip(t, three, six) y = Clip(u, zero, one)", (1.0, 1.0)),
+     ("t = Add(x, x) u = Max(t, zero) y = Min(u, six)", (0.0, 6.0)), ("t = Add(x, x) u = Relu(t) y = Min(six, u)", (0.0, 6.0)),
+     ("t = Add(x, x) y = Max(minus, t)", (float(np.float32(-0.1)), np.inf)),
+     ("t = Add(x, x) u = Clip(t, three, six) y = Max(u, big)", (3.0, 6.0))],
 )  # fmt: skip
 def test_clips_move_into_their_producer(body: str, clip: tuple[float, float]) -> None:
     done = rewritten(model(X, body, C))
@@ -44,6 +47,7 @@ def test_a_value_read_before_the_clip_keeps_it_apart() -> None:
         ("a = Add(x, three) t = Clip(a, zero, six) u = Div(t, six) y = Mul(x, u)", "hardswish"),
         ("a = Add(x, three) t = Clip(a, zero, six) y = Div(t, six)", "hardsigmoid"),
         ("a = Mul(x, slope) b = Add(a, half) y = Clip(b, zero, one)", "hardsigmoid"),
+        ("a = Add(x, three) b = Max(a, zero) t = Min(b, six) u = Mul(x, t) y = Div(u, six)", "hardswish"),
         ("a = Div(x, root2) b = Erf(a) c_ = Add(b, one) d = Mul(x, c_) y = Mul(d, half)", "gelu"),
         ("a = Mul(x, rroot2) b = Erf(a) c_ = Add(one, b) h = Mul(half, x) y = Mul(c_, h)", "gelu"),
         (CUBE + "a = Mul(c, p) b = Add(x, a) d = Mul(b, k) e = Tanh(d) f = Add(e, one) g = Mul(x, f) y = Mul(half, g)", "gelu"),
@@ -89,3 +93,8 @@ def test_what_only_looks_alike_is_left_alone(body: str) -> None:
 def test_a_gate_that_is_read_elsewhere_is_refused() -> None:
     done = rewritten(model(X + ", float[1,3,4,4] z", "z = Sigmoid(x) y = Mul(x, z)", C))
     assert "read elsewhere" in refused(done, "recognise_gated")
+
+
+def test_a_bound_that_is_no_number_bounds_nothing() -> None:
+    done = rewritten(model(X, "y = Max(x, nan)", {"nan": np.array(np.nan, np.float32)}))
+    assert ops(done) == ["max"] and "NaN" in refused(done, "recognise_clip")
