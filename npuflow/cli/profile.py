@@ -13,7 +13,11 @@ from npuflow.base.errors import UsageError
 if TYPE_CHECKING:
     from npuflow.engine.profile import Profile
 
-COLUMNS = (
+LAYERS = (
+    "name", "op", "group", "cycles", "utilisation", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
+    "intensity", "limit", "stall",
+)  # fmt: skip
+GROUPS = (
     "name", "op", "cycles", "utilisation", "closed", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
     "intensity", "limit", "stall",
 )  # fmt: skip
@@ -24,6 +28,7 @@ WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "w
 def profile(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="One row per group that runs together, with the closed form.")] = False,
     commands: Annotated[bool, typer.Option("--commands", help="One row per command instead of per layer.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False,
     roofline: Annotated[Path | None, typer.Option("--roofline", help="Draw the roofline plot to this SVG file.")] = None,
@@ -45,11 +50,11 @@ def profile(
 
     found = measure(load_program(program))
     if other is not None:
-        if commands or memory or roofline or memory_map or trace or xlsx:
+        if groups or commands or memory or roofline or memory_map or trace or xlsx:
             raise UsageError("two programs are compared by layer", hint="pictures and traces are of one program; --csv, --json")
         _compare(found, measure(load_program(other)), (program, other), csv, as_json)
         return
-    rows = list(found.commands()) if commands else maps.external(found) if memory else found.layers()
+    rows, columns = _chosen(found, groups, commands, memory)
     if trace is not None:
         _write(trace, json.dumps(tracing.trace(found), separators=(",", ":")))
     if csv is not None:
@@ -67,8 +72,18 @@ def profile(
     if memory:
         typer.echo(maps.text_map(found))
     else:
-        _table(rows, COMMANDS if commands else COLUMNS)
+        _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def _chosen(found: Profile, groups: bool, commands: bool, memory: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    from npuflow.engine.profile import memory as maps
+
+    if memory:
+        return maps.external(found), ()
+    if commands:
+        return list(found.commands()), COMMANDS
+    return (found.layers(), GROUPS) if groups else (found.operators(), LAYERS)
 
 
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:

@@ -78,6 +78,10 @@ def test_trace_has_every_command_once(found: Profile) -> None:
 
 
 def test_csv_and_workbook(found: Profile, tmp_path: Path) -> None:
+    operators = found.operators()
+    assert sum(r["cycles"] for r in operators) == pytest.approx(found.cycles)
+    assert sum(r["macs"] for r in operators) == found.totals()["macs"]
+    assert len({r["group"] for r in operators}) == len(found.layers())
     rows = list(csv.DictReader(io.StringIO(tables.csv_text(found.layers()))))
     assert len(rows) == len(found.layers())
     assert float(rows[0]["clock array"]) == found.layers()[0]["terms"]["array"]
@@ -85,7 +89,7 @@ def test_csv_and_workbook(found: Profile, tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     tables.save_workbook(tmp_path / "p.xlsx", found)
     book = openpyxl.load_workbook(tmp_path / "p.xlsx")
-    assert book.sheetnames == ["totals", "layers", "commands", "external memory", "local memory"]
+    assert book.sheetnames == ["totals", "layers", "groups", "commands", "external memory", "local memory"]
     assert book["commands"].max_row == found.totals()["commands"] + 1
     names = [c.value for c in next(book["layers"].iter_rows(max_row=1))]
     assert names.count("name") == 1 and "stall edge" in names

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from npuflow.engine.profile.path import critical_path
 from npuflow.engine.program.container import Program
+from npuflow.engine.sim.access import LOCAL, regions
 from npuflow.engine.sim.clock import Timeline, timeline_of
 from npuflow.engine.sim.order import Order, order_of
 
@@ -103,31 +105,50 @@ class Profile:
     def layers(self) -> list[Row]:
         """One row per group of the plan: its share of the clock, busy cycles by engine, bytes, and what held it up."""
         rows, before = [], 0.0
-        paths: dict[int, Row] = {}
-        for step in self.path:
-            mine = paths.setdefault(step["node"], {})
-            mine[step["cause"]] = mine.get(step["cause"], 0.0) + step["cycles"]
         for members, closed in self.groups:
             index = np.flatnonzero(np.isin(self.nodes, members))
             end = float(self.timeline.end[index].max())
             cycles, before = max(0.0, end - before), max(before, end)
-            row = self._layer(members, index, cycles, closed)
-            path: Row = {}
-            for member in members:
-                for cause, amount in paths.get(member, {}).items():
-                    path[cause] = path.get(cause, 0.0) + amount
-            rows.append({**row, "path": path, "path_cycles": sum(path.values())})
+            rows.append(self._layer(members, index, cycles, closed))
         return rows
+
+    def operators(self) -> list[Row]:
+        """One row per node of the source model, also inside groups; its cycles are its part of the critical path."""
+        rows = []
+        for number, (members, _) in enumerate(self.groups):
+            for member in members:
+                index = np.flatnonzero(self.nodes == member)
+                if len(index):
+                    cycles = sum(self._paths.get(member, {}).values())
+                    rows.append({"group": number, **self._layer((member,), index, cycles, None)})
+        return rows
+
+    @cached_property
+    def _paths(self) -> dict[int, dict[str, float]]:
+        """Node -> cycles of the critical path by cause."""
+        paths: dict[int, dict[str, float]] = {}
+        for step in self.path:
+            mine = paths.setdefault(step["node"], {})
+            mine[step["cause"]] = mine.get(step["cause"], 0.0) + step["cycles"]
+        return paths
+
+    def _path_of(self, members: tuple[int, ...]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for member in members:
+            for cause, amount in self._paths.get(member, {}).items():
+                found[cause] = found.get(cause, 0.0) + amount
+        return found
 
     def _layer(self, members: tuple[int, ...], index: Any, cycles: float, closed: Mapping[str, Any] | None) -> Row:
         t, chosen = self.timeline, index.tolist()
         busy = dict.fromkeys(("LOAD", "STORE", "TENSOR", "VECTOR"), 0.0)
-        moved = {"load_bytes": 0.0, "store_bytes": 0.0, "const_bytes": 0.0, "shared_bytes": 0.0}
+        moved = {"load_bytes": 0.0, "store_bytes": 0.0, "const_bytes": 0.0, "shared_bytes": 0.0, "local_bytes": 0.0}
         stalls = dict.fromkeys(STALLS, 0.0)
         for i in chosen:
             kind, amount = self.kinds[i], float(t.moved[i])
             busy[kind] += float(t.end[i] - t.start[i])
             moved["shared_bytes"] += float(t.shared[i])
+            moved["local_bytes"] += self._local(i)
             moved["load_bytes"] += amount if kind == "LOAD" else 0.0
             moved["store_bytes"] += amount if kind == "STORE" else 0.0
             moved["const_bytes"] += amount if kind == "LOAD" and self._from_const(i) else 0.0
@@ -139,21 +160,29 @@ class Profile:
             for cause, wait in self._waited(i).items():
                 stalls[cause] += wait
         nodes = [self.program.meta["nodes"][n] for n in members]
+        path = self._path_of(members)
         macs, total = sum(n["macs"] for n in nodes), moved["load_bytes"] + moved["store_bytes"]
         return {
-            "nodes": list(members), "name": "+".join(dict.fromkeys(self.name(n) for n in members)),
-            "op": "+".join(n["op"] for n in nodes), "macs": macs,
+            "nodes": list(members), "name": _together([self.name(n) for n in members]),
+            "op": _together([n["op"] for n in nodes]), "macs": macs,
             "cycles": cycles, "utilisation": macs / (cycles * self.peak) if cycles else 0.0,
             **moved, "intensity": macs / total if total else 0.0, **{k.lower(): v for k, v in busy.items()},
             "limit": LIMITS[max(busy, key=lambda k: busy[k])],
             "stall": max(stalls, key=lambda k: stalls[k]) if any(stalls.values()) else "", "stalls": stalls,
             "closed": closed["cycles"] if closed else None, "bound": closed["bound"] if closed else None,
             "terms": self._terms(chosen), "closed_terms": dict(closed.get("terms", {})) if closed else {},
+            "path": path, "path_cycles": sum(path.values()),
         }  # fmt: skip
 
     def _from_const(self, i: int) -> bool:
         core, index = self.order.sequence[i]
         return self.program.decoded[core][index].fields["space"] == "CONST"
+
+    def _local(self, i: int) -> float:
+        """Bytes of local memory that a command reads and writes, every operand once."""
+        core, index = self.order.sequence[i]
+        found = regions(self.program.decoded[core][index])
+        return float(sum(prod(r.dims) * r.size for r in found if r.space == LOCAL))
 
     def _waited(self, i: int) -> dict[str, float]:
         """A compute command's stall, split by what the awaited command did meanwhile."""
@@ -200,6 +229,12 @@ class Profile:
             "terms": self._terms(list(range(len(self.kinds)))),
             "closed_terms": {name: sum(g[name] for g in closed) for name in TERMS} if closed else {},
         }  # fmt: skip
+
+
+def _together(names: list[str], most: int = 3) -> str:
+    """Names of a group's members; of many, the ends."""
+    names = list(dict.fromkeys(names))
+    return "+".join(names) if len(names) <= most else f"{names[0]} .. {names[-1]} ({len(names)})"
 
 
 def profile(program: Program) -> Profile:

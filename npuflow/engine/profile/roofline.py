@@ -15,7 +15,7 @@ NAMED = 12
 def points(found: Profile) -> list[Row]:
     """Layers with multiply-accumulates: intensity, rate and cycles (of the critical path, at least of its busiest engine)."""
     rows = []
-    for row in found.layers():
+    for row in found.operators():
         cycles = max(row["path_cycles"], *(row[engine] for engine in ("load", "store", "tensor", "vector")))
         moved = row["load_bytes"] + row["store_bytes"] + row["shared_bytes"]
         if row["macs"] and cycles and moved:

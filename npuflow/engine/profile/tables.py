@@ -41,14 +41,14 @@ def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def save_workbook(path: Path, found: Profile) -> None:
-    """Sheets with totals, layers, commands and both memories; needs the package xlsxwriter."""
+    """Sheets with totals, layers, groups, commands and both memories; needs the package xlsxwriter."""
     try:
         import xlsxwriter  # type: ignore[import-untyped,unused-ignore]
     except ImportError as error:
         raise UsageError("XLSX needs the package xlsxwriter", hint="pip install 'npuflow[xlsx]', or --csv") from error
     totals = [{"what": k, "value": v} for k, v in flat(found.totals()).items()]
     sheets = {
-        "totals": totals, "layers": found.layers(), "commands": list(found.commands()),
+        "totals": totals, "layers": found.operators(), "groups": found.layers(), "commands": list(found.commands()),
         "external memory": memory.external(found), "local memory": memory.local(found),
     }  # fmt: skip
     book = xlsxwriter.Workbook(str(path), {"constant_memory": True})

@@ -128,7 +128,10 @@ def target_of(table: Any, expected: str) -> Target:
     if target is None or found:
         raise ModelError(f"the program's target is malformed: {found[0].message if found else 'unreadable'}", code="program")
     if fingerprint(target) != expected:
-        raise ModelError("the program's target is not the one of its fingerprint", code="program")
+        raise ModelError(
+            "the program's target is not the one of its fingerprint", code="program",
+            because="its tables were changed, or another version of npuflow wrote it", hint="build the program again",
+        )  # fmt: skip
     if not (1 <= target.compute.cores <= 64 and 1 <= target.dma.channels <= 7):
         raise ModelError("the program's target has an impossible number of cores or DMA channels", code="program")
     return target
