@@ -17,6 +17,9 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the outputs go (npz).")] = Path("outputs.npz"),
     dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8,
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading axis of samples run one by one."""
@@ -24,6 +27,11 @@ def run(
 
     from npuflow.cli._run_model import load_inputs, open_model, save_outputs
 
+    if target is not None:
+        from npuflow.cli import targets
+        from npuflow.engine.program.container import load_program, require_target
+
+        require_target(load_program(program), targets._read(targets._path(target)), target)
     model = open_model(program, batch, dump_all)
     samples, stacked = load_inputs(inputs, model.ports)
     outputs = model.run(samples)

@@ -163,6 +163,19 @@ def test_a_fingerprint_is_checked_before_a_program_runs() -> None:
         Program.from_bytes(Program(program.target_fingerprint, other, program.commands, program.const).to_bytes())
 
 
+def test_a_program_runs_on_its_own_target_only(tmp_path: Path) -> None:
+    target = suite.load(FOLDER / "edge-4t.toml")
+    graph, inputs = mixed(target.numerics)
+    build(graph, target).save(tmp_path / "p.npu")
+    np.savez(tmp_path / "in.npz", **inputs)
+    words = ["run", str(tmp_path / "p.npu"), str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"), "--target"]
+    assert CliRunner().invoke(application("run"), [*words, "edge-4t"]).exit_code == 0
+    refused = CliRunner().invoke(application("run"), [*words, "zhouyi-z2"])
+    assert isinstance(refused.exception, ModelError)
+    assert "not compiled for zhouyi-z2" in str(refused.exception)
+    assert "compute.array_cols is 64, zhouyi-z2 has 16" in str(refused.exception)
+
+
 def test_the_verb_lists_and_checks() -> None:
     runner = CliRunner()
     listed = runner.invoke(application("targets"), ["targets", "--json"])

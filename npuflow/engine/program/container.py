@@ -137,6 +137,20 @@ def target_of(table: Any, expected: str) -> Target:
     return target
 
 
+def require_target(program: Program, target: Target, name: str) -> None:
+    """Refuse to run a program on a machine that it was not compiled for, with the keys in which the two differ."""
+    if program.target_fingerprint == fingerprint(target):
+        return
+    theirs, own = program.meta["target"], target_meta(target)
+    keys = [(t, k) for t in own for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]
+    told = [f"{t}.{k} is {theirs.get(t, {}).get(k)}, {name} has {own[t][k]}" for t, k in keys[:4]]
+    more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
+    raise ModelError(
+        f"the program was not compiled for {name}", because="; ".join(told) + more,
+        hint=f"build it with --set target={name}", code="program",
+    )  # fmt: skip
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
