@@ -76,16 +76,18 @@ def least_divergent(counts: Floats, levels: int, smoothing: float = 0.0) -> int:
 
 def least_possible(counts: Floats, kept: Ints, levels: int) -> Floats:
     """A lower bound of each candidate's divergence: that of the last bin against all others (data processing)."""
-    mass, filled = np.cumsum(counts), np.cumsum(counts > 0)
+    mass: Floats = np.cumsum(counts)
+    filled: Ints = np.cumsum(counts > 0)
     start = -(-kept * (levels - 1) // levels) - 1                # where the last group begins
-    group, size = mass[kept - 1] - mass[start], filled[kept - 1] - filled[start]
+    group = mass[kept - 1] - mass[start]
+    size = filled[kept - 1] - filled[start]
     inside = np.maximum(mass[kept - 1], 1e-300)
     p = (counts[kept - 1] + mass[-1] - mass[kept - 1]) / mass[-1]
     q = np.where(counts[kept - 1] > 0, group / np.maximum(size, 1) / inside, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         last = np.where(p > 0, p * np.log(p / q), 0.0)
         rest = np.where(p < 1, (1 - p) * np.log((1 - p) / np.maximum(1 - q, 1e-300)), 0.0)
-    return np.nan_to_num(last + rest, nan=0.0, posinf=np.inf)
+    return np.asarray(np.nan_to_num(last + rest, nan=0.0, posinf=np.inf))
 
 
 def blurred(counts: Floats, deviation: float) -> Floats:

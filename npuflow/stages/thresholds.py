@@ -15,6 +15,7 @@ from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
 
 
@@ -49,14 +50,15 @@ class Thresholds(Artifact):
 
 @stage
 def thresholds(
-    graph: Annotated[Parsed, Uses()],
+    graph: Annotated[Parsed, Uses("role", "output_range", "f")],
+    placement: Placement,
     statistics: Statistics,
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics,
 ) -> Thresholds:
     """Ask each tensor's method for its range."""
-    found = choosing.thresholds(graph.graph, statistics.content, calibrate, quantize, numerics)
+    found = choosing.thresholds(graph.graph, statistics.content, calibrate, quantize, numerics, placement.placed.on_npu)
     for note in found.notes:
         log(note)
     return Thresholds(dict(found.ranges), dict(found.methods), found.notes)

@@ -328,3 +328,47 @@ def test_a_range_by_hand_goes_from_low_to_high() -> None:
     assert not list(Layer(("conv",), range=(-1.0, 2.0)).check()) and not list(Layer(("conv",)).check())
     for wrong in ((1.0, 0.0), (1.0, 1.0), (float("nan"), 1.0)):
         assert [fault.field for fault in Layer(("conv",), range=wrong).check()] == ["range"]
+
+
+@pytest.mark.parametrize("beyond", ["clip", "drop"])
+@pytest.mark.parametrize("name", ["minmax", "percentile", "mse", "nstd", "mean"])
+def test_bounds_leave_the_rest_as_it_was(name, beyond) -> None:
+    """A mask of -10000, clipped or left out, is as if the raw values had been treated so."""
+    raw = np.concatenate([data("normal"), np.full(5000, -10000, np.float32)])
+    treated = np.clip(raw, -8, 8) if beyond == "clip" else raw[raw > -8]
+    method = CALIBRATORS[name]()
+    found = method(observed(raw).within((-8.0, 8.0), beyond), UNSIGNED)
+    assert found == pytest.approx(method(observed(treated), UNSIGNED), rel=5e-3)
+
+
+def test_second_largest_in_place_of_infinity() -> None:
+    raw = np.array([1.0, 2.0, 3.0, np.inf], np.float32)
+    assert CALIBRATORS["minmax"]()(observed(raw), UNSIGNED) == (0.0, 3.0)
+    huge = np.array([1.0, 2.0, 3.0, 3e38], np.float32)
+    lo, hi = CALIBRATORS["minmax"]()(observed(huge).within((-1e30, 1e30), "drop"), UNSIGNED)
+    assert (lo, hi) == (0.0, pytest.approx(3.0, rel=2**-8))
+
+
+def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
+    """Of a tensor that only a swish reads, what lies left of -8 needs no codes: the loss must not pay for it."""
+    from npuflow.engine.calibrate.observe import Counter
+    from npuflow.engine.calibrate.statistics import merged
+    from npuflow.engine.calibrate.thresholds import Calibrate, thresholds
+    from npuflow.engine.quantize.config import Quantize
+    from npuflow.hw.target import Numerics
+    from npuflow.ir.graph import Graph, Node
+    from npuflow.ir.op import OPS
+    from npuflow.ir.types import TensorType, Value
+
+    rng = np.random.default_rng(5)
+    x = np.concatenate([rng.normal(0, 1.5, 4000), rng.uniform(-60, -9, 1000)]).astype(np.float32)
+    y = (x / (1 + np.exp(-x))).astype(np.float32)
+    kind = TensorType((5000,))
+    graph = Graph(("x",), ("y",), (Node(OPS["silu"](), ("x",), ("y",), ("swish",)),), {v: Value(v, kind) for v in "xy"})
+    counter = Counter(("x", "y"))
+    statistics = merged([("0", counter.observe([x, y]))])
+    numerics = Numerics()
+    blind = thresholds(graph, statistics, Calibrate(), Quantize(), numerics).ranges["x"]
+    seeing = thresholds(graph, statistics, Calibrate(), Quantize(), numerics, lambda i: True).ranges["x"]
+    assert blind[0] < -12 and -12 < seeing[0] < -4
+    assert seeing[1] >= blind[1] - 1e-6

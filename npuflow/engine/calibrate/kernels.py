@@ -40,7 +40,7 @@ def _peaks(bits: Any) -> Any:
 
 
 @_compiled
-def survey(bits: Any, pairs: Any, a: Any, b: Any, c: Any, d: Any, peaks: Any) -> None:
+def survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The tables gain its
     cells: four tables [KEYS], since neighbours often share a key and two additions to one place would wait for each
     other. `peaks` gets the greatest positive, greatest negative and least non-zero magnitude as patterns without sign
@@ -72,7 +72,7 @@ def survey(bits: Any, pairs: Any, a: Any, b: Any, c: Any, d: Any, peaks: Any) ->
 
 
 @_compiled
-def gathered(a: Any, b: Any, c: Any, d: Any, first: int, last: int) -> None:
+def gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
     """Everything of [first, last] in the first table, the others cleared."""
     w, x, y, z = a[first : last + 1], b[first : last + 1], c[first : last + 1], d[first : last + 1]
     for i in range(w.shape[0]):

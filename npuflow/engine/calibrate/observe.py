@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class Counter:
 
         self.names = tuple(names)
         # Apart by odd distances: tables of one alignment would crowd into the same cache sets.
-        self._tallies = [np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4)]
+        self._tallies: tuple[Any, ...] = tuple(np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4))
         self._buffer = np.zeros(1 << 20, np.uint8)
 
     def observe(self, arrays: Iterable[Array]) -> Observation:
@@ -89,7 +89,7 @@ class Counter:
         counts[0] = bits.size
         if not bits.size:
             return 0.0, 0.0, at
-        kernels.survey(bits, bits[: bits.size & ~1].view(np.uint64), *self._tallies, peaks)
+        kernels.survey(bits, bits[: bits.size & ~1].view(np.uint64), peaks, *self._tallies)
         first = kernels.SPECIAL >> kernels.SHIFT
         if max(peaks[0], peaks[1]) >= kernels.SPECIAL:
             kernels.specials(bits, counts[1:], peaks)
@@ -100,9 +100,9 @@ class Counter:
         low = least >> kernels.SHIFT if least >= 0 else 0
         cells = self._tallies[0]
         for sign, high in ((0, top), (kernels.SIGN, bottom)):
-            kernels.gathered(*self._tallies, sign, sign)
+            kernels.gathered(sign, sign, *self._tallies)
             if high >= 0:
-                kernels.gathered(*self._tallies, sign + max(low, 1), sign + (high >> kernels.SHIFT))
+                kernels.gathered(sign + max(low, 1), sign + (high >> kernels.SHIFT), *self._tallies)
         zeros = int(cells[0]) + int(cells[kernels.SIGN])
         kernels.tails(cells, top, bottom, _limits(bits.size - int(counts[1:].sum())), ends)
         self._room(at)

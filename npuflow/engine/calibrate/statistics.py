@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 
@@ -34,6 +34,17 @@ class TensorStatistics:
     high: npt.NDArray[np.float32]
     totals: Int64s
     tails: npt.NDArray[np.float32]
+    bounds: tuple[float, float] | None = None
+    beyond: str = "clip"
+
+    def within(self, bounds: tuple[float, float], beyond: str) -> TensorStatistics:
+        """The same values with those outside the bounds moved to them ("clip"), or left out ("drop": the extrema are
+        then the outermost cells inside)."""
+        part = replace(self, bounds=bounds, beyond=beyond)
+        lower, upper, _ = part.cells()
+        ends = (float(lower[0]), float(upper[-1])) if beyond == "drop" and lower.size else bounds
+        low, high, tails = (np.clip(v, np.float32(ends[0]), np.float32(ends[1])) for v in (self.low, self.high, self.tails))
+        return replace(part, low=low, high=high, tails=tails)
 
     @property
     def sample_min(self) -> npt.NDArray[np.float32]:
@@ -84,8 +95,10 @@ class TensorStatistics:
         far = np.where(magnitude == 0, 0.0, _real((magnitude + 1) << SHIFT))
         lower, upper = np.where(negative, -far, near), np.where(negative, -near, far)
         order = np.lexsort((upper, lower))
-        lower, upper = np.clip(lower[order], self.lo, self.hi), np.clip(upper[order], self.lo, self.hi)
-        return lower, upper, self.counts[order].astype(np.float64)
+        lower, upper, counts = lower[order], upper[order], self.counts[order].astype(np.float64)
+        if self.bounds is not None:
+            lower, upper, counts = _bounded(lower, upper, counts, self.bounds, self.beyond)
+        return np.clip(lower, self.lo, self.hi), np.clip(upper, self.lo, self.hi), counts
 
     def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True) -> Floats:
         lower, upper, weight = _folded(*self._cells) if absolute else self._cells
@@ -126,6 +139,20 @@ class TensorStatistics:
             return 0.0
         square = (lower * lower + lower * upper + upper * upper) / 3      # of an evenly filled cell
         return float(np.sqrt(max(0.0, (weight * square).sum() / weight.sum() - self.mean**2)))
+
+
+def _bounded(
+    lower: Floats, upper: Floats, counts: Floats, bounds: tuple[float, float], beyond: str
+) -> tuple[Floats, Floats, Floats]:
+    """Cells cut at the bounds; what lies outside becomes a point at the bound, or nothing."""
+    below, above = upper <= bounds[0], lower >= bounds[1]
+    inside = ~(below | above)
+    ends = ([], []) if beyond == "drop" else ([counts[below].sum()], [counts[above].sum()])
+    kept = np.concatenate([ends[0], counts[inside], ends[1]])
+    points = [[bounds[i]] * len(ends[i]) for i in (0, 1)]
+    low = np.concatenate([points[0], np.clip(lower[inside], *bounds), points[1]])
+    high = np.concatenate([points[0], np.clip(upper[inside], *bounds), points[1]])
+    return low[kept > 0], high[kept > 0], kept[kept > 0]
 
 
 def _real(patterns: Int64s) -> Floats:

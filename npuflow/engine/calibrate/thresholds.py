@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
-from npuflow.engine.calibrate.statistics import Statistics
+from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import answers, stated, unknown_layers
+from npuflow.engine.quantize.scales import activation_types
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS, Calibrator
+from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid
 from npuflow.ir.graph import Graph
+from npuflow.ir.table import TableOp
 
 Ranges = dict[str, tuple[float, float]]
 
@@ -26,10 +28,14 @@ class Layer(Config):
     layers: tuple[str, ...]               # value or node names, operator names, or patterns: of what they write
     method: Annotated[str, CALIBRATORS] = "minmax"
     range: tuple[float, float] | None = None
+    bounds: tuple[float, float] | None = None      # values beyond are no part of the network's work: a mask's -10000
+    beyond: Literal["clip", "drop"] = "clip"       # such values count as the bound, or not at all
 
     def check(self) -> Iterable[Fault]:
-        if self.range is not None and not self.range[0] < self.range[1]:
-            yield Fault("range", f"the range {list(self.range)} holds no numbers", hint="lowest first, then highest")
+        for field in ("range", "bounds"):
+            given = getattr(self, field)
+            if given is not None and not given[0] < given[1]:
+                yield Fault(field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest")
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class Calibrate(Config):
     """The threshold method, and exceptions (later ones win)."""
 
     method: Annotated[str, CALIBRATORS] = "mse"
+    bounds: tuple[float, float] | None = None      # of every tensor, as under layers
+    beyond: Literal["clip", "drop"] = "clip"
     layers: tuple[Layer, ...] = ()
 
 
@@ -49,27 +57,57 @@ class Thresholds:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What the recipe says of one tensor: who chooses its range, by which name, from what."""
+
+    method: Calibrator
+    name: str
+    tensor: TensorStatistics
+    grid: Grid
+    fixed: tuple[float, float] | None
+
+    def range(self) -> tuple[float, float]:
+        return self.fixed or self.method(self.tensor, self.grid)
+
+
 def thresholds(
-    graph: Graph, statistics: Statistics, calibrate: Calibrate, quantize: Quantize, numerics: Numerics
+    graph: Graph,
+    statistics: Statistics,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
+    on_npu: Callable[[int], bool] | None = None,
 ) -> Thresholds:
-    """A range for every tensor that has statistics."""
-    ranges: Ranges = {}
-    methods: dict[str, str] = {}
+    """A range for every tensor that has statistics. With `on_npu`, ranges are judged as quantisation will trim them."""
     notes: list[str] = []
-    default = made(calibrate, calibrate.method)
-    producer = graph.producer()
-    used = [False] * len(calibrate.layers)
     check_scheme(quantize, numerics)
     unknown_layers(graph, [*stated("calibrate.layers", calibrate.layers), *stated("quantize.overrides", quantize.overrides)])
+    chosen = choices(graph, statistics, calibrate, quantize, numerics, notes)
+    ranges = {name: one.range() for name, one in chosen.items()}
+    if on_npu is not None and quantize.trim:
+        ranges.update(_as_trimmed(graph, chosen, ranges, quantize, numerics, on_npu))
+    methods = {name: "by hand" if one.fixed else one.name for name, one in chosen.items()}
+    return Thresholds(ranges, methods, tuple(notes))
+
+
+def choices(
+    graph: Graph, statistics: Statistics, calibrate: Calibrate, quantize: Quantize, numerics: Numerics, notes: list[str]
+) -> dict[str, Choice]:
+    """Method and statistics of every tensor, as the recipe has it; what a user should look at goes into `notes`."""
+    default, producer = made(calibrate, calibrate.method), graph.producer()
+    used = [False] * len(calibrate.layers)
+    found = {}
     for name in statistics.names:
-        tensor = statistics[name]
-        node = producer.get(name)
+        tensor, node = statistics[name], producer.get(name)
         names = (name, *node.origin) if node is not None else (name,)
         op = op_name(node) if node is not None else "input"
         method, chosen, fixed = default, calibrate.method, None
+        bounds, beyond = calibrate.bounds, calibrate.beyond
         for i, layer in enumerate(calibrate.layers):
             if answers(layer.layers, names, op):
                 method, chosen, fixed, used[i] = made(layer, layer.method), layer.method, layer.range, True
+                bounds, beyond = (layer.bounds, layer.beyond) if layer.bounds else (bounds, beyond)
         if tensor.count == 0:
             raise DataError(
                 "no calibration sample has a finite value here", hint="look for NaN or infinity in the float model"
@@ -77,13 +115,38 @@ def thresholds(
         if tensor.totals[1:].any():
             nan, up, down = (int(n) for n in tensor.totals[1:])
             notes.append(f"{name}: {nan} NaN, {up} +inf and {down} -inf of {int(tensor.totals[0])} values are left out")
-        bits = _bits(quantize, names, op)
-        ranges[name] = fixed or method(tensor, activation_grid(quantize.activations, numerics, bits))
-        methods[name] = "by hand" if fixed else chosen
+        grid = activation_grid(quantize.activations, numerics, _bits(quantize, names, op))
+        found[name] = Choice(method, chosen, tensor.within(bounds, beyond) if bounds else tensor, grid, fixed)
     for layer, hit in zip(calibrate.layers, used, strict=True):
         if not hit:
             notes.append(f"[calibrate] layers {', '.join(layer.layers)}: no tensor of the NPU has such a name")
-    return Thresholds(ranges, methods, tuple(notes))
+    return found
+
+
+def _as_trimmed(
+    graph: Graph,
+    chosen: Mapping[str, Choice],
+    ranges: Ranges,
+    quantize: Quantize,
+    numerics: Numerics,
+    on_npu: Callable[[int], bool],
+) -> Ranges:
+    """New ranges of tensors of which table functions need a part alone: what is cut off there costs no error."""
+    tables = {v for n in graph.nodes if isinstance(n.op, TableOp) for v in n.inputs}
+    if not tables & set(chosen):
+        return {}
+    nodes = [n for i, n in enumerate(graph.nodes) if on_npu(i)]
+    types = activation_types(graph, nodes, ranges, quantize, numerics)
+    found = {}
+    for name, one in chosen.items():
+        if name not in tables or name not in types or one.fixed:
+            continue
+        quant, (lo, hi) = types[name], ranges[name]
+        step = quant.scale[0]
+        low, high = (step * (code - quant.zero_point[0]) for code in (quant.lo, quant.hi))
+        if low > lo + step or high < hi - step:
+            found[name] = replace(one, tensor=one.tensor.within((min(low, 0.0), max(high, 0.0)), "clip")).range()
+    return found
 
 
 def made(table: Calibrate | Layer, name: str) -> Calibrator:
