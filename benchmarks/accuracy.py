@@ -56,6 +56,46 @@ def model_macs(model: Path, program: Program) -> int:
     return graph_macs(FRONTENDS["onnx"]().read(model.read_bytes(), Bindings(shapes)).graph)
 
 
+class Task:
+    """A labelled task with the float model's outputs, which are computed once."""
+
+    def __init__(self, scorer: ModuleType, task: str, model: Path, limit: int | None) -> None:
+        self.scorer, self.task, self.model, self.limit = scorer, task, model, limit
+        self.name = scorer.OUTPUT[task]
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = ort.InferenceSession(str(model), options)
+        self.outputs = [o.name for o in session.get_outputs()]
+        if task == "vad":
+            self.base = list(recurrent(lambda feed: session.run([self.name, "stateN"], feed), self.samples()))
+        else:
+            self.base = [session.run([self.name], feed)[0] for feed in self.samples()]
+
+    def samples(self) -> Iterator[Any]:
+        return islice(self.scorer.samples(self.task), self.limit)
+
+    def score(self, program: Program, batch: int = 8) -> dict[str, Any]:
+        """Figures of a program, from the simulator."""
+        start = time.perf_counter()
+        own = dict(zip(self.outputs, [o["name"] for o in program.meta["outputs"]], strict=True))
+        if self.task == "vad":
+            runner = Runner(program, batch=1)
+
+            def simulated(feed: dict[str, Any]) -> tuple[Any, Any]:
+                found = runner.run(feed)
+                return found[own[self.name]], found[own["stateN"]]
+
+            got = list(recurrent(simulated, self.samples()))
+        else:
+            runner = Runner(program, batch=batch)
+            got = [r[own[self.name]] for part in chunks(self.samples(), batch) for r in runner.run_many(part)]
+        arrays, floats = ({self.name: np.concatenate(rows)} for rows in (got, self.base))
+        line = self.scorer.score(self.task, arrays, floats)
+        macs, total = sum(n["macs"] for n in program.meta["nodes"]), model_macs(self.model, program)
+        share = round(macs / total, 4) if total else 1.0
+        return {**line, "npu_macs": macs, "npu_share": share, "seconds": round(time.perf_counter() - start, 1)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scorer", type=Path)
@@ -65,34 +105,8 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--batch", type=int, default=8)
     args = parser.parse_args()
-    scorer = module(args.scorer)
-    name = scorer.OUTPUT[args.task]
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(str(args.model), options)
-    program = load_program(args.program)
-    own = dict(zip([o.name for o in session.get_outputs()], [o["name"] for o in program.meta["outputs"]], strict=True))
-    take = lambda: islice(scorer.samples(args.task), args.limit)  # noqa: E731
-    start = time.perf_counter()
-    if args.task == "vad":
-        runner = Runner(program, batch=1)
-
-        def simulated(feed: dict[str, Any]) -> tuple[Any, Any]:
-            found = runner.run(feed)
-            return found[own[name]], found[own["stateN"]]
-
-        got = list(recurrent(simulated, take()))
-        base = list(recurrent(lambda feed: session.run([name, "stateN"], feed), take()))
-    else:
-        runner = Runner(program, batch=args.batch)
-        got = [r[own[name]] for part in chunks(take(), args.batch) for r in runner.run_many(part)]
-        base = [session.run([name], feed)[0] for feed in take()]
-    arrays, floats = ({name: np.concatenate(rows)} for rows in (got, base))
-    line = scorer.score(args.task, arrays, floats)
-    macs, total = sum(n["macs"] for n in program.meta["nodes"]), model_macs(args.model, program)
-    share = round(macs / total, 4) if total else 1.0
-    seconds = round(time.perf_counter() - start, 1)
-    print(json.dumps({**line, "npu_macs": macs, "npu_share": share, "seconds": seconds}), flush=True)
+    task = Task(module(args.scorer), args.task, args.model, args.limit)
+    print(json.dumps(task.score(load_program(args.program), args.batch)), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.partition import npu_share
 from npuflow.engine.profile import profile
 from npuflow.engine.report.gather import BINS, Sources, report_data
@@ -81,10 +82,20 @@ def report(
         notes=[
             ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
             ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
+            ("Corrections, judged on held-out samples", TRIED, [_tried(t) for t in (*parse.trials, *quantize.trials)]),
             ("Samples left out", ("sample", "reason"), statistics.broken),
         ],
     )
     return Report(report_data(sources))
+
+
+TRIED = ("correction", "layer", "without", "with", "kept", "largest change", "not possible because")
+
+
+def _tried(trial: Trial) -> tuple[str, ...]:
+    change = "" if trial.reason or not trial.change else f"{trial.change:.3g}"
+    errors = decibels(trial.before), decibels(trial.after)
+    return trial.correction, trial.layer, *errors, "yes" if trial.kept else "no", change, trial.reason
 
 
 def _notes(quantize: Quantized, on_host: bool) -> list[tuple[str, str]]:

@@ -1,0 +1,96 @@
+"""Corrections as steps of a build: wired, cached, exact on the simulator, their figures kept with the products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow import build, load_recipe
+from npuflow.engine.correct.trial import NETWORK, Trial
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe_build import Settings, open_cache
+from npuflow.flow.run_state import Result
+from npuflow.stages.parse import Parsed
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.simulate import Simulation
+from tests.correct.test_equalize import inverted
+
+KINDS: dict[str, Any] = {"equalize": Parsed, "quantize": Quantized, "correct": Quantized, "simulate": Simulation}
+RECIPE = """
+target = "edge-4t"
+[model]
+path = "net.onnx"
+[data]
+source = "calib.npz"
+arrays = { x = "x" }
+[calibrate]
+method = "minmax"
+[quantize]
+weights = { bits = 6, per = "tensor" }
+[equalize]
+[correct]
+held_out = 6
+"""
+
+
+def folder(path: Path, text: str = RECIPE) -> Path:
+    net = inverted(3)
+    (path / "net.onnx").write_bytes(export_model(net.graph("logits")))
+    np.savez(path / "calib.npz", x=np.concatenate([f["x"] for f in net.feeds(24, mean=0.3)]))
+    (path / "net.toml").write_text(text)
+    return path / "net.toml"
+
+
+def products(recipe: Path, result: Result, *stages: str) -> list[Any]:
+    loaded = load_recipe(recipe)
+    store = open_cache(loaded, Settings(cache=recipe.parent / "cache"))
+    return [store.load(result.outputs[stage], KINDS[stage]) for stage in stages]
+
+
+def made(recipe: Path, *sets: str, until: str = "simulate") -> Result:
+    return build(recipe, sets, until=until, cache=recipe.parent / "cache")
+
+
+def network(trials: tuple[Trial, ...], correction: str) -> Trial:
+    return next(t for t in trials if t.correction == correction and t.layer == NETWORK)
+
+
+def test_both_tables_are_steps_whose_figures_are_kept(tmp_path: Path) -> None:
+    recipe = folder(tmp_path)
+    result = made(recipe)
+    equal, corrected, simulation = products(recipe, result, "equalize", "correct", "simulate")
+    assert isinstance(equal, Parsed) and isinstance(corrected, Quantized) and isinstance(simulation, Simulation)
+    scale, bias = network(equal.trials, "equalize"), network(corrected.trials, "bias")
+    assert scale.kept and scale.after is not None and scale.before is not None and scale.after < scale.before
+    assert bias.before is not None and bias.after is not None and bias.kept == (bias.after < bias.before)
+    assert {t.layer for t in corrected.trials} >= {"/stem", "/d1", "/logits", NETWORK}
+    # Clips per channel go through code generation and the simulator without a code's difference.
+    assert any("his" in dict(n.params or ()) for n in corrected.graph.nodes)
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    again = made(recipe)
+    assert again.ran == 0 and again.outputs == result.outputs
+
+
+def test_other_thresholds_leave_other_tables_steps_alone(tmp_path: Path) -> None:
+    recipe = folder(tmp_path, RECIPE.replace("[equalize]\n", ""))
+    first = made(recipe, until="correct")
+    assert "equalize" not in first.outputs
+    off = made(recipe, "correct.bias='off'", until="correct")
+    assert off.status["correct"] and off.status["quantize"] == {None: "hit"}
+    (plain, same) = products(recipe, off, "quantize", "correct")
+    assert isinstance(plain, Quantized) and isinstance(same, Quantized) and plain.graph == same.graph
+    assert off.outputs["quantize"] == off.outputs["correct"]              # nothing below would be built again
+
+
+@pytest.mark.parametrize("choice", ["on", "off"])
+def test_the_recipe_may_decide_instead_of_the_judge(tmp_path: Path, choice: str) -> None:
+    recipe = folder(tmp_path)
+    sets = [f"equalize.scale='{choice}'", f"equalize.absorb='{choice}'", f"correct.bias='{choice}'"]
+    equal, corrected = products(recipe, made(recipe, *sets, until="correct"), "equalize", "correct")
+    assert isinstance(equal, Parsed) and isinstance(corrected, Quantized)
+    trials = (*equal.trials, *corrected.trials)
+    assert bool(trials) is (choice == "on")
+    assert all(t.kept or t.reason or not t.change for t in trials)
