@@ -297,11 +297,15 @@ def estimate(
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
     bus = load_bus + store_bus
     tail = tile_vector + first_store
+    # While a queue moves bytes, what the other moves over the same bus comes on top; while it is set up, nothing does.
+    beside, facing = 1 - 1 / out_steps, shared - store_bus if machine.inside else load_bus
+    slowed_load = load + beside * store_bus * facing / np.maximum(load, 1)
+    slowed_store = store + beside * facing * store_bus / np.maximum(store, 1)
     overlapped = np.max([
-        load + tile_tensor + tail,
+        slowed_load + tile_tensor + tail,
         first_load + tensor + tail,
         first_load + tile_tensor + vector + first_store,
-        first_load + tile_tensor + tile_vector + store,
+        first_load + tile_tensor + tile_vector + slowed_store,
         np.maximum(bus - shared, shared) + d.setup_cycles + tile_tensor + tile_vector,
     ], axis=0)
     cycles = overlapped if "single" not in slots else np.maximum(overlapped, load + tensor + vector + store)
