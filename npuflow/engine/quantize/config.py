@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
+from npuflow.engine.calibrate.weights import Method
 from npuflow.engine.quantize.names import answers
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import Grid
@@ -24,6 +25,8 @@ class Weights(Config):
     symmetric: bool = True                # zero point 0
     signed: bool = True
     narrow: bool = False                  # leave out the most negative code
+    method: Method = "minmax"             # what becomes of large weights: kept, or clipped for finer steps
+    percentile: Annotated[float, Range(50, 100)] = 99.99     # share of magnitudes that method = "percentile" keeps
 
 
 @dataclass(frozen=True)

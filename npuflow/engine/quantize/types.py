@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
+from npuflow.engine.calibrate.weights import ends
 from npuflow.engine.quantize.config import Weights, check_width
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
@@ -53,14 +54,15 @@ def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -
 
 
 def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numerics) -> QuantType:
-    """Per channel along `axis` if there is one and scheme and target allow, else per tensor, by the extrema."""
+    """Per channel along `axis` if there is one and scheme and target allow, else per tensor."""
     check_width(scheme.bits, numerics.weight_bits, "weights")
     if scheme.per == "tensor" or not numerics.per_channel_weights:
         axis = None
     real = array.astype(np.float64)
-    lo, hi = _extrema(real, axis)
     symmetric = scheme.symmetric or not numerics.weight_zero_point
     codes = QuantType(scheme.bits, scheme.signed or symmetric, (1.0,), axis=axis, narrow=scheme.narrow)
+    rows = real.reshape(1, -1) if axis is None else np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1)
+    lo, hi = ends(rows, scheme.method, scheme.percentile, (codes.lo, codes.hi), symmetric)
     pow2 = numerics.power_of_two
     if symmetric:
         need = np.maximum(hi / codes.hi, lo / codes.lo)
@@ -73,12 +75,6 @@ def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numer
         return codes.with_(scale=scales, zero_point=(0,) * len(scales))
     zeros = np.clip(np.rint(codes.lo - lo / np.array(scales)), codes.lo, codes.hi).astype(int)
     return codes.with_(scale=scales, zero_point=tuple(zeros.tolist()))
-
-
-def _extrema(real: Real, axis: int | None) -> tuple[Real, Real]:
-    """Minimum and maximum per channel, widened to hold zero."""
-    rows = real.reshape(1, -1) if axis is None else np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1)
-    return np.minimum(rows.min(axis=1, initial=0.0), 0.0), np.maximum(rows.max(axis=1, initial=0.0), 0.0)
 
 
 def widened(quant: QuantType, floor: Real, power_of_two: bool) -> QuantType:
