@@ -67,7 +67,7 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
     """A recipe and its plan, or every fault."""
     from npuflow.flow.recipe import load
 
-    recipe = load(path, sets)
+    recipe = load(path, sets, lenient=True)
     return recipe, plan_recipe(recipe, stages(), settings)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from npuflow.cli._progress import duration, facts, warned
@@ -29,15 +30,21 @@ class _Left(ProgressColumn):
         return Text(f"{duration(left)} left" if left is not None and task.started else "", style="cyan")
 
 
+def _told() -> TextColumn:
+    """What a stage says takes the room that is left, and no more; it is text, whatever brackets are in it."""
+    rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    return TextColumn("{task.fields[told]}", style="dim", markup=False, table_column=rest)
+
+
 class Live:
     """The stages of a plan as a table that moves."""
 
     def __init__(self, plan: Plan) -> None:
         self.console = Console(stderr=True)
         self.bars = Progress(
-            TextColumn("{task.fields[mark]}"), TextColumn("{task.description}"), BarColumn(bar_width=24),
-            TextColumn("{task.fields[count]}"), _Left(), TextColumn("[dim]{task.fields[told]}"),
-            console=self.console, transient=False,
+            TextColumn("{task.fields[mark]}"), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.fields[count]}", markup=False), _Left(), _told(),
+            console=self.console, transient=False, expand=True,
         )  # fmt: skip
         self.over = {step.name for step in plan if step.over is not None}
         self.tasks: dict[str, TaskID] = {}
@@ -46,6 +53,7 @@ class Live:
             self.tasks[step.name] = task
         self.spent: dict[str, float] = {}
         self.begun: dict[str, float] = {}
+        self.failed: set[str] = set()
         self.bars.start()
 
     def show(self, event: Event) -> None:
@@ -83,12 +91,14 @@ class Live:
             done = {"total": 1, "completed": 1}
             self._set(event.stage, mark=f"[{style}]{mark}", count=event.status, told=told, spent=spent, **done)
         elif event.status == "failed":
+            self.failed.add(event.stage)
             self._set(event.stage, mark="[bold red]x", told=f"{event.item}: {event.reason}")
 
     def _items(self, event: Any) -> None:
         hits = f", {event.hits} hit" if event.hits else ""
         full = event.done == event.total
         mark, style = MARKS["hit" if full and event.hits == event.total else "ran"] if full else (">", "")
+        mark, style = MARKS["failed"] if event.stage in self.failed else (mark, style)
         self._set(
             event.stage, total=event.total or 1, completed=event.done or int(full), count=f"{event.done}/{event.total}{hits}",
             mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(event.stage, 0.0),

@@ -63,6 +63,8 @@ class Recipe:
     at: Locator
     sources: tuple[Source, ...] = ()
     overrides: tuple[Override, ...] = ()
+    lost: Mapping[str, NpuflowError] = field(default_factory=dict)
+    """Library tables that name no library, with the fault: `faults` tells it among the others."""
     _read: dict[type[Config], tuple[Any, list[NpuflowError]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -121,8 +123,10 @@ class Recipe:
         """
         classes = tuple(dict.fromkeys([*known, *SETTINGS]))
         need = set(classes if required is None else required)
-        found = _unknown_tables(self, classes)
+        found = [*self.lost.values(), *_unknown_tables(self, classes)]
         for cls in classes:
+            if table_of(cls).partition(".")[0] in self.lost:
+                continue  # what the library would have said is not known
             if cls in need or self.has(table_of(cls)):
                 found += self.read(cls, classes)[1]
         found += self._sweep_faults()
@@ -147,13 +151,19 @@ def load(
     *,
     tables: Mapping[str, Any] | None = None,
     libraries: Mapping[str, Path] | None = None,
+    lenient: bool = False,
 ) -> Recipe:
-    """Read a recipe file (or plain `tables`), what it extends, its library tables, and apply `--set` overrides."""
+    """Read a recipe file (or plain `tables`), what it extends, its library tables, and apply `--set` overrides.
+
+    `lenient` leaves it to `Recipe.faults` to tell of a library table that names none, with all that is wrong besides.
+    """
     overrides = tuple(parse_set(text) if isinstance(text, str) else text for text in sets)
     file = Path(path) if path is not None else None
-    merged, at, sources = load_sources(file, tables or {}, overrides, libraries)
+    merged, at, sources, lost = load_sources(file, tables or {}, overrides, libraries)
+    if lost and not lenient:
+        raise RecipeError(tuple(lost.values()))
     name = file.stem if file is not None else "recipe"
-    return Recipe(file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides)
+    return Recipe(file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides, lost)
 
 
 def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:

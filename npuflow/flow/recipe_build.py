@@ -121,7 +121,7 @@ def build(recipe: str | Path | Recipe, sets: Sequence[str] = (), **settings: Any
     from npuflow.flow.recipe import Recipe, load
     from npuflow.flow.stage import STAGES
 
-    loaded = recipe if isinstance(recipe, Recipe) else load(recipe, sets)
+    loaded = recipe if isinstance(recipe, Recipe) else load(recipe, sets, lenient=True)
     chosen = Settings(**settings)
     plan = plan_recipe(loaded, STAGES, chosen)
     return run_plan(plan, loaded, open_cache(loaded, chosen), chosen).check()

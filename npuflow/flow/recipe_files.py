@@ -78,8 +78,8 @@ def library_folders() -> dict[str, Path]:
 
 def load_sources(
     file: Path | None, tables: Mapping[str, Any], overrides: Sequence[Override], libraries: Mapping[str, Path] | None
-) -> tuple[dict[str, Any], Locator, list[Source]]:
-    """The merged tables of a recipe, where each key comes from, and every file that was read."""
+) -> tuple[dict[str, Any], Locator, list[Source], dict[str, NpuflowError]]:
+    """The merged tables of a recipe, where each key comes from, every file read, and library tables that name none."""
     reading = _Reading(library_folders() if libraries is None else libraries)
     merged, origins = reading.file(file, ()) if file is not None else (_copy(tables), {})
     tops = [o for o in overrides if len(o.keys) == 1]
@@ -93,7 +93,7 @@ def load_sources(
     default = Origin(None, None, Path.cwd())
     if file is not None:
         default = Origin(shown_path(file), None, file.resolve().parent)
-    return merged, Locator(origins, (), default), reading.sources
+    return merged, Locator(origins, (), default), reading.sources, reading.lost
 
 
 def shown_path(path: Path) -> str:
@@ -112,6 +112,8 @@ class _Reading:
         self.libraries = libraries
         self.sources: list[Source] = []
         self.faults: list[NpuflowError] = []
+        self.lost: dict[str, NpuflowError] = {}
+        """Library table -> why its content is not known; the rest of the recipe can still be checked."""
 
     def file(self, path: Path, chain: tuple[Path, ...], library: bool = False) -> tuple[dict[str, Any], Origins]:
         """A file's tables merged over those of what it extends."""
@@ -179,8 +181,7 @@ class _Reading:
     def _library(self, name: Any, at: Locator, folder: Path, table: str) -> tuple[dict[str, Any], Origins]:
         names = sorted(p.stem for p in folder.glob("*.toml"))
         if not isinstance(name, str):
-            fault = RecipeError(f'"{table}" is a name or a path', where=at.where(), hint=", ".join(names))
-            self.faults.append(fault)
+            self.lost[table] = RecipeError(f'"{table}" is a name or a path', where=at.where(), hint=", ".join(names))
             return {}, {}
         if "/" in name or name.endswith(".toml") or name.startswith("pkg:"):
             path = self._existing(name, at, ())
@@ -189,7 +190,7 @@ class _Reading:
         else:
             path, because = None, f"known: {', '.join(names)}; or give a path that ends in .toml"
             message, near = f'no {table} "{name}"', suggestion(name, names)
-            self.faults.append(RecipeError(message, where=at.where(), because=because, hint=near))
+            self.lost[table] = RecipeError(message, where=at.where(), because=because, hint=near)
         return self.file(path, (), library=True) if path is not None else ({}, {})
 
     def apply(self, merged: dict[str, Any], origins: Origins, override: Override) -> None:

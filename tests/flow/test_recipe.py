@@ -205,3 +205,17 @@ def test_line_ends_of_other_systems(folder: Path) -> None:
     (folder / "w.toml").write_bytes(b"[calibrate]\r\nbatches = 'x'\r\n")
     (line,) = lines(load("w.toml").faults(KNOWN, required=()))
     assert line.startswith("w.toml:2 calibrate.batches")
+
+
+def test_a_library_that_is_not_there_hides_no_other_fault(folder: Path) -> None:
+    """What the library would have said is not asked for; everything else is told at once."""
+    chips = {"chip": folder / "chips"}
+    write(folder / "chips/one.toml", "[numerics]\nacc_bits = 24\n")
+    path = write(folder / "r.toml", 'chip = "two"\n[model]\npath = "gone.onnx"\n[calibrate]\nbatches = "x"\n[calibrat]\n')
+    with pytest.raises(RecipeError, match='no chip "two"'):
+        load(path, libraries=chips)
+    found = lines(load(path, libraries=chips, lenient=True).faults(KNOWN))
+    assert [line.partition(": ")[0] for line in found] == [
+        "r.toml:1 chip", "r.toml:3 model.path", "r.toml:5 calibrate.batches", "r.toml:6 calibrat",
+    ]  # fmt: skip
+    assert not any("numerics" in line for line in found)
