@@ -41,16 +41,40 @@ def requant_rows(acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, m
             for i in range(n):
                 v = ((np.int64(src[i]) + b) * k + half) >> shift
                 dst[i] = min(max(v, low), high) + zero
-        elif ys == 1 and mode == 1:
-            dst = y[yo[r] : yo[r] + n]
-            for i in range(n):
-                p = (np.int64(src[i]) + b) * k
-                v = (p + half - 1 + ((p >> shift) & 1)) >> shift
-                dst[i] = min(max(v, low), high) + zero
         else:
             for i in range(n):
                 v = rounded((np.int64(src[i]) + b) * k, shift, half, mode)
                 y[yo[r] + i * ys] = min(max(v, low), high) + zero
+
+
+@compiled
+def requant_dense(acc, ao, y, yo, n, channel, bias, m, lo, hi, shift, half, mode, zero):  # type: ignore[no-untyped-def]
+    """Rows without gaps whose sums, multipliers and results fit 32 bits: vector code.
+
+    Products of unsigned 32-bit numbers are what processors have. So 2^31 is added to every sum, and taken off again with
+    2^62 more, which keeps the total positive: a logical shift is then as good as an arithmetic one.
+    """
+    top = np.uint64(1) << np.uint64(62)
+    up = np.uint64(shift)
+    less = np.int64(np.int32(top >> up))
+    odd = mode == 1
+    add = np.uint64(half - 1 if odd else half)
+    for r in range(ao.shape[0]):
+        c = channel[r]
+        b, k = np.int32(bias[c]), np.uint32(m[c])
+        low, high = np.int32(lo[c] - zero), np.int32(hi[c] - zero)
+        base = top - (np.uint64(k) << np.uint64(31))
+        src, dst = acc[ao[r] : ao[r] + n], y[yo[r] : yo[r] + n]
+        if odd:
+            for i in range(n):
+                p = np.uint64(np.uint32(np.int32(src[i] + b)) ^ np.uint32(0x80000000)) * np.uint64(k) + base
+                v = np.int32(np.int32(np.uint32((p + add + ((p >> up) & np.uint64(1))) >> up)) - less)
+                dst[i] = np.int32(min(max(v, low), high) + zero)
+        else:
+            for i in range(n):
+                p = np.uint64(np.uint32(np.int32(src[i] + b)) ^ np.uint32(0x80000000)) * np.uint64(k) + base
+                v = np.int32(np.int32(np.uint32((p + add) >> up)) - less)
+                dst[i] = np.int32(min(max(v, low), high) + zero)
 
 
 @compiled

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from npuflow.engine.sim import windows as w
 from npuflow.engine.sim.access import SIZES
 from npuflow.engine.sim.fast_columns import filler
+from npuflow.engine.sim.fast_convolutions import convolution
 from npuflow.engine.sim.gemm import product
 from npuflow.engine.sim.operands import Bench, Operand
 from npuflow.hw.check import RANGES
@@ -62,6 +63,10 @@ def conv(bench: Bench, i: int, c: Command) -> Step | None:
     spread = max(abs(lo - c.number("x_zero")), abs(hi - c.number("x_zero")))
     size = np.abs(weights.reshape(out, -1).astype(np.int64) - zeros[:, None])
     peak = int(size.sum(1).max()) * spread
+    step = convolution(bench, i, c, weights, zeros, peak)
+    if step is not None:
+        bench.grow(i, peak, bool(c.number("accumulate")))
+        return step
     simple = c.vector("insert") == (1, 1) and c.text("acc_type") == "int32" and np.abs(zeros).max() < 1 << 20
     if per == 1 and simple and peak < 1 << 31:
         bench.grow(i, peak, bool(c.number("accumulate")))

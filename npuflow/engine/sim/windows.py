@@ -176,31 +176,43 @@ def _taps(buf, base, k, taps, run, line):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def maxpool(x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, lo, hi):  # type: ignore[no-untyped-def]
+def maxpool(x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, least, lines, lo, hi):  # type: ignore[no-untyped-def]
+    """First along rows, into `lines` [height, out width], then along columns; `least` is the smallest code of x."""
     n, channels, height, width = dims
-    line = np.empty(size[1], np.int32)
-    none = np.int32(-(1 << 20))
     for b in range(batch):
         for s in range(n):
             for c in range(channels):
                 plane = x0 + b * xb + s * xs[0] + c * xs[1]
+                for r in range(height):
+                    line = lines[r * size[1] : (r + 1) * size[1]]
+                    line[:] = least
+                    for j in range(kernel[1]):
+                        left = j * dilation[1] + origin[1]
+                        first = min(size[1], max(0, -(left // stride[1])))
+                        last = max(first, min(size[1], (width - 1 - left) // stride[1] + 1))
+                        at = plane + r * xs[2] + (first * stride[1] + left) * xs[3]
+                        _greater(x, at, stride[1] * xs[3], line[first:last])
                 for oy in range(size[0]):
-                    line[:] = none
+                    best = lines[height * size[1] : (height + 1) * size[1]]
+                    best[:] = least
                     for i in range(kernel[0]):
                         sy = oy * stride[0] + i * dilation[0] + origin[0]
-                        if sy < 0 or sy >= height:
-                            continue
-                        at = plane + sy * xs[2]
-                        for j in range(kernel[1]):
-                            left = j * dilation[1] + origin[1]
-                            first = min(size[1], max(0, -(left // stride[1])))
-                            last = max(first, min(size[1], (width - 1 - left) // stride[1] + 1))
-                            for q in range(first, last):
-                                line[q] = max(line[q], np.int32(x[at + (q * stride[1] + left) * xs[3]]))
+                        if 0 <= sy < height:
+                            _greater(lines, sy * size[1], 1, best)
                     to = y0 + b * yb + s * ys[0] + c * ys[1] + oy * ys[2]
                     for q in range(size[1]):
-                        v = np.int32(lo) if line[q] == none else line[q]
-                        y[to + q * ys[3]] = min(max(v, lo), hi)
+                        y[to + q * ys[3]] = min(max(best[q], lo), hi)
+
+
+@compiled
+def _greater(x, at, step, line):  # type: ignore[no-untyped-def]
+    if step == 1:
+        src = x[at : at + line.shape[0]]
+        for q in range(line.shape[0]):
+            line[q] = max(line[q], src[q])
+    else:
+        for q in range(line.shape[0]):
+            line[q] = max(line[q], x[at + q * step])
 
 
 @compiled

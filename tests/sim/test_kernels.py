@@ -1,0 +1,142 @@
+"""Compiled kernels are trusted after saturating operands; the simulator shares no arithmetic; the exact path needs neither."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import random_case, wrap
+
+from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
+from npuflow.engine.sim import machine as machine_module
+from npuflow.engine.sim.machine import Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = sorted((ROOT / "npuflow/engine/sim").glob("*.py"))
+
+
+def saturating(a, b):
+    """What signed kernels do: neighbouring products are added into 16 bits that do not overflow but stop."""
+    k = a.shape[-1] + a.shape[-1] % 2
+    wide = np.zeros((*a.shape[:-1], k), np.int64)
+    wide[..., : a.shape[-1]] = a
+    tall = np.zeros((*b.shape[:-2], k, b.shape[-1]), np.int64)
+    tall[..., : b.shape[-2], :] = b
+    pairs_ = wide[..., :, ::2, None] * tall[..., None, ::2, :] + wide[..., :, 1::2, None] * tall[..., None, 1::2, :]
+    return np.clip(pairs_, -(1 << 15), (1 << 15) - 1).sum(-2)
+
+
+def test_a_saturating_product_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(gemm._Session):
+        def __call__(self) -> None:
+            a, b, out = self.kept
+            out[...] = saturating(a.astype(np.int64) - 128, b.astype(np.int64) - 128)
+
+    assert gemm.fast.__wrapped__() is True
+    monkeypatch.setattr(gemm, "_Session", Broken)
+    assert gemm.fast.__wrapped__() is False
+
+
+@pytest.mark.parametrize("kernel", ["dense", "depthwise"])
+def test_a_broken_convolution_is_not_trusted(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
+    """One product too large for 16 bits and a sum that stops there."""
+    honest = getattr(pairs, kernel)
+
+    def broken(*arguments):
+        honest(*arguments)
+        acc = arguments[-3]
+        np.clip(acc, -(1 << 15), (1 << 15) - 1, out=acc)
+
+    assert fast_convolutions.trusted.__wrapped__() is True
+    monkeypatch.setattr(pairs, kernel, broken)
+    assert fast_convolutions.trusted.__wrapped__() is False
+
+
+def test_a_broken_rounding_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fast.enabled.__wrapped__() is True
+    monkeypatch.setattr(fast.k, "rounded", lambda p, shift, half, mode: (p + half) >> shift)
+    assert fast.enabled.__wrapped__() is False
+
+
+def test_without_trust_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the fast convolutions is trusted: products are done in float64."""
+    image = np.random.default_rng(5).integers(0, 256, (2, 16384)).astype(np.uint8)
+    for seed in range(12):
+        program = wrap(random_case(seed, "CONV"))
+        found = []
+        for trust in (True, False):
+            monkeypatch.setattr(fast_convolutions, "trusted", lambda trust=trust: trust)
+            monkeypatch.setattr(gemm, "fast", lambda trust=trust: trust)
+            machine = Machine(program, 2)
+            machine.write("in", image)
+            machine.run(0)
+            found.append(machine.read("out"))
+        np.testing.assert_array_equal(*found)
+
+
+def test_the_simulator_shares_no_arithmetic() -> None:
+    """Nothing of the simulator or the runner imports the reference: numerics, operators, interpreter, graphs."""
+    numbers = ("npuflow.hw.numerics", "npuflow.ops", "npuflow.ir", "npuflow.rules")
+    shared = (*numbers, "npuflow.engine.interpret", "npuflow.engine.quantize")
+    files = [*OWN, ROOT / "npuflow/engine/runner.py", *sorted((ROOT / "npuflow/engine/program").glob("*.py"))]
+    wrong = []
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert not node.level
+                modules = [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+            wrong += [f"{path.name}: {m}" for m in modules if any(m == s or m.startswith(s + ".") for s in shared)]
+    assert len(files) > 20 and not wrong, wrong
+
+
+def test_importing_the_simulator_loads_no_reference() -> None:
+    """Not by a detour either."""
+    code = (
+        "import sys, npuflow.engine.runner, npuflow.engine.sim.fast, npuflow.engine.sim.hazards, npuflow.engine.sim.clock\n"
+        "shared = ('npuflow.hw.numerics', 'npuflow.ops', 'npuflow.ir', 'npuflow.engine.interpret')\n"
+        "print([m for m in sys.modules if m.startswith(shared)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_the_exact_path_compiles_nothing() -> None:
+    """NPUFLOW_KERNELS=exact: no numba, no onnxruntime, and the very bytes of the compiled path."""
+    code = (
+        "import sys, hashlib; sys.path[:0] = sys.argv[1:]\n"
+        "import numpy as np\n"
+        "from cases import MAKERS, random_case, wrap\n"
+        "from npuflow.engine.sim.machine import Machine\n"
+        "image, found = np.random.default_rng(1).integers(0, 256, (2, 16384)).astype(np.uint8), hashlib.sha256()\n"
+        "for opcode in sorted(MAKERS):\n"
+        "    for seed in (1, 2):\n"
+        "        machine = Machine(wrap(random_case(seed, opcode)), 2)\n"
+        "        machine.write('in', image)\n"
+        "        try: machine.run(0)\n"
+        "        except Exception as error: found.update(type(error).__name__.encode()); continue\n"
+        "        found.update(machine.read('out').tobytes())\n"
+        "print(found.hexdigest(), [m for m in ('numba', 'onnxruntime') if m in sys.modules])"
+    )
+    found = []
+    for kernels in ("exact", ""):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(ROOT), str(Path(__file__).parent)], capture_output=True, text=True, timeout=300,
+            env={**os.environ, "NPUFLOW_KERNELS": kernels}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.split(maxsplit=1))
+    assert found[0][1].strip() == "[]" and "numba" in found[1][1]
+    assert found[0][0] == found[1][0]
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NPUFLOW_KERNELS", raising=False)
+    assert machine_module._compiled()
+    monkeypatch.setenv("NPUFLOW_KERNELS", "exact")
+    assert not machine_module._compiled()
