@@ -142,11 +142,13 @@ class Profile:
     def _layer(self, members: tuple[int, ...], index: Any, cycles: float, closed: Mapping[str, Any] | None) -> Row:
         t, chosen = self.timeline, index.tolist()
         busy = dict.fromkeys(("LOAD", "STORE", "TENSOR", "VECTOR"), 0.0)
+        queues: dict[int, float] = {}
         moved = {"load_bytes": 0.0, "store_bytes": 0.0, "const_bytes": 0.0, "shared_bytes": 0.0, "local_bytes": 0.0}
         stalls = dict.fromkeys(STALLS, 0.0)
         for i in chosen:
             kind, amount = self.kinds[i], float(t.moved[i])
             busy[kind] += float(t.end[i] - t.start[i])
+            queues[int(self.order.queue[i])] = queues.get(int(self.order.queue[i]), 0.0) + float(t.end[i] - t.start[i])
             moved["shared_bytes"] += float(t.shared[i])
             moved["local_bytes"] += self._local(i)
             moved["load_bytes"] += amount if kind == "LOAD" else 0.0
@@ -167,6 +169,7 @@ class Profile:
             "op": _together([n["op"] for n in nodes]), "macs": macs,
             "cycles": cycles, "utilisation": macs / (cycles * self.peak) if cycles else 0.0,
             **moved, "intensity": macs / total if total else 0.0, **{k.lower(): v for k, v in busy.items()},
+            "busiest": max(queues.values(), default=0.0),
             "limit": LIMITS[max(busy, key=lambda k: busy[k])],
             "stall": max(stalls, key=lambda k: stalls[k]) if any(stalls.values()) else "", "stalls": stalls,
             "closed": closed["cycles"] if closed else None, "bound": closed["bound"] if closed else None,
@@ -197,17 +200,17 @@ class Profile:
         return {"bandwidth": bus, "set-up": stall - bus}
 
     def _terms(self, chosen: list[int]) -> dict[str, float]:
-        """The clock's own sums of what the closed form adds up."""
+        """The clock's own sums of what the closed form adds up: of the core that spends most; the bus is one for all."""
         t, memory = self.timeline, self.program.target.memory
-        found = dict.fromkeys(TERMS, 0.0)
+        cores = [dict.fromkeys(TERMS, 0.0) for _ in self.program.commands]
         for i in chosen:
-            terms, kind = t.terms[i], self.kinds[i]
+            terms, kind, found = t.terms[i], self.kinds[i], cores[self.order.sequence[i][0]]
             if kind in ("LOAD", "STORE"):
                 found["set-up"] += terms.total
                 found["bus"] += float(t.moved[i]) / memory.external_bandwidth + float(t.shared[i]) / memory.shared_bandwidth
             else:
                 found["array" if kind == "TENSOR" else "vector"] += terms.total
-        return found
+        return {name: (sum if name == "bus" else max)(core[name] for core in cores) for name in TERMS}
 
     def totals(self) -> Row:
         """The whole program, beside the closed form and the lower bounds, term by term."""
@@ -217,6 +220,7 @@ class Profile:
         causes: dict[str, float] = {}
         for step in self.path:
             causes[step["cause"]] = causes.get(step["cause"], 0.0) + step["cycles"]
+        rows = self.layers()
         closed = [g["terms"] for _, g in self.groups if g and "terms" in g]
         return {
             "cycles": self.cycles, "milliseconds": self.cycles / clock / 1000, "bytes": float(self.timeline.moved.sum()),
@@ -226,7 +230,7 @@ class Profile:
             "const_bytes": self.program.meta["const_bytes"],
             "closed_cycles": plan.get("cycles"), "closed_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
             "bound_bytes": plan.get("bound_bytes"), "roofline": plan.get("roofline"), "path": causes,
-            "terms": self._terms(list(range(len(self.kinds)))),
+            "terms": {name: sum(row["terms"][name] for row in rows) for name in TERMS},
             "closed_terms": {name: sum(g[name] for g in closed) for name in TERMS} if closed else {},
         }  # fmt: skip
 

@@ -13,10 +13,10 @@ NAMED = 12
 
 
 def points(found: Profile) -> list[Row]:
-    """Layers with multiply-accumulates: intensity, rate and cycles (of the critical path, at least of its busiest engine)."""
+    """Layers with multiply-accumulates: intensity, rate and cycles (of the critical path, at least of its busiest queue)."""
     rows = []
     for row in found.operators():
-        cycles = max(row["path_cycles"], *(row[engine] for engine in ("load", "store", "tensor", "vector")))
+        cycles = max(row["path_cycles"], row["busiest"])
         moved = row["load_bytes"] + row["store_bytes"] + row["shared_bytes"]
         if row["macs"] and cycles and moved:
             rows.append({"name": row["name"], "intensity": row["macs"] / moved, "rate": row["macs"] / cycles,
@@ -39,6 +39,8 @@ def draw(found: Profile) -> str:
         ("one core", target.compute.macs, svg.SOFT), ("depthwise", target.compute.depthwise_macs, svg.SOFT),
     ]  # fmt: skip
     parts = [*frame.axes(), *_roofs(frame, width, roofs if target.compute.cores > 1 else [roofs[0], roofs[2]])]
+    if target.memory.shared_bytes:
+        parts += _slope(frame, target.memory.shared_bandwidth, peak, svg.SOFT, "5 4")
     total = sum(r["cycles"] for r in rows) or 1.0
     colours = {"array": svg.BLUE, "bandwidth": svg.ORANGE, "vector": svg.GREEN}
     for r in sorted(rows, key=lambda r: -r["cycles"]):
@@ -61,10 +63,14 @@ def _roofs(frame: _Frame, width: float, roofs: list[tuple[str, int, str]]) -> It
         dash = "" if colour == svg.INK else "5 4"
         yield svg.line(frame.x(knee), frame.y(rate), frame.x(right), frame.y(rate), colour, 1.5, dash)
         yield svg.text(frame.x(right) - 4, frame.y(rate) - 5, f"{name} {rate:,} MAC/cycle", colour, "end", 11)
-    low = max(10.0**frame.x0, 10.0**frame.y0 / width)
-    high = roofs[0][1] / width
-    yield svg.line(frame.x(low), frame.y(low * width), frame.x(high), frame.y(high * width), svg.INK, 1.5)
-    yield svg.text(frame.x(low) + 6, frame.y(low * width) - 10, f"{width:g} bytes/cycle", svg.INK, "start", 11)
+    yield from _slope(frame, width, roofs[0][1], svg.INK)
+
+
+def _slope(frame: _Frame, width: float, peak: float, colour: str, dash: str = "") -> Iterator[str]:
+    """The roof that a memory of some bytes per cycle sets."""
+    low, high = max(10.0**frame.x0, 10.0**frame.y0 / width), peak / width
+    yield svg.line(frame.x(low), frame.y(low * width), frame.x(high), frame.y(high * width), colour, 1.5, dash)
+    yield svg.text(frame.x(low) + 6, frame.y(low * width) - 10, f"{width:g} bytes/cycle", colour, "start", 11)
 
 
 def _names(frame: _Frame, rows: list[Row]) -> Iterator[str]:
