@@ -41,7 +41,7 @@ def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
     observer = Observer(export_model(graph, [n for n in names if n not in types]), types, names)
     total = statistics.merged((str(i), observer.observe(feed)) for i, feed in enumerate(terms.fit))
     assert total is not None
-    ranges = thresholds(graph, total, terms.calibrate, terms.quantize, terms.target.numerics).ranges
+    ranges = thresholds(graph, total, terms.calibrate, terms.quantize, terms.target.numerics, on_npu).ranges
     made = quantize_graph(graph, on_npu, ranges, terms.quantize, terms.target.numerics).graph
     if terms.corrected:
         made = correct_biases(graph, made, terms.target.numerics, terms.fit, (), judge=False).graph
