@@ -104,6 +104,10 @@ class Profile:
 
     def layers(self) -> list[Row]:
         """One row per group of the plan: its share of the clock, busy cycles by engine, bytes, and what held it up."""
+        return list(self._layers)
+
+    @cached_property
+    def _layers(self) -> list[Row]:
         rows, before = [], 0.0
         for members, closed in self.groups:
             index = np.flatnonzero(np.isin(self.nodes, members))
@@ -150,7 +154,7 @@ class Profile:
             busy[kind] += float(t.end[i] - t.start[i])
             queues[int(self.order.queue[i])] = queues.get(int(self.order.queue[i]), 0.0) + float(t.end[i] - t.start[i])
             moved["shared_bytes"] += float(t.shared[i])
-            moved["local_bytes"] += self._local(i)
+            moved["local_bytes"] += self._local[i]
             moved["load_bytes"] += amount if kind == "LOAD" else 0.0
             moved["store_bytes"] += amount if kind == "STORE" else 0.0
             moved["const_bytes"] += amount if kind == "LOAD" and self._from_const(i) else 0.0
@@ -181,11 +185,11 @@ class Profile:
         core, index = self.order.sequence[i]
         return self.program.decoded[core][index].fields["space"] == "CONST"
 
-    def _local(self, i: int) -> float:
-        """Bytes of local memory that a command reads and writes, every operand once."""
-        core, index = self.order.sequence[i]
-        found = regions(self.program.decoded[core][index])
-        return float(sum(prod(r.dims) * r.size for r in found if r.space == LOCAL))
+    @cached_property
+    def _local(self) -> list[float]:
+        """Per command the bytes of local memory that it reads and writes, every operand once."""
+        found = (regions(self.program.decoded[core][index]) for core, index in self.order.sequence)
+        return [float(sum(prod(r.dims) * r.size for r in command if r.space == LOCAL)) for command in found]
 
     def _waited(self, i: int) -> dict[str, float]:
         """A compute command's stall, split by what the awaited command did meanwhile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import ceil, prod
 
 from npuflow.engine.sim.access import LOCAL, SIZES, Region, regions
@@ -27,7 +27,8 @@ class Terms:
 
     @property
     def total(self) -> int:
-        return round(sum(getattr(self, f.name) for f in fields(self)))
+        known = self.issue + self.setup + self.rows + self.fill + self.reload + self.vector
+        return known + round(self.array + self.edge)
 
 
 def terms_of(command: Command, target: Target) -> Terms:
@@ -108,7 +109,9 @@ def in_shared(command: Command, memory: Memory) -> bool:
 
 
 def _external(command: Command) -> Region:
-    return next(r for r in regions(command) if r.name == "external")
+    dims, strides = command.vector("dims"), command.vector("external_strides")
+    write = command.opcode == "STORE"
+    return Region("external", command.text("space"), write, command.number("external"), command.number("element"), dims, strides)
 
 
 def bank_bytes(command: Command, memory: Memory) -> dict[int, float]:
