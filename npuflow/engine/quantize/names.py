@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from npuflow.base.errors import NpuflowError, RecipeError, Where, suggestion
+from npuflow.base.errors import NpuflowError, RecipeError, Where, nearest
 from npuflow.engine.place import op_name
 from npuflow.ir.graph import Graph, Node
 
@@ -43,10 +44,18 @@ def unknown_layers(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) ->
 
 def _unknown(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) -> Iterator[NpuflowError]:
     layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [((value,), "input") for value in graph.inputs]
-    allowed = tuple(dict.fromkeys(name for names, op in layers for name in (*names, op)))
+    sources = [(names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)]
+    allowed = tuple(dict.fromkeys(name for names, op in sources for name in (*names, op)))
     for key, patterns in stated:
         for pattern in patterns:
             if not any(answers((pattern,), names, op) for names, op in layers):
                 what = "no layer matches" if any(c in pattern for c in "*?[") else "no layer is called"
-                hint = suggestion(pattern, allowed, most=6)
-                yield RecipeError(f'{what} "{pattern}"', where=Where(key=key), hint=hint)
+                yield RecipeError(f'{what} "{pattern}"', where=Where(key=key), hint=_alike(pattern, allowed))
+
+
+def _alike(pattern: str, allowed: Sequence[str]) -> str:
+    """The nearest name, else the three that are least unlike."""
+    close = nearest(pattern, allowed)
+    plain = pattern.strip("*?")
+    rough = [close] if close else get_close_matches(plain, allowed, n=3, cutoff=0.0)
+    return " or ".join(f'"{name}"' for name in rough)
