@@ -39,13 +39,13 @@ def build(graph: Graph, target: Target, plan: Plan | None = None) -> Program:
     return Program.from_bytes(program.to_bytes())
 
 
-def simulate(program: Program, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def simulate(program: Program, values: dict[str, np.ndarray], exact_only: bool = False) -> dict[str, np.ndarray]:
     """Every integer value as it was when complete, fed with the reference's own boundary tensors."""
     order = order_of(program)
     found = hazards_of(program, order)
     assert not found, "\n".join(map(str, found[:5]))
     watch = [v for v, e in program.meta["values"].items() if e["node"] is not None]
-    runner = Simulator(program, 1, watch=watch, order=order)
+    runner = Simulator(program, 1, watch=watch, order=order, exact_only=exact_only)
     for step in program.meta["steps"]:
         if step["kind"] == "quantize":
             runner.write(step["out"], values[step["out"]][None])
@@ -54,10 +54,12 @@ def simulate(program: Program, values: dict[str, np.ndarray]) -> dict[str, np.nd
     return {k: v[0] for k, v in runner.seen.items()}
 
 
-def check_exact(graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: Plan | None = None) -> Program:
+def check_exact(
+    graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: Plan | None = None, exact_only: bool = False
+) -> Program:
     """Bit for bit on every integer tensor, without hazards."""
     expected = interpret(graph, inputs, target.numerics, keep=lambda _: True)
     program = build(graph, target, plan)
-    for value_id, array in simulate(program, expected).items():
+    for value_id, array in simulate(program, expected, exact_only).items():
         np.testing.assert_array_equal(array, expected[value_id], err_msg=value_id)
     return program

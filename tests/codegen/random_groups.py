@@ -27,7 +27,7 @@ def joined(topology: Topology, parts: list[Part], machine: Machine, rng: random.
     read = {v for n in nodes for v in topology.graph.nodes[n].inputs if v and topology.graph.values[v].const is None}
     outside = sorted(read - made - kept)
     held = {v: rng.choice((1, 2)) for v in (*inner, *(v for v in outside if rng.random() < 0.4))}
-    held.update({v: 1 for v in made & kept})
+    held.update(dict.fromkeys(made & kept, 1))
     if rng.random() < 0.3:
         held.update({v: 1 for v in topology.needed(nodes) if v not in held})
     strips = tuple((rng.choice((0, 1, 2, 2, 2, 3)), rng.randint(1, 4)) for _ in range(rng.choice((0, 1, 1, 2))))
@@ -92,7 +92,7 @@ def fits(groups: list[Group], topology: Topology, kept: frozenset[str], machine:
 def with_held(group: Group, topology: Topology, kept: frozenset[str]) -> Group:
     made = {o for n in group.nodes for o in topology.graph.nodes[n].outputs}
     held = {v: n for v, n in group.held if v not in kept}
-    held.update({v: 1 for v in sorted(made & kept)})
+    held.update(dict.fromkeys(sorted(made & kept), 1))
     return replace(group, held=tuple(held.items()))
 
 
@@ -107,10 +107,10 @@ def keep(groups: list[Group], topology: Topology, machine: Machine, rng: random.
                 continue
             trial = frozenset(kept | {value})
             tried = [with_held(x, topology, trial) for x in groups]
-            if legal(tried, topology, trial, value, g) and retiled(tried, topology, trial, machine, rng):
-                if fits(tried, topology, trial, machine):
-                    kept.add(value)
-                    groups[:] = tried
+            works = legal(tried, topology, trial, value, g) and retiled(tried, topology, trial, machine, rng)
+            if works and fits(tried, topology, trial, machine):
+                kept.add(value)
+                groups[:] = tried
     return kept
 
 

@@ -41,7 +41,7 @@ def network(rng: random.Random, numerics: Numerics, depth: int = 7) -> tuple[Gra
 
 def _layer(b: Builder, rng: random.Random, x: str, open_: list[str]) -> str | None:
     n, c, h, w = b.arrays[x].shape
-    kind = rng.choice(("conv", "conv", "conv", "conv", "depthwise", "depthwise", "pool", "add", "add", "table", "grouped", "resize"))
+    kind = rng.choice((*("conv",) * 4, *("depthwise", "add") * 2, "pool", "table", "grouped", "resize"))
     if kind == "add":
         same = [v for v in open_ if b.arrays[v].shape == (n, c, h, w) and v != x]
         return b.add(OPS["add"](), x, rng.choice(same)) if same else None
@@ -58,7 +58,8 @@ def _layer(b: Builder, rng: random.Random, x: str, open_: list[str]) -> str | No
     if reach[0] > h or reach[1] > w:
         return None
     if kind == "pool":
-        return b.add(OPS["maxpool"](kernel, stride, (1, 1), tuple(min(p, k // 2) for p, k in zip(pads, kernel * 2, strict=True))), x)
+        inner = tuple(min(p, k // 2) for p, k in zip(pads, kernel * 2, strict=True))
+        return b.add(OPS["maxpool"](kernel, stride, (1, 1), inner), x)
     groups = c if kind == "depthwise" else rng.choice([g for g in range(1, c + 1) if c % g == 0]) if kind == "grouped" else 1
     out = c * rng.choice((1, 1, 2)) if kind == "depthwise" else groups * rng.randint(1, max(1, 8 // groups))
     weight = b.const((out, c // groups, *kernel), 1 / (kernel[0] * kernel[1] * c // groups) ** 0.5)

@@ -19,7 +19,7 @@ def merge(into: Tokens, other: Mapping[int, int]) -> None:
 class _Access(NamedTuple):
     box: Box | None                     # None: all of it
     queue: int
-    count: int
+    upto: int
     write: bool
 
 
@@ -41,7 +41,7 @@ class Slot:
     def everything(self) -> Tokens:
         found = dict(self._before)
         for a in self._log:
-            merge(found, {a.queue: a.count})
+            merge(found, {a.queue: a.upto})
         return found
 
     def inherit(self, other: Slot) -> None:
@@ -50,8 +50,8 @@ class Slot:
     def needs(self, box: Box | None, write: bool) -> Tokens:
         found: Tokens = dict(self._before) if write else {}
         for a in self._log:
-            if (write or a.write) and a.count > found.get(a.queue, 0) and _meet(a.box, box):
-                found[a.queue] = a.count
+            if (write or a.write) and a.upto > found.get(a.queue, 0) and _meet(a.box, box):
+                found[a.queue] = a.upto
         return found
 
     def note(self, box: Box | None, write: bool, queue: int, count: int) -> None:

@@ -141,9 +141,9 @@ def emit_part(
             site.op.lower(site, view, TileEmitter(bench, places, member.nodes[k], i))
         for holder in holders:
             if holder.unit.home == "output" and finished[i]:
-                slot = holder.slots[holder.slot_at[i]]
+                done = holder.slots[holder.slot_at[i]]
                 ref, box = holder.unit.refs[0], holder.boxes[i][0]
-                store(bench, member, ref, box, box, (slot, None), slot.low, i)
+                store(bench, member, ref, box, box, (done, None), done.low, i)
 
 
 def _due(holders: Sequence[Holder], step: int) -> Iterator[tuple[Holder, int, int]]:
@@ -208,7 +208,8 @@ class _Buffers:
 def _buffers(
     member: Member, holders: Sequence[Holder], residents: Mapping[str, Resident], ranges: Tile, step: int, fresh: bool
 ) -> tuple[_Buffers, list[Place]]:
-    found, places = _Buffers(), []
+    found = _Buffers()
+    places: list[Place] = []
     for holder in holders:
         slot, boxes = holder.slots[holder.slot_at[step]], holder.boxes[step]
         if fresh and holder.unit.home in ("output", "inner", "acc"):

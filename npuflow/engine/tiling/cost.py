@@ -267,7 +267,7 @@ def estimate(
     layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], order: Sequence[str], slots: Sequence[str],
     tensor: Floats,
 ) -> Estimate:  # fmt: skip
-    """The pipeline's makespan. `slots`: per stream "double", "single" or "resident"; `tensor`: see tensor_cycles."""
+    """The pipeline's makespan. `slots`: per stream "double", "single", "resident" or "there"; `tensor`: see tensor_cycles."""
     d, c = machine.dma, machine.compute
     zero = np.zeros(grid.length)
     load, store, load_bus, store_bus, first_load, first_store, amount, early, shared = (zero.copy() for _ in range(9))
@@ -277,7 +277,7 @@ def estimate(
         if axis.kind != "sum":
             out_steps = out_steps * grid.counts[axis.name]
     for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
-        if stream.home in ("acc", "inner"):
+        if stream.home in ("acc", "inner") or slot == "there":
             continue
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
         bus = m.total * times / m.distinct

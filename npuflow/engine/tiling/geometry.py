@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 
 from npuflow.engine.tiling.groups import Cut
 from npuflow.engine.tiling.model import Layer, Ref, leads
@@ -112,8 +112,9 @@ class Walk:
     core: int = 0
     state: dict[str, _State] = field(default_factory=dict)
 
-    def run(self) -> list[Strip]:
-        found = list(self._strips())
+    def run(self, most: int | None = None) -> list[Strip]:
+        """All strips, or the first few."""
+        found = list(islice(self._strips(), most))
         totals: dict[str, Box] = {}
         for strip in found:
             for value, hold in strip.holds.items():

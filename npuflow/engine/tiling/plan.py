@@ -14,7 +14,8 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.partition import is_npu, nbytes, segments
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import moves_of
+from npuflow.engine.tiling.frame import Topology, moves_of
+from npuflow.engine.tiling.fuse import fuse
 from npuflow.engine.tiling.groups import Group, Part, group_of_json
 from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
 from npuflow.engine.tiling.moves import move_costs
@@ -23,6 +24,8 @@ from npuflow.engine.tiling.views import views_of
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import Space
+
+FUSING = 2                                # from this level on, parts are joined
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Plan:
     bounds: Bounds
     solved: int               # different layers searched; the others repeat one of them
     kept: tuple[str, ...] = ()   # values that stay in local memory from the group that makes them to the last that reads them
+    asked: int = 0            # groups of several parts costed
+    repeated: int = 0         # of them, equal to one before
 
     @property
     def cycles(self) -> float:
@@ -62,12 +67,13 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
-                "kept": list(self.kept)}
+                "kept": list(self.kept), "asked": self.asked, "repeated": self.repeated}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         return cls(
-            tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"])
+            tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"]),
+            data["asked"], data["repeated"],
         )
 
 
@@ -196,7 +202,10 @@ def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int 
     amount = _compulsory(graph, not machine.inside)
     compute = sum(g.costs.bound_cycles for g in groups)
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak, amount)
-    return Plan(tuple(groups), bounds, len(planner.solved))
+    if level < FUSING:
+        return Plan(tuple(groups), bounds, len(planner.solved))
+    fused = fuse(Topology(graph, numerics), machine, groups, level)
+    return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated)
 
 
 def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:

@@ -110,7 +110,7 @@ def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], gr
     slots = []
     for stream, m, kind in zip(layer.streams, moved, kinds, strict=True):
         several = out_counts if stream.home in ("acc", "inner") else m.distinct
-        slots.append(several if kind == "resident" else np.minimum(several, 2 if kind == "double" else 1))
+        slots.append(several if kind in ("resident", "there") else np.minimum(several, 2 if kind == "double" else 1))
     return slots
 
 
@@ -125,6 +125,18 @@ def variants(layer: Layer) -> Iterator[tuple[str, ...]]:
             "resident" if (keep_const and c) or (keep_input and i) else "double" for c, i in zip(consts, inputs, strict=True)
         )
     yield tuple("single" for _ in layer.streams)
+
+
+def _two(every: Iterator[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """The first and the last: channels outside positions, positions outside channels."""
+    found = list(every)
+    return (found[0], found[-1]) if len(found) > 1 else tuple(found)
+
+
+def _there(layer: Layer) -> Iterator[tuple[str, ...]]:
+    """Constants in local memory for good, the rest double buffered or not."""
+    for other in ("double", "single"):
+        yield tuple("there" if s.home == "const" else other for s in layer.streams)
 
 
 def orders(layer: Layer, grid: Grid) -> Iterator[tuple[str, ...]]:
@@ -144,8 +156,11 @@ def footprint(layer: Layer, machine: Machine, moved: Sequence[Traffic], slots: S
     return total
 
 
-def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL) -> Solution:
-    """The tiling with the fewest closed-form cycles (then bytes, then local memory) that fits local memory."""
+def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL, stays: bool | None = None) -> Solution:
+    """The tiling with the fewest closed-form cycles (then bytes, then local memory) that fits local memory.
+
+    `stays`: constants are there from an earlier run and stay for the next one; None: this layer runs by itself.
+    """
     every = grid_of(layer, machine, level)
     moved = traffic(layer, machine, every)
     bound = machine.memory.local_bytes
@@ -154,16 +169,17 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
     bound_cycles = max(float(tensor.min()), layer.vector_work / machine.compute.vector_lanes)
     best: tuple[tuple[float, float, float], Choice, Estimate, int] | None = None
     tightest = None
-    for kinds in variants(layer):
+    for kinds in (variants(layer) if not stays else _there(layer)):
         slots = slot_counts(layer, moved, kinds, every)
         used = footprint(layer, machine, moved, slots)
-        if kinds[0] == "single":
+        alone = kinds[:1] == ("single",)
+        if alone or tightest is None:
             tightest = (used, slots)
         fits = np.flatnonzero(used <= bound)
-        if not len(fits) or (kinds[0] == "single" and best is not None):
+        if not len(fits) or (alone and best is not None):
             continue
         grid, few = every.take(fits), [_take(m, fits) for m in moved]
-        for order in orders(layer, grid):
+        for order in orders(layer, grid) if stays is None else _two(orders(layer, grid)):
             e = estimate(layer, machine, grid, few, order, kinds, tensor[fits])
             worth = e.cycles + steps[fits]
             equal = np.flatnonzero(worth == worth.min())

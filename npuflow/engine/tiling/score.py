@@ -1,0 +1,253 @@
+"""The cost of a group in closed form: its parts in their windows, what is loaded once, what every strip moves again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.allocate import aligned
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import Frame, Topology
+from npuflow.engine.tiling.geometry import Uncuttable, Walk
+from npuflow.engine.tiling.groups import Cut, Group, Part
+from npuflow.engine.tiling.model import Layer
+from npuflow.engine.tiling.search import Choice, Costs, Solution, solve
+from npuflow.engine.tiling.units import units_of
+from npuflow.ir.space import Tile, elements
+
+BUDGETS = (1.0, 0.875, 0.75, 0.625, 0.5, 0.4, 0.3, 0.225, 0.175, 0.125, 0.09, 0.0625, 0.03)   # shares of local memory
+ROLLED = 2                                # a whole buffer at most this many times a strip's is kept whole: no copies
+QUICK = 0                                 # the level of sizes tried for a part of a group
+WASTE = Costs(*[0.0] * 12)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A group with tilings, its costs, and the most local memory it holds at once."""
+
+    group: Group
+    costs: Costs
+    used: int
+
+    @property
+    def score(self) -> float:
+        """Cycles, with external bytes as what they cost a neighbour that would rather have the bus."""
+        return self.costs.cycles + 0.2 * self.costs.bus
+
+
+class Scorer:
+    """Costs of groups of parts; equal parts in equal windows are tiled once."""
+
+    def __init__(self, topology: Topology, machine: Machine, level: int) -> None:
+        self.topology, self.machine, self.level = topology, machine, level
+        self.solutions: dict[tuple[Layer, int, bool, int], Solution | None] = {}
+        self.canonical: dict[object, Scored | None] = {}
+        self.asked = self.repeated = 0
+        self._names: dict[Layer, int] = {}
+
+    def score(
+        self, parts: Sequence[tuple[int, ...]], strips: tuple[Cut, ...], cores: Cut, kept: frozenset[str], room: int
+    ) -> Scored | None:
+        """The group of these parts, or None where it cannot be cut so or does not fit into `room` bytes."""
+        held = self._held(parts, kept)
+        group = Group(tuple(Part(p, None) for p in parts), WASTE, strips, cores, tuple((v, 1) for v in held))
+        frame = Frame(self.topology, group, kept)
+        if any(m.layer.kept and not m.accepts_views for m in frame.members):
+            return None
+        if group.is_split and not all(m.can_split for m in frame.members):
+            return None
+        key = self._key(frame, room)
+        self.asked += 1
+        if key in self.canonical:
+            self.repeated += 1
+            found = self.canonical[key]
+            return None if found is None else self._renamed(found, group)
+        self.canonical[key] = found = self._score(frame, room)
+        return found
+
+    def _renamed(self, found: Scored, group: Group) -> Scored:
+        """The answer for an equal group elsewhere: the same tilings under other names."""
+        parts = tuple(Part(p.nodes, q.choice) for p, q in zip(group.parts, found.group.parts, strict=True))
+        held = tuple((v, n) for (v, _), (_, n) in zip(group.held, found.group.held, strict=True))
+        return Scored(replace(found.group, parts=parts, held=held), found.costs, found.used)
+
+    def _key(self, frame: Frame, room: int) -> object:
+        names: dict[str, int] = {}
+
+        def number(value: str) -> tuple[int, bool, bool]:
+            wanted = value in frame.results and self.topology.wanted_in_data(value, frame.kept)
+            return names.setdefault(value, len(names)), value in frame.results, wanted
+
+        parts = tuple(
+            (self._name(m.layer), tuple(number(v) for v, _ in m.inputs), tuple(number(v) for v in m.outputs))
+            for m in frame.members
+        )
+        held = tuple((number(v)[0], v in frame.kept) for v, _ in frame.group.held)
+        return parts, held, frame.group.strips, frame.group.cores, self._budget(room)
+
+    def _name(self, layer: Layer) -> int:
+        return self._names.setdefault(layer, len(self._names))
+
+    def _held(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> list[str]:
+        """Values with buffers: made in one part and read in another, or read in several, or staying."""
+        reads: dict[str, int] = {}
+        made: set[str] = set()
+        graph = self.topology.graph
+        for nodes in parts:
+            read = {v for n in nodes for v in graph.nodes[n].inputs if v and graph.values[v].const is None}
+            own = {o for n in nodes for o in graph.nodes[n].outputs}
+            for value in sorted(read - own):
+                reads[value] = reads.get(value, 0) + 1
+            made |= set(self.topology.needed(nodes))
+        found = {v: None for v, n in reads.items() if v in made or (n > 1 and v not in kept)}
+        found.update({v: None for nodes in parts for v in self.topology.needed(nodes) if v in kept})
+        for nodes in parts:                      # results of one part are all held, or none
+            outputs = self.topology.needed(nodes)
+            if len(outputs) > 1:
+                found.update(dict.fromkeys(outputs))
+        return list(found)
+
+    def _budget(self, room: int) -> int:
+        return next((int(self.machine.memory.local_bytes * s) for s in BUDGETS if self.machine.memory.local_bytes * s <= room), 0)
+
+    # --- one group
+    def _score(self, frame: Frame, room: int) -> Scored | None:
+        group = frame.group
+        count = prod(n for _, n in group.strips)
+        try:
+            sampled, weights = self._sampled(frame, count)
+        except Uncuttable:
+            return None
+        if sampled is None:
+            return None
+        frame, group = sampled, sampled.group
+        alive, area = self._alive(frame, count)
+        room = self._budget(room)
+        found: list[tuple[Choice, Costs]] = []
+        resident = scratch = 0
+        turns, cores, layers = count > 1, group.cores[1], frame.layers
+        for p, layer in enumerate(layers):
+            later = sum(_const_bytes(x) for x in layers[p + 1 :]) if turns else 0
+            free, stays = room - alive[p] - resident - later, turns
+            answer = self._part(layer, free, stays, cores)
+            if answer is None and turns:
+                answer, stays = self._part(layer, free, False, cores), False
+            if answer is None:
+                return None
+            if turns:
+                own = self._scratch(layer, answer.choice)
+                resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
+            found.append((answer.choice, self._times(layer, answer.costs, weights[p], stays, cores)))
+        used = alive[0] + resident + scratch if turns else max(a + c.local_bytes for a, (c, _) in zip(alive, found, strict=True))
+        if used > room:
+            return None
+        costs = self._sum(frame, [c for _, c in found], count, area)
+        parts = tuple(Part(q.nodes, c) for q, (c, _) in zip(group.parts, found, strict=True))
+        return Scored(replace(group, parts=parts, costs=costs), costs, used)
+
+    def _part(self, layer: Layer, free: int, stays: bool, cores: int) -> Solution | None:
+        budget = self._budget(free) if free > 0 else 0
+        if not budget:
+            return None
+        key = layer, budget, stays, cores
+        if key not in self.solutions:
+            memory = self.machine.memory
+            shared = replace(memory, local_bytes=budget, external_bandwidth=memory.external_bandwidth / cores)
+            try:
+                self.solutions[key] = solve(layer, replace(self.machine, memory=shared), "", min(self.level, QUICK), stays)
+            except TargetError:
+                self.solutions[key] = None
+        return self.solutions[key]
+
+    def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cores: int) -> Costs:
+        """All strips of a part; constants that stay are loaded once."""
+        size = float(_const_bytes(layer)) if stays else 0.0
+        once = size * cores / self.machine.memory.external_bandwidth
+        front = (self.machine.dma.setup_cycles + self.machine.compute.command_cycles) * 2 if stays else 0
+        return replace(
+            c, cycles=c.cycles * weight, load=c.load * weight + once + front, store=c.store * weight, tensor=c.tensor * weight,
+            vector=c.vector * weight, bus=c.bus * weight + once, bytes=c.bytes * weight + size, early=c.early * weight,
+        )  # fmt: skip
+
+    def _scratch(self, layer: Layer, choice: Choice) -> int:
+        units = units_of(layer, choice, layer)
+        return sum(aligned(u.size, self.machine.memory.slot_align) * u.slots for u in units if u.home in ("acc", "inner"))
+
+    def _sampled(self, frame: Frame, count: int) -> tuple[Frame | None, list[float]]:
+        """The frame with the windows of its first strips, and how many of the largest window each part does in all."""
+        group = frame.group
+        walk = Walk(frame.members, frame.results, group.strips, group.cores, {v: min(count, 2) for v, _ in group.held})
+        strips = walk.run(min(count, 3))
+        if count > 1:
+            held: dict[str, int] = {}
+            for value, _ in group.held:
+                strip = max((elements(s.holds[value].box) for s in strips if value in s.holds), default=0)
+                whole = prod(self.topology.graph.type(value).shape) // group.cores[1]
+                held[value] = 1 if value in frame.kept or whole <= ROLLED * strip else 2
+            group = replace(group, held=tuple(held.items()))
+            frame = Frame(self.topology, group, frame.kept)
+        frame.__dict__["strips"] = (strips,)                # the search looks at the first strips of one core only
+        weights = []
+        for p in range(len(frame.members)):
+            sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]
+            if not sizes:
+                return None, []
+            steady = sizes[-1] if len(sizes) == len(strips) else max(sizes)
+            weights.append((sum(sizes) + (count - len(strips)) * steady) / max(sizes))
+        return frame, weights
+
+    def _alive(self, frame: Frame, count: int) -> tuple[list[int], dict[str, int]]:
+        """Bytes of held values while each part runs, and the bytes of each."""
+        align, members = self.machine.memory.slot_align, frame.members
+        sizes: dict[str, int] = {}
+        for value, slots in frame.group.held:
+            if count > 1 and slots == 1:
+                whole = prod(self.topology.graph.type(value).shape) * frame.item(value)
+                sizes[value] = aligned(whole // frame.group.cores[1] + whole // 8 * (frame.group.cores[1] > 1), align)
+            else:
+                sizes[value] = aligned(frame.holds.get(value, 0), align) * slots
+        if count > 1:
+            return [sum(sizes.values())] * len(members), sizes
+        alive = [0] * len(members)
+        for value in sizes:
+            uses = [p for p, m in enumerate(members) if value in m.outputs or any(value == v for v, _ in m.inputs)]
+            made = any(value in m.outputs for m in members)
+            last = len(members) - 1 if value in frame.kept else max(uses)
+            for p in range(min(uses) if made else 0, last + 1):
+                alive[p] += sizes[value]
+        return alive, sizes
+
+    def _sum(self, frame: Frame, parts: Sequence[Costs], count: int, area: Mapping[str, int]) -> Costs:
+        c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
+        cores = frame.group.cores[1]
+        width = memory.external_bandwidth / cores
+        load, store, bus, amount = (sum(getattr(x, n) for x in parts) for n in ("load", "store", "bus", "bytes"))
+        tensor, vector = sum(x.tensor for x in parts), sum(x.vector for x in parts)
+        for value, slots in frame.group.held:
+            size = float(prod(self.topology.graph.type(value).shape) * frame.item(value)) / cores
+            made = any(value in m.outputs for m in frame.members)
+            front = count * (c.command_cycles + d.setup_cycles + 32 * d.row_cycles)
+            if not made and value not in frame.kept:
+                load, bus, amount = load + front + size / width, bus + size / width, amount + size
+            if made and value in frame.results and self.topology.wanted_in_data(value, frame.kept):
+                store, bus, amount = store + front + size / width, bus + size / width, amount + size
+            if slots == 2:
+                vector += (area[value] / 4 / frame.item(value) / c.vector_lanes + c.command_cycles) * (count - 1)
+        inside = sum(max(x.tensor, x.vector, x.cycles - x.early) for x in parts)
+        lead, last = parts[0], parts[-1]
+        cycles = max(inside, load + lead.tail * 0.5, store, bus, tensor, vector) + 0.0
+        return Costs(
+            cycles, load, store, tensor, vector, bus, lead.head, lead.early, last.tail, amount * cores,
+            sum(x.bound_cycles for x in parts) / cores, sum(x.bound_bytes for x in parts),
+        )  # fmt: skip
+
+
+def _const_bytes(layer: Layer) -> int:
+    return layer.bytes_of("const")
+
+
+def _volume(tile: Tile) -> int:
+    return prod(b - a for a, b in tile.values())
+
