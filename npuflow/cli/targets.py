@@ -54,23 +54,26 @@ def _read(path: Path) -> Any:
 
     tables, at = parse(path.read_text(), str(path), path.parent)
     target, faults = read(Target, tables, at)
-    faults = [*faults, *_unknown(target, at)]
+    faults = [*faults, *_unknown(tables.get("limits"), at.child("limits"))]
     if target is None or faults:
         raise RecipeError(faults)
     return target
 
 
-def _unknown(target: Any, at: Any) -> list[NpuflowError]:
+def _unknown(limits: Any, at: Any) -> list[NpuflowError]:
     """Operators that the file names and npuflow does not have."""
     from npuflow.ir.op import OPS
 
-    if target is None:
-        return []
+    table = limits if isinstance(limits, dict) else {}
+    rules = [r if isinstance(r, dict) else {} for r in table.get("rules", []) if isinstance(table.get("rules"), list)]
+    named = [(at.child("refuse"), table.get("refuse"))]
+    named += [(at.child("rules", i, "operators"), rule.get("operators")) for i, rule in enumerate(rules)]
     known, found = sorted(OPS.names()), []
-    for i, rule in enumerate(target.limits.rules):
-        found += [(at.child("limits", "rules", i, "operators"), name) for name in rule.operators if name not in known]
-    found += [(at.child("limits", "refuse"), name) for name in target.limits.refuse if name.lower() not in known]
-    return [RecipeError(f'there is no operator "{n}"', where=p.where(), hint=suggestion(n, known)) for p, n in found]
+    for place, names in named:
+        for name in names if isinstance(names, list) else []:
+            if isinstance(name, str) and name.lower() not in known:
+                found.append(RecipeError(f'there is no operator "{name}"', where=place.where(), hint=suggestion(name, known)))
+    return list(found)
 
 
 def _show(path: Path, target: Any, fingerprint: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from npuflow import targets as shipped
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import ModelError, RecipeError
 from npuflow.base.tables import read
 from npuflow.cli._app import application
 from npuflow.engine.place import place
@@ -182,6 +182,19 @@ def test_the_verb_lists_and_checks() -> None:
     assert {json.loads(line)["name"] for line in listed.output.splitlines()} == {p.stem for p in TARGETS}
     shown = runner.invoke(application("targets"), ["targets", "dpuczdx8g-b4096"]).output
     assert "TOPS" in shown and "ceil(in_channels / 16) <= 2048" in shown and "PG338" in shown
+
+
+def test_the_verb_tells_unknown_operators_with_all_else(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(
+        '[compute]\ncores = 0\n[limits]\nrefuse = ["convolution"]\n'
+        '[[limits.rules]]\noperators = ["convv"]\nneed = "kernel_q <= 3"\n'
+    )
+    result = CliRunner().invoke(application("targets"), ["targets", str(tmp_path / "bad.toml")])
+    assert isinstance(result.exception, RecipeError)
+    told = "\n".join(f"{f.where.key}: {f.message}" for f in result.exception.faults())
+    for words in ("compute.cores: 0 is out of range", 'limits.refuse: there is no operator "convolution"',
+                  'limits.rules[0].operators: there is no operator "convv"', 'limits.rules[0].need: there is no "kernel_q"'):
+        assert words in told, told
 
 
 def test_rules_need_no_python() -> None:
