@@ -15,7 +15,7 @@ from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Op
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.verify import verify
 from tests.correct.nets import USUAL, Array, Feed, Net, floats, quantised
@@ -154,3 +154,29 @@ def test_what_is_always_there_goes_to_the_readers(pad: int, taken: bool) -> None
     assert np.abs(after[[0, 3]]).max() < 1e-4 and len(node(done.graph, "b").inputs) == 3
     for feed in net.feeds(3, mean=3.0):
         assert np.allclose(floats(graph, feed)["b"], floats(done.graph, feed)["b"], atol=1e-3)
+
+
+THROUGH = [OPS["relu"](), OPS["leakyrelu"](alpha=0.1), OPS["maxpool"]((2, 2), (1, 1), (1, 1), (0, 0, 0, 0)),
+           OPS["averagepool"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1)), OPS["globalmaxpool"](),
+           OPS["add"](clip=(0.0, float("inf")))]  # fmt: skip
+AGAINST = [OPS["sigmoid"](), OPS["hardswish"](), OPS["softmax"](axis=1), OPS["mul"](), OPS["exp"](),
+           OPS["relu"](clip=(0.0, 6.0)), OPS["transpose"]((0, 1, 3, 2)), OPS["reshape"]((1, 8, 3, 6))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "passes"), [*((o, True) for o in THROUGH), *((o, False) for o in AGAINST)], ids=str)
+def test_what_scaled_channels_pass_through(op: Op, passes: bool) -> None:
+    net = Net(1, 1, 3, 6, 6)
+    net.conv("a", "x", 4)
+    source = net.add("t", op, *(("a", "a") if type(op).__name__ in ("Add", "Mul") else ("a",)))
+    net.conv("b", source, 2)
+    joined = [g for g in groups(net.graph("b"), USUAL) if not g.obstacle]
+    shape = net.values["t"].type.shape == net.values["a"].type.shape and type(op).__name__ == "Transpose"
+    assert bool(joined) is (passes or shape)                 # a transposition inside a channel is none of its business
+
+
+def test_a_constant_added_stands_in_the_way() -> None:
+    net = Net(1, 1, 3, 6, 6)
+    net.conv("a", "x", 4)
+    net.add("t", OPS["add"](), "a", net.const("k", np.ones((1, 4, 1, 1))))
+    net.conv("b", "t", 2)
+    assert [g.name for g in groups(net.graph("b"), USUAL) if not g.obstacle] == []
