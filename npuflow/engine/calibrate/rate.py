@@ -1,0 +1,52 @@
+"""How close a quantised network comes to the float one: the objectives of [search]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log10
+
+import numpy as np
+
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array, QuantType
+
+
+@dataclass(frozen=True)
+class Rating:
+    """Means over the outputs: signal over noise in dB, and cosine, all samples together."""
+
+    sqnr: float
+    cosine: float
+
+    def by(self, objective: str) -> float:
+        return self.sqnr if objective == "sqnr" else self.cosine
+
+
+def rate(
+    graph: Graph,
+    on_npu: Callable[[int], bool],
+    ranges: Mapping[str, tuple[float, float]],
+    quantize: Quantize,
+    numerics: Numerics,
+    stated: Mapping[str, QuantType],
+    feeds: Sequence[Mapping[str, Array]],
+    truth: Sequence[Sequence[Array]],
+) -> Rating:
+    """Quantise, run, compare. `truth`: the float network's outputs, output by output."""
+    made = outputs_of(quantize_graph(graph, on_npu, ranges, quantize, numerics, stated).graph, feeds)
+    return rating(truth, made)
+
+
+def rating(truth: Sequence[Sequence[Array]], made: Sequence[Sequence[Array]]) -> Rating:
+    sqnr, cosine = [], []
+    for real, found in zip(truth, made, strict=True):
+        a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, found))
+        noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
+        sqnr.append(10 * log10(max(signal, 1e-200) / max(noise, 1e-200)))
+        cosine.append(float(a @ b) / max(float(np.sqrt(signal * float((b**2).sum()))), 1e-200))
+    return Rating(float(np.mean(sqnr)), float(np.mean(cosine))) if sqnr else Rating(0.0, 1.0)

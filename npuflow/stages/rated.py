@@ -1,0 +1,57 @@
+"""How close the quantised network comes to the float one with the thresholds of each rival of [search]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any
+
+from npuflow.engine.calibrate.rate import Rating, rate
+from npuflow.engine.calibrate.tune import Search
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, stage
+from npuflow.hw.target import Numerics
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.rivals import Rival
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class Rated(Artifact):
+    """A rival's figures."""
+
+    rating: Rating
+
+    def save(self, folder: Writer) -> None:
+        folder.json("rating", [self.rating.sqnr, self.rating.cosine])
+
+    @classmethod
+    def load(cls, folder: Reader) -> Rated:
+        return cls(Rating(*map(float, folder.json("rating"))))
+
+    def summary(self) -> dict[str, Any]:
+        return {"sqnr_db": round(self.rating.sqnr, 2)}
+
+
+@stage(over="rivals", when="search", cpu="native", memory="1GB", batch=4, floats=True)
+def rated(
+    rivals: Items[Rival],
+    graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f")],
+    placement: Placement,
+    samples: Items[Sample],
+    quantize: Quantize,
+    numerics: Numerics,
+    search: Search,
+) -> Iterator[tuple[str, Rated]]:
+    """Quantise with the rival's ranges and run some samples of the calibration set."""
+    source, on_npu = graph.graph, placement.placed.on_npu
+    types = {name: source.type(name) for name in source.inputs}
+    whole = (s.content for s in samples.values() if not s.content.broken)
+    feeds = [content.feed(types) for content in islice(whole, search.samples)]
+    truth = outputs_of(source, feeds)
+    for name, one in rivals.items():
+        yield name, Rated(rate(source, on_npu, one.ranges, quantize, numerics, graph.stated, feeds, truth))
