@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.fuse import Pins
 from npuflow.engine.tiling.plan import Plan, plan_network
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -20,7 +21,12 @@ class Tiling(Config):
     """How hard the tiling search tries."""
 
     level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
-    """0: every layer alone, few tile sizes; 3: point-wise layers join the layer before; 5: nearly all sizes."""
+    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: layers run in groups, strip by
+    strip, on all cores, and tensors stay in local memory where that pays; 5: longer groups, nearly all sizes."""
+    groups: tuple[tuple[str, ...], ...] = ()
+    """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
+    keep: tuple[str, ...] = ()
+    """Tensors that must stay in local memory from the layer that makes them to the last that reads them."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +53,16 @@ def tiling(
     tiling: Tiling, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
 ) -> Tiled:  # fmt: skip
     """Tile every integer node; equal layers are searched once."""
-    plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level)
+    plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level, Pins(tiling.keep, tiling.groups))
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     log(f"{members} layers in {len(plan.groups)} groups; {plan.solved} different tilings searched")
+    if plan.asked:
+        split = sum(g.cores[1] > 1 for g in plan.groups)
+        log(
+            f"{plan.asked} groups costed, {plan.repeated} of them equal to an earlier one; {split} groups on several cores; "
+            f"{len(plan.kept)} tensors stay in local memory between groups"
+        )
     log(
         f"{plan.cycles:.0f} cycles; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
 
 import pytest
 
 from npuflow.base.errors import TargetError
+from npuflow.engine.tiling.frame import Topology
+from npuflow.engine.tiling.fuse import Fuser, Pins
 from npuflow.engine.tiling.plan import plan_network
+from npuflow.hw.target import Compute, Memory
 from npuflow.ir.graph import Graph
 from tests.codegen import random_groups, random_networks
 from tests.codegen.harness import check_exact, machine
@@ -87,3 +92,74 @@ def test_many_groups_of_the_search(first: int) -> None:
 def test_an_empty_network_has_no_groups() -> None:
     target = random_networks.target(random.Random(0))
     assert plan_network(Graph((), (), (), {}, {}), machine(target), target.numerics, 3).groups == ()
+
+
+def test_pins_are_obeyed_or_refused() -> None:
+    """A pinned group is one group, a pinned tensor stays; what cannot be is an error that says so."""
+    rng = random.Random(4)
+    target = replace(random_networks.target(rng), memory=Memory(local_bytes=1 << 16, local_align=16, burst=16))
+    graph, feed = random_networks.network(rng, target.numerics, 8)
+    free = plan_network(graph, machine(target), target.numerics, 1)
+    names = [graph.nodes[g.nodes[0]].name for g in free.groups]
+    pinned = plan_network(graph, machine(target), target.numerics, 3, Pins(groups=((names[0], names[1]),)))
+    assert len(pinned.groups[0].parts) == 2
+    check_exact(graph, feed, target, pinned)
+    with pytest.raises(TargetError, match="nobody"):
+        plan_network(graph, machine(target), target.numerics, 3, Pins(keep=("nobody",)))
+    if len(names) > 2:
+        with pytest.raises(TargetError, match="follow each other"):
+            plan_network(graph, machine(target), target.numerics, 3, Pins(groups=((names[0], names[2]),)))
+
+
+def brute(fuser: Fuser) -> float:
+    """The best score over every way to cut the order into groups, by trying all of them."""
+    n = len(fuser.singles)
+    best = float("inf")
+    for cuts in product((False, True), repeat=n - 1):
+        edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), n]
+        total = 0.0
+        for start, end in pairwise(edges):
+            found = fuser._best(start, end) if fuser._joins(start, end) else None
+            total += found.score if found is not None else float("inf")
+        best = min(best, total)
+    return best
+
+
+def compared(seed: int) -> tuple[float, float, float] | None:
+    """(brute force, exact mode, level 3) scores of the cuts of a small network."""
+    rng = random.Random(seed)
+    target = replace(random_networks.target(rng), compute=Compute(array_rows=4, array_cols=4, vector_lanes=4, fill_cycles=4))
+    try:
+        graph, _ = random_networks.network(rng, target.numerics, rng.randint(2, 5))
+        singles = list(plan_network(graph, machine(target), target.numerics, 1).groups)
+    except TargetError:
+        return None
+    if not 2 <= len(singles) <= 6:
+        return None
+    topology = Topology(graph, target.numerics)
+    exact = Fuser(topology, machine(target), singles, 3, exact=True)
+    quick = Fuser(topology, machine(target), singles, 3)
+    return brute(exact), exact.cuts()[0], quick.cuts()[0]
+
+
+def gaps(seeds: range) -> list[float]:
+    found = []
+    for seed in seeds:
+        scores = compared(seed)
+        if scores is not None:
+            assert scores[1] == pytest.approx(scores[0], rel=1e-9), seed
+            assert scores[2] >= scores[1] * (1 - 1e-9)
+            found.append(scores[2] / scores[1] - 1 if scores[1] else 0.0)
+    return found
+
+
+def test_exact_mode_is_brute_force() -> None:
+    found = gaps(range(12))
+    assert len(found) >= 5 and sum(found) / len(found) <= 0.05, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 500, 50))
+def test_exact_mode_is_brute_force_on_many(first: int) -> None:
+    found = gaps(range(first, first + 50))
+    assert len(found) >= 20 and sum(found) / len(found) <= 0.05, found

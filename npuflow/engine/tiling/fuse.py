@@ -28,37 +28,93 @@ class Fused:
     repeated: int                         # of them, equal to an earlier one
 
 
-class Fuser:
-    """Joins the parts of one network."""
+@dataclass(frozen=True)
+class Pins:
+    """What the recipe fixes: values that stay in local memory, and nodes that form a group, by their names."""
 
-    def __init__(self, topology: Topology, machine: Machine, singles: Sequence[Group], level: int) -> None:
+    keep: tuple[str, ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+NO_PINS = Pins()
+
+
+class Fuser:
+    """Joins the parts of one network. `exact`: every cut is tried, however little it promises."""
+
+    def __init__(
+        self, topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS,
+        exact: bool = False,
+    ) -> None:  # fmt: skip
         self.topology, self.machine, self.singles, self.level = topology, machine, list(singles), level
+        self.pinned, self.forced, self.exact = self._pins(pins), frozenset(pins.keep), exact
         self.scorer = Scorer(topology, machine, level)
         self.room = machine.memory.local_bytes
 
     def run(self) -> Fused:
+        _, chosen = self.cuts()
+        chosen, kept = self._settled(self._keep(chosen))
+        return Fused(tuple(c.group for c in chosen), tuple(sorted(kept)), self.scorer.asked, self.scorer.repeated)
+
+    def cuts(self) -> tuple[float, list[Scored]]:
+        """The cheapest cuts of the order into groups, with their score."""
         best: list[tuple[float, int, Scored | None]] = [(0.0, 0, None)]
         best += [(inf, 0, None)] * len(self.singles)
         longest = LENGTHS[max(2, min(5, self.level))]
         for start in range(len(self.singles)):
             misses, base = 0, best[start][0]
-            for end in range(start + 1, min(len(self.singles), start + longest) + 1):
-                if misses >= MISSES or not self._joins(start, end):
+            reach = max([start + longest, *(b for a, b in self.pinned if a == start)])
+            for end in range(start + 1, min(len(self.singles), reach) + 1):
+                allowed = self._pinned(start, end)
+                if (misses >= MISSES and not self.exact) or allowed is None or not self._joins(start, end):
                     break
+                if not allowed:
+                    continue
                 found = self._best(start, end)
                 if found is not None and base + found.score < best[end][0]:
                     best[end], misses = (base + found.score, start, found), 0
                 else:
                     misses += 1
+        if best[-1][0] == inf:
+            raise TargetError(
+                "the groups that [tiling] pins do not fit local memory", hint="shorter groups, or none", code="does-not-fit"
+            )
         chosen: list[Scored] = []
         at = len(self.singles)
         while at:
             _, at, scored = best[at]
             assert scored is not None
             chosen.append(scored)
-        chosen.reverse()
-        chosen, kept = self._settled(self._keep(chosen))
-        return Fused(tuple(c.group for c in chosen), tuple(sorted(kept)), self.scorer.asked, self.scorer.repeated)
+        return best[-1][0], chosen[::-1]
+
+    def _pins(self, pins: Pins) -> list[tuple[int, int]]:
+        """Stretches of parts that the recipe joins."""
+        names = {n: i for i, g in enumerate(self.singles) for k in g.nodes for n in self._names(k)}
+        values = set(self.topology.graph.values)
+        unknown = [n for group in pins.groups for n in group if n not in names] + [v for v in pins.keep if v not in values]
+        if unknown:
+            raise TargetError(
+                f"[tiling] names what does not run on the NPU: {', '.join(unknown)}",
+                hint="names of layers in groups, of tensors in keep; `npuflow show` lists both", code="unknown-name",
+            )  # fmt: skip
+        found = []
+        for group in pins.groups:
+            members = sorted({names[n] for n in group})
+            if members != list(range(members[0], members[-1] + 1)):
+                raise TargetError(f"the layers of a group do not follow each other: {', '.join(group)}", code="not-consecutive")
+            found.append((members[0], members[-1] + 1))
+        return found
+
+    def _names(self, index: int) -> set[str]:
+        node = self.topology.graph.nodes[index]
+        return {node.name, *node.origin}
+
+    def _pinned(self, start: int, end: int) -> bool | None:
+        """True: may be a group; False: not yet, a pinned one goes on; None: it cuts through one."""
+        for a, b in self.pinned:
+            if (start, end) != (a, b) and start < b and a < end:
+                return False if start == a and end < b else None
+        return True
 
     def _joins(self, start: int, end: int) -> bool:
         group, last = self.singles[start], self.singles[end - 1]
@@ -156,13 +212,26 @@ class Fuser:
                 if same and len(same) == len(later):
                     size = prod(self.topology.graph.type(value).shape)
                     crossing.append((size * (1 + len(set(same))), value, g, max(same)))
-        for _, value, first, last in sorted(crossing, key=lambda c: (-c[0], c[1])):
+        lost = sorted(self.forced - {c[1] for c in crossing} - self._inner(chosen))
+        for _, value, first, last in sorted(crossing, key=lambda c: (c[1] not in self.forced, -c[0], c[1])):
             trial = self._with(chosen, frozenset(kept | {value}), value, first, last)
+            if trial is None and value in self.forced:
+                lost.append(value)
             if trial is not None:
                 kept.add(value)
                 chosen[first : last + 1] = trial
                 states.append((list(chosen), set(kept)))
+        if lost:
+            raise TargetError(
+                f"these cannot stay in local memory: {', '.join(lost)}",
+                because="they do not fit beside the tiles, or a reader is on the host, a data mover, or another core",
+                hint="[tiling] keep without them", code="does-not-fit",
+            )  # fmt: skip
         return states
+
+    def _inner(self, chosen: Sequence[Scored]) -> set[str]:
+        """Values that never leave their group."""
+        return {v for c in chosen for v, _ in c.group.held}
 
     def _segment(self, scored: Scored) -> int:
         return self.topology.segment[scored.group.nodes[0]]
@@ -187,7 +256,8 @@ class Fuser:
                 return None
             found.append(scored)
         before = sum(c.score for c in chosen[first : last + 1])
-        if sum(c.score for c in found) >= before or not self._legal(found, kept, value):
+        gain = value in self.forced or sum(c.score for c in found) < before
+        if not gain or not self._legal(found, kept, value):
             return None
         return found
 
@@ -256,7 +326,7 @@ class Fuser:
         return found
 
 
-def fuse(topology: Topology, machine: Machine, singles: Sequence[Group], level: int) -> Fused:
-    return Fuser(topology, machine, singles, level).run()
+def fuse(topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS) -> Fused:
+    return Fuser(topology, machine, singles, level, pins).run()
 
 

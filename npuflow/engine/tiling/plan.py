@@ -15,7 +15,7 @@ from npuflow.engine.allocate import Life, place
 from npuflow.engine.partition import is_npu, nbytes, segments
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Topology, moves_of
-from npuflow.engine.tiling.fuse import fuse
+from npuflow.engine.tiling.fuse import NO_PINS, Pins, fuse
 from npuflow.engine.tiling.groups import Group, Part, group_of_json
 from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
 from npuflow.engine.tiling.moves import move_costs
@@ -190,7 +190,9 @@ class _Except(Container[str]):
         return value not in self._out
 
 
-def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL) -> Plan:
+def plan_network(
+    graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS
+) -> Plan:
     """Group and tile every integer node of a quantised graph; equal layers are solved once."""
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
     planner = Planner(graph, machine, numerics, level)
@@ -200,11 +202,11 @@ def plan_network(graph: Graph, machine: Machine, numerics: Numerics, level: int 
     peak = machine.compute.macs
     macs = sum(planner.space(n).total_macs for g in groups for p in g.parts if p.choice for n in p.nodes)
     amount = _compulsory(graph, not machine.inside)
-    compute = sum(g.costs.bound_cycles for g in groups)
-    bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak, amount)
-    if level < FUSING:
+    compute = sum(g.costs.bound_cycles for g in groups) / machine.compute.cores
+    bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
+    if level < FUSING and pins == NO_PINS:
         return Plan(tuple(groups), bounds, len(planner.solved))
-    fused = fuse(Topology(graph, numerics), machine, groups, level)
+    fused = fuse(Topology(graph, numerics), machine, groups, level, pins)
     return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated)
 
 
