@@ -25,10 +25,17 @@ def show(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit.")
     ] = None,
+    tensor: Annotated[
+        list[str] | None, typer.Option("--tensor", metavar="NAME", help="With `statistics`: only this tensor, or a pattern.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg or .png.")
+    ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """Show a recipe with every default, an artifact, or a step of the last build (with --log, what it said)."""
+    """Show a recipe with every default, an artifact, or a step of the last build (with --log, what it said). `statistics`
+    is a table of tensors with what they suggest."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if what == "recipe":
@@ -39,6 +46,12 @@ def show(
         from npuflow.cli._show_step import export as copy
 
         typer.echo(copy(what, path, sets, cache, export), nl=False)
+    elif what == "statistics" and not log:
+        from npuflow.cli._show_statistics import text as statistics
+
+        typer.echo(statistics(_needed(path), sets, cache, tensor or [], plot), nl=False)
+    elif plot is not None or tensor:
+        raise UsageError("--tensor and --plot are for statistics", hint="npuflow show statistics RECIPE --plot FILE.svg")
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 

@@ -9,6 +9,7 @@ from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize import graph as quantising
 from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Numerics
@@ -62,6 +63,7 @@ def quantize(
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     stated = {**graph.stated, **thresholds.codes}
     done = quantising.quantize_graph(graph.graph, placement.placed.on_npu, thresholds.ranges, quantize, numerics, stated)
-    for note in done.notes:
+    notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in moved(stated, done.graph)))
+    for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
-    return Quantized(done.graph, done.notes)
+    return Quantized(done.graph, notes)

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.engine.correct.trial import Trial, decibels
+from npuflow.engine.data.profile import InputProfile
 from npuflow.engine.partition import npu_share
 from npuflow.engine.profile import profile
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
+from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, stage
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
+from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.quantize import Quantized
@@ -47,7 +50,7 @@ class Report(Artifact):
 
 @stage
 def report(
-    parse: Annotated[Parsed, Uses()],
+    parse: Annotated[Parsed, Uses("role", "channel_axis")],
     placement: Placement,
     statistics: Statistics,
     thresholds: Thresholds,
@@ -55,6 +58,7 @@ def report(
     fidelity: Fidelity,
     codegen: Compiled,
     simulate: Simulation,
+    input_check: InputCheck,
     evaluate: Evaluation | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
@@ -67,6 +71,8 @@ def report(
             return one.lo, one.hi, []
         return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
 
+    quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
+    told = of_network(parse.graph, statistics.content, thresholds.ranges, quants, fidelity.tensors)
     clock = profile(codegen.program)
     sources = Sources(
         title="npuflow report",
@@ -84,7 +90,10 @@ def report(
             ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
             ("Corrections, judged on held-out samples", TRIED, [_tried(t) for t in (*parse.trials, *quantize.trials)]),
             ("Samples left out", ("sample", "reason"), statistics.broken),
+            ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in input_check.warnings]),
+            ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in input_check.profiles.items()]),
         ],
+        suggestions=told,
     )
     return Report(report_data(sources))
 
@@ -96,6 +105,13 @@ def _tried(trial: Trial) -> tuple[str, ...]:
     change = "" if trial.reason or not trial.change else f"{trial.change:.3g}"
     errors = decibels(trial.before), decibels(trial.after)
     return trial.correction, trial.layer, *errors, "yes" if trial.kept else "no", change, trial.reason
+
+
+FED = ("input", "samples looked at", "lowest", "highest", "mean", "deviation", "mean by channel")
+
+
+def _fed(name: str, one: InputProfile) -> tuple[Any, ...]:
+    return name, one.samples, one.lo, one.hi, one.mean, one.std, ", ".join(f"{c:.3g}" for c in one.colours)
 
 
 def _notes(quantize: Quantized, on_host: bool) -> list[tuple[str, str]]:

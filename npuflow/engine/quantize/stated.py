@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import frexp
 
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType
 
 
@@ -64,3 +65,15 @@ def _turned(quant: QuantType) -> QuantType:
     half = 1 << (quant.bits - 1)
     move = -half if not quant.signed else half
     return quant.with_(signed=not quant.signed, zero_point=tuple(z + move for z in quant.zero_point), narrow=False)
+
+
+def moved(stated: Mapping[str, QuantType], graph: Graph) -> Iterator[tuple[str, str]]:
+    """(weight, what changed) where the quantiser could not keep the stated scales of a weight: channels with next to no
+    weights, whose bias would not fit."""
+    for name, quant in stated.items():
+        value = graph.values.get(f"{name}:q")
+        if value is None or value.const is None or value.quant is None or len(value.quant.scale) != len(quant.scale):
+            continue
+        changed = sum(a != b for a, b in zip(quant.scale, value.quant.scale, strict=True))
+        if changed:
+            yield name, f"{changed} of {len(quant.scale)} stated scales are raised, so that biases and multipliers fit"

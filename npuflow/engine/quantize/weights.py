@@ -22,12 +22,12 @@ def coded_weight(
     site: Site, index: int, x: QuantType, y: QuantType, scheme: Weights, numerics: Numerics, fixed: QuantType | None = None
 ) -> tuple[Array, QuantType]:
     """Codes and type of the constant weight at an input. `site` is the float node; x, y are its activation types; `fixed`
-    is a type that is stated and stays, if it has no scales along another axis than the operator's channels."""
+    is a type that is stated: it stays but for channels whose bias or multiplier would not fit (those with next to no weights).
+    """
     real = site.consts[index]
     assert real is not None
-    if fixed is not None and fixed.axis in (None, site.op.channel_axis(site, index)):
-        return encode(real, fixed), fixed
-    quant = weight_type(real, site.op.channel_axis(site, index), scheme, numerics)
+    axis = site.op.channel_axis(site, index)
+    quant = fixed if fixed is not None and fixed.axis in (None, axis) else weight_type(real, axis, scheme, numerics)
     gain = float(getattr(site.op, "alpha", 1.0))
     bias = bias_values(site, index + 1, len(quant.scale))
     if bias is not None:

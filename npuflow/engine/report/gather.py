@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any
 
@@ -11,6 +11,7 @@ from npuflow.engine.fidelity import Fidelity
 from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.engine.place import Placement
 from npuflow.engine.profile import Profile
+from npuflow.engine.report.suggest import Suggestion
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.rule import Refusal
 from npuflow.ir.types import Value
@@ -24,7 +25,8 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 @dataclass(frozen=True)
 class Sources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method;
-    `facts`: headline figures; `notes`: further tables (title, columns, rows).
+    `suggestions`: value id -> what could be done about it; `facts`: headline figures; `notes`: further tables (title,
+    columns, rows).
     """
 
     title: str
@@ -38,6 +40,7 @@ class Sources:
     histogram: Histogram
     facts: Sequence[tuple[str, Any]]
     notes: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = ()
+    suggestions: Mapping[str, Sequence[Suggestion]] = field(default_factory=dict)
 
 
 def report_data(s: Sources) -> dict[str, Any]:
@@ -98,6 +101,8 @@ def _tensor(s: Sources, value: Value) -> dict[str, Any]:
         "observed": None if spread is None else list(spread[:2]),
         "histogram": None if spread is None else {"lo": spread[0], "hi": spread[1], "counts": [float(c) for c in spread[2]]},
         "sqnr": None if quality is None else quality.sqnr, "cosine": None if quality is None else quality.cosine,
+        "ends": None if quality is None else quality.ends,
+        "suggestions": [[one.kind, one.text, one.weight] for one in s.suggestions.get(source, ())],
     }  # fmt: skip
 
 

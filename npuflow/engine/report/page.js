@@ -45,21 +45,31 @@ function table(columns, rows, pick) {
 }
 
 function histogram(t) {
-  const h = t.histogram, W = 420, H = 150;
+  const h = t.histogram, W = 420, H = 150, [low, high] = t.threshold || [];
   if (!h || !h.counts.length) return el("p", { class: "soft" }, "no statistics were asked of this tensor");
-  const top = Math.max(...h.counts.map((c) => Math.log1p(c))), n = h.counts.length, span = h.hi - h.lo || 1;
-  const x = (v) => Math.min(W, Math.max(0, (v - h.lo) / span * W));
+  const lo = has(low) ? Math.min(h.lo, low) : h.lo, hi = has(high) ? Math.max(h.hi, high) : h.hi, span = hi - lo || 1;
+  const top = Math.max(...h.counts.map((c) => Math.log1p(c))), n = h.counts.length, step = (h.hi - h.lo) / n;
+  const x = (v) => (v - lo) / span * W;
   const s = svg("svg", { width: W, height: H + 34, role: "img" });
+  if (t.threshold) for (const [a, b] of [[lo, low], [high, hi]]) if (b > a) s.append(svg("rect", { x: x(a), y: 0, width: x(b) - x(a), height: H, fill: "var(--d)", "fill-opacity": 0.13 }));
   h.counts.forEach((c, i) => {
-    const height = top ? Math.log1p(c) / top * H : 0;
-    s.append(svg("rect", { x: i * W / n, y: H - height, width: Math.max(W / n - 0.3, 0.5), height, fill: "var(--a)" }));
+    const height = top ? Math.log1p(c) / top * H : 0, left = x(h.lo + i * step);
+    s.append(svg("rect", { x: left, y: H - height, width: Math.max(x(h.lo + (i + 1) * step) - left - 0.3, 0.5), height, fill: "var(--a)" }));
   });
   if (t.threshold) for (const v of t.threshold) {
     s.append(svg("line", { x1: x(v), x2: x(v), y1: 0, y2: H, stroke: "var(--d)", "stroke-width": 1.5 }));
     s.append(svg("text", { x: Math.min(Math.max(x(v), 24), W - 24), y: H + 28, "text-anchor": "middle" }, num(v)));
   }
-  s.append(svg("text", { x: 0, y: H + 13, class: "soft" }, num(h.lo)), svg("text", { x: W, y: H + 13, "text-anchor": "end", class: "soft" }, num(h.hi)));
-  return el("div", {}, s, el("div", { class: "legend" }, el("span", {}, el("i", { style: "background:var(--a)" }), "count (logarithmic)"), el("span", {}, el("i", { style: "background:var(--d)" }), "chosen thresholds")));
+  s.append(svg("text", { x: 0, y: H + 13, class: "soft" }, num(lo)), svg("text", { x: W, y: H + 13, "text-anchor": "end", class: "soft" }, num(hi)));
+  const inside = t.threshold ? h.counts.reduce((sum, c, i) => sum + (h.lo + (i + 1) * step > low && h.lo + i * step < high ? c : 0), 0) : 0;
+  const all = h.counts.reduce((a, b) => a + b, 0), beyond = t.threshold && all ? 1 - inside / all : 0;
+  return el("div", {}, s, el("div", { class: "legend" }, el("span", {}, el("i", { style: "background:var(--a)" }), "count (logarithmic)"), el("span", {}, el("i", { style: "background:var(--d)" }), "chosen thresholds"),
+    el("span", {}, beyond > 0 ? `about ${num(100 * beyond, 2)} % of the values beyond` : "")));
+}
+
+// What the numbers of a tensor suggest, the most pressing first.
+function advice(t) {
+  return t.suggestions && t.suggestions.length ? el("ul", { class: "advice" }, ...t.suggestions.map(([kind, text]) => el("li", {}, el("b", {}, kind), " " + text))) : null;
 }
 
 function facts(pairs) {
@@ -69,7 +79,7 @@ function facts(pairs) {
 function tensorPanel(t) {
   return [el("h2", {}, t.id), facts([["shape", t.shape.join(" x ")], ["stored as", t.dtype], ["scale", has(t.scale) ? num(t.scale, 5) : ""], ["zero point", t.zero_point],
     ["method", t.method], ["observed", t.observed ? t.observed.map((v) => num(v)).join(" .. ") : ""], ["threshold", t.threshold ? t.threshold.map((v) => num(v)).join(" .. ") : ""],
-    ["SQNR", has(t.sqnr) ? t.sqnr.toFixed(1) + " dB" : ""], ["cosine", has(t.cosine) ? t.cosine.toFixed(5) : ""]]), histogram(t)];
+    ["SQNR", has(t.sqnr) ? t.sqnr.toFixed(1) + " dB" : ""], ["cosine", has(t.cosine) ? t.cosine.toFixed(5) : ""], ["codes at an end of the range", t.ends ? percent(t.ends) : ""]]), histogram(t), advice(t)].filter((p) => p !== null);
 }
 
 function nodePanel(n) {
@@ -118,12 +128,26 @@ function graph() {
     el("div", { class: "split" }, el("div", { class: "left" }, s), right));
 }
 
+// The tensor to look at first: the most pressing advice, else the lowest SQNR.
+const pressing = (t) => (t.suggestions && t.suggestions.length ? 1000 * t.suggestions[0][2] : 0) - (has(t.sqnr) ? t.sqnr : 500);
+
 function tensors() {
   const right = el("div", { class: "right" }, el("p", { class: "soft" }, "Click a tensor for its histogram."));
-  const rows = D.tensors.map((t) => ({ ...t, size: t.shape.join("x"), lo: t.threshold && t.threshold[0], hi: t.threshold && t.threshold[1] }));
+  const rows = D.tensors.map((t) => ({ ...t, size: t.shape.join("x"), lo: t.threshold && t.threshold[0], hi: t.threshold && t.threshold[1], advice: (t.suggestions || []).map(([kind]) => kind).join(", ") }));
   const columns = [["tensor", "id", null, "text"], ["shape", "size"], ["stored as", "dtype"], ["scale", "scale"], ["zero", "zero_point"], ["low", "lo"], ["high", "hi"], ["method", "method"],
-    ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : ""), "", Math.max(1, ...rows.map((r) => r.sqnr || 0))], ["cosine", "cosine", (v) => (has(v) ? v.toFixed(5) : "")]];
+    ["SQNR dB", "sqnr", (v) => (has(v) ? v.toFixed(1) : ""), "", Math.max(1, ...rows.map((r) => r.sqnr || 0))], ["look at", "advice", null, "text"]];
+  const first = rows.reduce((a, b) => (pressing(b) > pressing(a) ? b : a), rows[0]);
+  if (first) right.replaceChildren(...tensorPanel(first));
   $("tensors").append(el("div", { class: "split" }, el("div", { class: "left" }, table(columns, rows, (t) => right.replaceChildren(...tensorPanel(t)))), right));
+}
+
+function suggestions() {
+  const right = el("div", { class: "right" }, el("p", { class: "soft" }, "Click a row for its tensor.")), box = $("suggestions");
+  const rows = D.tensors.flatMap((t) => (t.suggestions || []).map(([kind, text, weight]) => ({ t, id: t.id, kind, text, weight }))).sort((a, b) => b.weight - a.weight);
+  if (!rows.length) { box.append(el("p", { class: "soft" }, "Nothing stands out in the statistics of any tensor.")); return; }
+  right.replaceChildren(...tensorPanel(rows[0].t));
+  const columns = [["tensor", "id", null, "text"], ["what", "kind", null, "text"], ["why, and what to try", "text", null, "long"]];
+  box.append(el("div", { class: "split" }, el("div", { class: "left" }, table(columns, rows, (r) => right.replaceChildren(...tensorPanel(r.t)))), right));
 }
 
 function timeline() {
@@ -179,9 +203,9 @@ function notes() {
 
 $("title").textContent = D.title;
 $("tiles").append(...D.tiles.map(([label, value]) => el("div", { class: "tile" }, el("b", {}, typeof value === "number" ? num(value) : value), el("span", {}, label))));
-const TABS = { layers: "Layers", graph: "Graph", tensors: "Tensors", timeline: "Timeline", memory: "Memory", notes: "Placement and notes" };
+const TABS = { layers: "Layers", graph: "Graph", tensors: "Tensors", suggestions: "Suggestions", timeline: "Timeline", memory: "Memory", notes: "Placement and notes" };
 const show = (id) => { for (const k of Object.keys(TABS)) { $(k).classList.toggle("on", k === id); $("tab-" + k).classList.toggle("on", k === id); } };
 $("tabs").append(...Object.entries(TABS).map(([id, label]) => el("button", { id: "tab-" + id, onclick: () => show(id) }, label)));
-layers(); graph(); tensors(); timeline(); memory(); notes();
+layers(); graph(); tensors(); suggestions(); timeline(); memory(); notes();
 const wanted = location.hash.replace("#show=", "");   // no element has that id, so the page does not scroll
 show(TABS[wanted] ? wanted : "layers");

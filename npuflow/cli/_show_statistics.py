@@ -1,0 +1,123 @@
+"""The statistics of a recipe's tensors as a table, what they suggest, and their histograms as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuflow.base.errors import DataError, UsageError, suggestion
+
+if TYPE_CHECKING:
+    from npuflow.engine.report.plot import Panel
+    from npuflow.engine.report.suggest import Suggestion
+    from npuflow.flow.store import Store
+
+BINS = 160
+MOST_PANELS = 200
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Of one tensor: its statistics, its threshold and method if there is one, and what both suggest."""
+
+    name: str
+    statistics: Any
+    span: tuple[float, float] | None
+    method: str
+    told: list[Suggestion]
+
+
+def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None) -> str:
+    """The table; the picture is written to `plot`."""
+    found, samples = _gathered(path, sets, cache, patterns)
+    lines = [f"{len(found)} tensors, {samples} samples", "", *_table(found)]
+    told = [(one.name, s) for one in found for s in one.told]
+    if told:
+        lines += ["", "suggestions"]
+        lines += [f"  {name}: {s.kind}: {s.text}" for name, s in sorted(told, key=lambda pair: -pair[1].weight)]
+    if plot is not None:
+        lines += ["", _plotted(found, plot)]
+    return "\n".join(lines) + "\n"
+
+
+def _gathered(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]) -> tuple[list[_Found], int]:
+    from npuflow.cli._engine import plan, recipe, store
+    from npuflow.cli._records import record_of
+    from npuflow.stages.parse import Parsed
+    from npuflow.stages.statistics import Statistics
+
+    loaded = recipe(path, sets)
+    wired, kept = plan(loaded), store(loaded, cache)
+    statistics = Statistics.load(kept.open(record_of(wired, kept, "statistics").output)).content
+    graph = Parsed.load(kept.open(record_of(wired, kept, _last(wired, "statistics", "graph")).output)).graph
+    spans, methods = _thresholds(wired, kept)
+    names = [n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)]
+    if not names:
+        raise UsageError(f'no tensor is called "{patterns[0]}"', hint=suggestion(patterns[0], statistics.names))
+    from npuflow.engine.report.suggest import of_network
+
+    told = of_network(graph, statistics, spans, {}, {})
+    found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), told.get(n, [])) for n in names]
+    return found, len(statistics.samples)
+
+
+def _last(wired: Any, stage: str, param: str) -> str:
+    """The step whose graph the statistics are of."""
+    for step in (stage, "observed", "thresholds"):
+        if step in wired and param in wired[step].inputs and wired[step].inputs[param].step is not None:
+            return str(wired[step].inputs[param].step)
+    return "parse"
+
+
+def _thresholds(wired: Any, kept: Store) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    """Those of the last build, if it came so far."""
+    from npuflow.cli._records import record_of
+    from npuflow.stages.thresholds import Thresholds
+
+    try:
+        step = wired["quantize"].inputs["thresholds"].step
+        held = Thresholds.load(kept.open(record_of(wired, kept, step).output))
+    except (UsageError, DataError, KeyError):
+        return {}, {}
+    return held.ranges, held.methods
+
+
+def _table(found: Sequence[_Found]) -> Iterator[str]:
+    head = ("tensor", "low", "high", "mean", "deviation", "99.9 %", "zeros", "threshold", "method")
+    rows: list[tuple[str, ...]] = [head]
+    for one in found:
+        s = one.statistics
+        zeros = f"{100 * s.zeros / s.count:.1f} %" if s.count else ""
+        span = f"{one.span[0]:.4g} .. {one.span[1]:.4g}" if one.span is not None else ""
+        figures = (s.lo, s.hi, s.mean, s.std, s.quantile(0.999, absolute=True))
+        rows.append((one.name, *(f"{v:.4g}" for v in figures), zeros, span, one.method))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for row in rows:
+        cells = [f"{row[0]:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))]
+        yield "  ".join(cells).rstrip()
+
+
+def panel(one: _Found) -> Panel:
+    from npuflow.engine.report.plot import Panel
+
+    s = one.statistics
+    counts = s.histogram(BINS, s.lo, s.hi).tolist() if s.hi > s.lo else []
+    facts = f"mean {s.mean:.4g}, deviation {s.std:.4g}" + (f", {one.method}" if one.method else "")
+    return Panel(one.name, s.lo, s.hi, counts, one.span, [facts, *(f"{t.kind}: {t.text}" for t in one.told[:3])])
+
+
+def _plotted(found: Sequence[_Found], plot: Path) -> str:
+    from npuflow.engine.report import plot as drawing
+
+    shown = [panel(one) for one in found[:MOST_PANELS]]
+    if plot.suffix.lower() == ".svg":
+        plot.write_text(drawing.svg(shown), encoding="utf-8")
+    elif plot.suffix.lower() == ".png":
+        plot.write_bytes(drawing.png(shown))
+    else:
+        raise UsageError(f'"{plot.name}" is neither .svg nor .png')
+    more = f"; the first {MOST_PANELS} of {len(found)}, --tensor picks others" if len(found) > MOST_PANELS else ""
+    return f"wrote {plot}: {len(shown)} histograms{more}"

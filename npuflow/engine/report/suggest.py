@@ -1,0 +1,145 @@
+"""What a tensor's statistics suggest to do about it: outliers, saturation, wasted codes, dead and lopsided channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
+from npuflow.engine.fidelity import Fidelity
+from npuflow.engine.quantize.scales import activation_inputs
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.types import Array, QuantType
+
+OUTLIER = 8.0                             # times the 99.9 % quantile
+CUT = 0.005                               # share of the values beyond the threshold
+CODES = 16                                # that the middle 99 % should have at least
+ALONE = 2.0                               # times the largest of all other samples
+UNEVEN = 30.0                             # between the ranges of channels
+DEAD = 1e-4                               # of the largest channel's range
+WEAK = 10.0                               # dB
+LOSS = 4.0                                # dB lost in one layer
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """`kind` in a word, `text` with the numbers and what to try. `weight` orders them, larger first."""
+
+    kind: str
+    text: str
+    weight: float = 1.0
+
+
+def suggestions(
+    one: TensorStatistics, samples: Sequence[str], span: tuple[float, float] | None = None, quant: QuantType | None = None,
+    quality: Fidelity | None = None, before: float | None = None,
+) -> list[Suggestion]:  # fmt: skip
+    """For one activation. `span`: its threshold; `before`: the worst SQNR of what its layer reads (None: exact)."""
+    found = list(_alone(one, samples))
+    if span is not None and one.count:
+        found += _chosen(one, span, quant)
+    own = quality.sqnr if quality is not None else None
+    if own is not None and own < WEAK and (before is None or before > own + LOSS):
+        came = "exact values" if before is None else f"{before:.1f} dB"
+        text = f"{own:.1f} dB from {came}: this layer loses it; more bits ([[quantize.overrides]]) or another method"
+        found.append(Suggestion("noise", text, 3.0 + (WEAK - own) / 100))
+    return sorted(found, key=lambda s: -s.weight)
+
+
+def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion]:
+    nan, up, down = (int(n) for n in one.totals[1:])
+    if nan or up or down:
+        yield Suggestion("not finite", f"{nan} NaN, {up} +inf and {down} -inf are left out: look at the float model", 9.0)
+    if not one.count:
+        return
+    if one.lo == one.hi:
+        yield Suggestion("constant", f"always {one.lo:g}: this part of the network does nothing with these samples", 6.0)
+        return
+    zeros = one.zeros / one.count
+    if zeros > 0.98:
+        yield Suggestion("dead", f"{100 * zeros:.2f} % of the values are exactly 0", 4.0 + zeros)
+    top, usual = max(-one.lo, one.hi), one.quantile(0.999, absolute=True)
+    if usual > 0 and top > OUTLIER * usual:
+        text = f"the largest magnitude {top:.4g} is {top / usual:.1f} times the 99.9 % quantile {usual:.4g}: "
+        text += "percentile, mse or kl cut it off; or 16 bits for this layer"
+        yield Suggestion("outliers", text, 3.0 + top / usual / 100)
+    yield from _lonely(one, samples)
+
+
+def _lonely(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion]:
+    """One sample that alone makes the range."""
+    peaks = np.maximum(np.abs(one.low), np.abs(one.high)).astype(np.float64)
+    if len(peaks) < 4 or len(peaks) != len(samples):
+        return
+    order = np.argsort(peaks)
+    first, second = float(peaks[order[-1]]), float(peaks[order[-2]])
+    if second > 0 and first > ALONE * second:
+        name = samples[int(order[-1])]
+        text = f'the sample "{name}" alone reaches {first:.4g}, all others at most {second:.4g}: is it a good one?'
+        yield Suggestion("one sample", text, 2.0 + first / second / 10)
+
+
+def _chosen(one: TensorStatistics, span: tuple[float, float], quant: QuantType | None) -> Iterator[Suggestion]:
+    lo, hi = span
+    if one.lo < lo or one.hi > hi:
+        inside = float(one.histogram(1, max(lo, one.lo), min(hi, one.hi)).sum()) if hi > lo else 0.0
+        beyond = 1.0 - inside / one.count
+        if beyond > CUT:
+            text = f"{100 * beyond:.2f} % of the values lie beyond [{lo:.4g}, {hi:.4g}]: a wider method (minmax) or range"
+            yield Suggestion("saturation", text, 3.0 + 10 * beyond)
+    if quant is None or len(quant.scale) != 1:
+        return
+    used = (one.quantile(0.995) - one.quantile(0.005)) / quant.scale[0]
+    if 0 < used < CODES and one.zeros / one.count < 0.9:
+        codes = quant.hi - quant.lo + 1
+        text = f"the middle 99 % of the values have {used + 1:.0f} of {codes} codes: a tighter method, or more bits"
+        yield Suggestion("few codes", text, 2.0 + (CODES - used) / CODES)
+
+
+def weight_suggestions(graph: Graph, node: Node) -> list[Suggestion]:
+    """For the weights of a node of the float graph."""
+    site = graph.site(node)
+    index = next((i for i, v in enumerate(site.consts) if v is not None and node.op.role(i) == "weight"), None)
+    if index is None or not activation_inputs(graph, node):
+        return []
+    held = site.consts[index]
+    axis = site.op.channel_axis(site, index)
+    if held is None or axis is None or held.ndim < 2 or held.size == 0:
+        return []
+    return list(_channels(np.abs(np.moveaxis(held, axis, 0).reshape(held.shape[axis], -1)).max(1)))
+
+
+def _channels(tops: Array) -> Iterator[Suggestion]:
+    """From the largest magnitude of each channel."""
+    alive = tops[tops > DEAD * tops.max()]
+    dead = len(tops) - len(alive)
+    if dead:
+        text = f"{dead} of {len(tops)} channels have next to no weights: they give their bias, and could be pruned"
+        yield Suggestion("dead channels", text, 2.0 + dead / len(tops))
+    if len(alive) < 2:
+        return
+    low = float(np.quantile(alive, 0.1))
+    if alive.max() > UNEVEN * low:
+        ratio = float(alive.max()) / low
+        text = f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: "
+        yield Suggestion("uneven channels", text + "keep weights per channel, or [equalize]", 1.0 + float(np.log10(ratio)) / 10)
+
+
+def of_network(
+    graph: Graph, statistics: Statistics, ranges: Mapping[str, tuple[float, float]], quants: Mapping[str, QuantType],
+    fidelity: Mapping[str, Fidelity],
+) -> dict[str, list[Suggestion]]:  # fmt: skip
+    """For every tensor with statistics: its own, and those of the weights that made it. `graph` is the float graph."""
+    producer, found = graph.producer(), {}
+    for name in statistics.names:
+        read = [fidelity[i].sqnr for i in (producer[name].inputs if name in producer else ()) if i in fidelity]
+        before = min((q for q in read if q is not None), default=None)
+        one = statistics[name]
+        told = suggestions(one, statistics.samples, ranges.get(name), quants.get(name), fidelity.get(name), before)
+        if name in producer:
+            told += weight_suggestions(graph, producer[name])
+        if told:
+            found[name] = told
+    return found

@@ -1,0 +1,126 @@
+"""A recipe's table, exported, edited and fed back: the same integers where nothing was changed, others where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from npuflow.base.errors import NpuflowError, UsageError
+from npuflow.cli._export_table import write
+from npuflow.cli._show_statistics import text as statistics
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
+from npuflow.flow.stage import STAGES
+
+NET = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,8,8] x) => (float[1,4,4,4] y) {
+    a = Conv<pads=[1,1,1,1]>(x, k) b = Relu(a) c = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b) d = Sigmoid(c) y = Mul(c, d) }"""
+RECIPE = """
+target = "edge-4t"
+[model]
+path = "net.onnx"
+[data]
+source = "d.npz"
+[calibrate]
+method = "percentile"
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    rng = np.random.default_rng(0)
+    proto = parser.parse_model(NET)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "k"))
+    for i, node in enumerate(proto.graph.node):
+        node.name = f"n{i}"
+    onnx.save_model(proto, str(folder / "net.onnx"))
+    np.savez(folder / "d.npz", x=rng.normal(size=(20, 3, 8, 8)).astype(np.float32))
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of `--set` are relative to where one is."""
+    monkeypatch.chdir(project)
+
+
+def quantised(project: Path, *sets: str) -> tuple[str, dict[str, str]]:
+    """Digest of the integer graph, and the methods that chose its ranges."""
+    settings = Settings(cache=project / "cache", until="qdq")
+    recipe = load(project / "recipe.toml", list(sets))
+    plan, store = plan_recipe(recipe, STAGES, settings), open_cache(recipe, settings)
+    result = run_plan(plan, recipe, store, settings).check()
+    last = plan["quantize"].inputs["thresholds"].step
+    assert last is not None
+    rows = store.open(result.refs[last].digest).json("thresholds")
+    return result.refs["quantize"].digest, {name: row["method"] for name, row in rows.items()}
+
+
+def exported(project: Path, name: str, form: str, codes: bool = False, weights: bool = False) -> Path:
+    path = project / name
+    told = write(project / "recipe.toml", path, form, codes=codes, weights=weights, sets=[], cache=project / "cache")
+    assert told[0].startswith(f"wrote {path}")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("form", "codes", "weights"),
+    [("toml", False, False), ("toml", True, True), ("json", False, False), ("json", True, True), ("aimet", False, True),
+     ("compass", False, False), ("compass_statistics", False, False), ("onnxruntime", False, False), ("tpu_mlir", False, False)],
+)  # fmt: skip
+def test_what_was_exported_gives_the_same_integers(project: Path, form: str, codes: bool, weights: bool) -> None:
+    plain, _ = quantised(project)
+    path = exported(project, f"t{codes:d}.{form}", form, codes, weights)
+    again, methods = quantised(project, f'ranges.file="{path.name}"')
+    assert again == plain
+    assert all(method.startswith(form) for method in methods.values())
+
+
+def test_a_symmetric_cache_gives_other_ranges(project: Path) -> None:
+    path = exported(project, "c.cache", "tensorrt")
+    assert quantised(project, f'ranges.file="{path.name}"')[0] != quantised(project)[0]
+
+
+def test_an_edited_row_counts_and_a_range_by_hand_counts_more(project: Path) -> None:
+    path = exported(project, "edit.json", "json")
+    rows = json.loads(path.read_text())
+    rows["b"]["hi"] = rows["c"]["hi"] = 1.5              # they share a scale, so one alone would change nothing
+    del rows["y"]
+    path.write_text(json.dumps(rows))
+    digest, methods = quantised(project, 'ranges.file="edit.json"')
+    assert digest != quantised(project)[0] and methods["y"] == "percentile" and methods["b"].startswith("json")
+    by_hand = 'calibrate.layers=[{layers=["n1"],range=[0.0,1.5]}]'
+    assert quantised(project, 'ranges.file="edit.json"', by_hand)[1]["b"] == "by hand"
+    with pytest.raises(NpuflowError, match="says nothing of 1 tensors"):
+        quantised(project, 'ranges.file="edit.json"', 'ranges.missing="error"')
+
+
+def test_other_names_are_mapped_and_strangers_refused(project: Path) -> None:
+    (project / "s.json").write_text('{"n1": {"lo": 0, "hi": 3}, "c_MaxPool": {"lo": 0, "hi": 3}, "zzz": {"lo": 0, "hi": 1}}')
+    _, methods = quantised(project, 'ranges.file="s.json"')
+    assert methods["b"] == "json" and methods["c"] == "json" and methods["y"] == "percentile"
+    _, methods = quantised(project, 'ranges.file="s.json"', "ranges.names={y='zzz'}")
+    assert methods["y"] == "json"
+    (project / "none.json").write_text('{"zzz": {"lo": 0, "hi": 1}}')
+    with pytest.raises(NpuflowError, match="no row of the table"):
+        quantised(project, 'ranges.file="none.json"')
+
+
+def test_the_table_of_statistics(project: Path) -> None:
+    quantised(project)
+    told = statistics(project / "recipe.toml", [], project / "cache", [], project / "h.svg")
+    lines = told.splitlines()
+    assert lines[0] == "4 tensors, 20 samples" and lines[2].split()[:3] == ["tensor", "low", "high"]
+    assert any(line.startswith("b ") and "percentile" in line for line in lines)
+    assert (project / "h.svg").read_text().startswith("<svg")
+    assert "1 tensors" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
+    with pytest.raises(UsageError, match='no tensor is called "q"'):
+        statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
+    with pytest.raises(UsageError, match=r"neither .svg nor .png"):
+        statistics(project / "recipe.toml", [], project / "cache", [], project / "h.bmp")
