@@ -1,10 +1,12 @@
 """Cost and quality of calibration: statistics and every threshold method, as multiples of a plain float pass.
 
-    python benchmarks/calibrate.py cost RECIPE [--set KEY=VALUE ...] [--samples 32 128]
+    python benchmarks/calibrate.py cost RECIPE [--set KEY=VALUE ...] [--samples 32 128] [--peers]
+    python benchmarks/calibrate.py memory RECIPE [--samples 32 128 512]
     python benchmarks/calibrate.py quality RECIPE [--set ...] [--count N]    needs an [evaluate] table
 
 One thread. Decoding is excluded (samples are ready in memory, as they are for the plain pass), sessions are included,
-compiled kernels are cached; what compiling them cold costs is printed. Memory is that of a fresh process each.
+compiled kernels are cached; what compiling them cold costs is printed. --peers: onnxruntime.quantization's calibrators
+on the same model and samples (Entropy and Percentile with the first 32). Memory is that of a fresh process each.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +81,8 @@ class Case:
 
     def ranges(self, stats, method):
         calibrate = thresholds.Calibrate(method=method)
-        return thresholds.thresholds(self.graph, stats, calibrate, self.quantize, self.target.numerics).ranges
+        numerics, on_npu = self.target.numerics, self.placed.on_npu
+        return thresholds.thresholds(self.graph, stats, calibrate, self.quantize, numerics, on_npu).ranges
 
 
 def timed(work, *args):
@@ -98,7 +102,52 @@ def plain_pass(case, feeds):
         session.run(names, feed)
 
 
-def cost(case, counts):
+def peers(case, feeds, plain):
+    """onnxruntime.quantization: collect and compute, in multiples of `plain` seconds."""
+    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
+    from onnxruntime.quantization.calibrate import create_calibrator
+
+    class Reader(CalibrationDataReader):
+        def __init__(self, feeds):
+            self.left = iter([feed for _, feed in feeds])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    for name in ("MinMax", "Entropy", "Percentile"):
+        some = feeds if name == "MinMax" else feeds[:32]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            path.write_bytes(export_model(case.graph))
+
+            def run(name=name, some=some, path=path, folder=folder):
+                method = CalibrationMethod[name]
+                one = create_calibrator(path, None, str(Path(folder) / "augmented.onnx"), calibrate_method=method)
+                one.collect_data(Reader(some))
+                return one.compute_data()
+
+            seconds, _ = timed(run)
+        print(f"onnxruntime.quantization {name}, {len(some)} samples: {seconds:.2f} s, "
+              f"{seconds / (plain * len(some) / len(feeds)):.1f}x", flush=True)
+
+
+def weights(case):
+    """Per-channel types of every constant weight, by the extrema."""
+    from npuflow.engine.quantize.types import weight_type
+
+    found = []
+    for node in case.graph.nodes:
+        site = case.graph.site(node)
+        for i, value_id in enumerate(node.inputs):
+            if value_id and node.op.role(i) == "weight" and site.consts[i] is not None:
+                found.append((site.consts[i], node.op.channel_axis(site, i)))
+    scheme, numerics = case.quantize.weights, case.target.numerics
+    seconds = min(timed(lambda: [weight_type(a, axis, scheme, numerics) for a, axis in found])[0] for _ in range(3))
+    size = sum(a.size for a, _ in found)
+    print(f"weights: {len(found)} tensors, {size:,} values, per {scheme.per}, {scheme.method}: {1000 * seconds:.0f} ms")
+
+
+def cost(case, counts, beside):
     warm = case.feeds(2)
     cold, _ = timed(case.collect, warm)
     again, _ = timed(case.collect, warm)
@@ -113,7 +162,11 @@ def cost(case, counts):
         every = gather + sum(methods.values())
         each = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in methods.items())
         print(f"{count} samples: plain {1000 * plain / count:.1f} ms a sample ({before:.2f} and {after:.2f} s); statistics "
-              f"{gather / plain:.2f}x; with all methods {every / plain:.2f}x; {each}; {len(stats.keys):,} cells")
+              f"{gather / plain:.2f}x; with all {len(methods)} methods {every / plain:.2f}x; {each}; "
+              f"{len(stats.keys):,} cells", flush=True)
+    weights(case)
+    if beside:
+        peers(case, feeds, plain)
 
 
 def memory(args, counts):
@@ -166,13 +219,14 @@ def main():
     parser.add_argument("--samples", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--count", type=int, default=169)
     parser.add_argument("--what", default="collect")
+    parser.add_argument("--peers", action="store_true")
     args = parser.parse_args()
     if args.mode == "memory":
         memory(args, args.samples)
         return
     case = Case(args.recipe, args.set)
     if args.mode == "cost":
-        cost(case, args.samples)
+        cost(case, args.samples, args.peers)
     elif args.mode == "peak":
         streamed(case, args.samples[0], args.what)
     else:

@@ -369,6 +369,6 @@ def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
     statistics = merged([("0", counter.observe([x, y]))])
     numerics = Numerics()
     blind = thresholds(graph, statistics, Calibrate(), Quantize(), numerics).ranges["x"]
-    seeing = thresholds(graph, statistics, Calibrate(), Quantize(), numerics, lambda i: True).ranges["x"]
+    seeing = thresholds(graph, statistics, Calibrate(as_trimmed=True), Quantize(), numerics, lambda i: True).ranges["x"]
     assert blind[0] < -12 and -12 < seeing[0] < -4
     assert seeing[1] >= blind[1] - 1e-6

@@ -45,6 +45,7 @@ class Calibrate(Config):
     method: Annotated[str, CALIBRATORS] = "mse"
     bounds: tuple[float, float] | None = None      # of every tensor, as under layers
     beyond: Literal["clip", "drop"] = "clip"
+    as_trimmed: bool = False              # judge inputs of table functions by the part that quantisation will keep of them
     layers: tuple[Layer, ...] = ()
 
 
@@ -79,13 +80,13 @@ def thresholds(
     numerics: Numerics,
     on_npu: Callable[[int], bool] | None = None,
 ) -> Thresholds:
-    """A range for every tensor that has statistics. With `on_npu`, ranges are judged as quantisation will trim them."""
+    """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone."""
     notes: list[str] = []
     check_scheme(quantize, numerics)
     unknown_layers(graph, [*stated("calibrate.layers", calibrate.layers), *stated("quantize.overrides", quantize.overrides)])
     chosen = choices(graph, statistics, calibrate, quantize, numerics, notes)
     ranges = {name: one.range() for name, one in chosen.items()}
-    if on_npu is not None and quantize.trim:
+    if on_npu is not None and quantize.trim and calibrate.as_trimmed:
         ranges.update(_as_trimmed(graph, chosen, ranges, quantize, numerics, on_npu))
     methods = {name: "by hand" if one.fixed else one.name for name, one in chosen.items()}
     return Thresholds(ranges, methods, tuple(notes))
