@@ -18,11 +18,12 @@ from npuflow.engine.sim import cycles
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.tiling import cost
+from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen.harness import SMALL, build
+from tests.codegen.harness import SMALL, build, machine
 from tests.codegen.networks import Builder, mixed
 from tests.sim.cases import flat_copy, random_case, serial
 
@@ -125,11 +126,18 @@ def test_the_path_spends_every_cycle_once(path: Path) -> None:
     assert {row["name"] for row in layers} and all(row["name"] for row in layers)
 
 
+ALONE = 1                 # the level at which every group is one layer with its followers, tiled by the formula under test
+
+
+def tiled(graph: Graph, target: Target) -> Profile:
+    return profile(build(graph, target, plan_network(graph, machine(target), target.numerics, ALONE)))
+
+
 @pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
 def test_closed_form_and_clock_agree_term_by_term(path: Path) -> None:
     target = load(path)
     graph, _ = mixed(target.numerics)
-    rows = compare(profile(build(graph, target)))
+    rows = compare(tiled(graph, target))
     assert len(rows) >= 4
     for row in rows[1:]:
         assert abs(row.error) < (0.2 if row.name == "vector" else 0.13), str(row)   # tiny layers; large ones in benchmarks/clock
@@ -137,7 +145,7 @@ def test_closed_form_and_clock_agree_term_by_term(path: Path) -> None:
 
 def terms(target: Target) -> dict[str, float]:
     graph, _ = mixed(target.numerics)
-    return {row.name: row.error for row in compare(profile(build(graph, target)))}
+    return {row.name: row.error for row in compare(tiled(graph, target))}
 
 
 def without_edges(command, compute):  # type: ignore[no-untyped-def]
