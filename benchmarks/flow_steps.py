@@ -70,7 +70,7 @@ def planned(count: int, place: Path) -> list[float]:
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(line, env=env, check=True, capture_output=True, text=True)
     seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.stdout.count('"status":"hit"') == count, done.stdout[-400:]
+    assert done.stdout.count('"status": "hit"') == count, done.stdout[-400:]
     return [seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime]
 
 
@@ -106,6 +106,7 @@ def table(count: int, repeat: int, place: Path) -> str:
         spent = statistics.median(a["cpu"] - b["cpu"] for a, b in zip(runs, small, strict=True))
         cpu = spent / (count * 0.9) * 1e3
         rows.append(f"| {name} | {each:.2f} | {bar[scheduler]:g} | {cpu:.2f} | {memory:.1f} | 5 |")
+        print(rows[-1], flush=True)
     alone = floor(count, place / "floor")
     rows.append(f"| the files of a step alone, without npuflow | {alone:.2f} | | | | |")
     fresh("single", "threads", 1, count, place / "cache")

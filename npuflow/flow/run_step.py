@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -232,6 +233,17 @@ def died(step: str, who: str) -> BuildError:
     return BuildError(f"{step}: {who} died, most likely out of memory", hint=hint, code="NF-STEP-002")
 
 
+_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<")
+
+
+def _place(fault: Exception) -> str:
+    """Where it happened, as far down as the code is the stage's own and not a library's."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARY) and frame.filename != __file__]
+    last = (own or frames)[-1:]
+    return f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else ""
+
+
 def _explained(task: Task, fault: Exception) -> NpuflowError:
     """The fault as an error that names the stage, and the item when there is only one."""
     item = task.work[0].item if len(task.work) == 1 else None
@@ -241,8 +253,7 @@ def _explained(task: Task, fault: Exception) -> NpuflowError:
         hint = 'give the stage more memory, a smaller batch, or say what it needs: @stage(memory="4GB")'
         error: NpuflowError = BuildError(f"{task.step} ran out of memory", hint=hint, code="NF-STEP-002")
     else:
-        last = traceback.extract_tb(fault.__traceback__)[-1:]
-        place = f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else ""
+        place = _place(fault)
         text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
         error = BuildError(f"{task.step} failed: {text}", because=place, code="NF-STEP-001")
     error.trace = "".join(traceback.format_exception(fault))  # type: ignore[attr-defined]

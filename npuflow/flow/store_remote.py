@@ -64,14 +64,15 @@ class Remote:
                 self._opened = system, base.rstrip("/")
             return self._opened
 
-    def _try(self, what: str, action: Callable[[Any, str], T], otherwise: T) -> T:
+    def _try(self, what: str, action: Callable[[Any, str], T], otherwise: T, *, absent: bool = True) -> T:
+        """`absent`: to find nothing there is an answer, not a failure."""
         if self.down or self.mode == "off":
             return otherwise
         try:
             return action(*self._files())
-        except FileNotFoundError:
-            return otherwise
         except Exception as fault:  # every file system has errors of its own, and none of them may stop a build
+            if absent and isinstance(fault, FileNotFoundError):
+                return otherwise
             self.down = True
             self.warn(f"the remote cache {self.url} is left out of this build: {what} failed: {fault}")
             return otherwise
@@ -134,7 +135,7 @@ class Remote:
                 _send(fs, place, lambda out: out.write(record.encode()))
 
         if self.mode == "read-write":
-            self._try("an upload", send, None)
+            self._try("an upload", send, None, absent=False)
 
 
 def _place(base: str, kind: str, name: str) -> str:

@@ -239,3 +239,12 @@ def test_threads_and_processes_give_the_same_digests(tmp_path: Path) -> None:
     one = toys.run(tmp_path / "one", tables, jobs=1)
     two = toys.run(tmp_path / "two", tables, jobs=2)
     assert one.outputs == two.outputs and one.keys == two.keys
+
+
+def test_a_fault_is_placed_in_the_stages_own_code(tmp_path: Path) -> None:
+    """Also when it is raised by a library that the stage calls."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/one.txt").write_bytes(b"\xff")
+    (error,) = toys.run(tmp_path / "cache", {"source": {"folder": str(tmp_path / "texts")}}).errors
+    assert "UnicodeDecodeError" in error.message
+    assert error.because.startswith(str(HERE / "toybox/stages/numbers.py")) and error.because.endswith("in numbers")

@@ -106,6 +106,15 @@ def test_ten_gigabytes_pass_through_little_memory(tmp_path: Path) -> None:
     assert int(done.stdout) < 200_000  # kilobytes
 
 
+def test_a_shared_cache_that_takes_nothing_is_told_of_once(tmp_path: Path) -> None:
+    """Nothing being there is an answer to a question, but not to an upload."""
+    told: list[str] = []
+    store = Store(tmp_path / "cache", connect("/proc/none/such", "read-write"), warn=told.append)
+    store.commit(record(store, "k", store.write(toys.Blob(1)).digest))
+    store.commit(record(store, "l", store.write(toys.Blob(2)).digest))
+    assert len(told) == 1 and "an upload failed" in told[0]
+
+
 def test_gc_keeps_what_a_place_used_and_drops_the_rest(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = toys.run(cache, out_dir=tmp_path / "out")
