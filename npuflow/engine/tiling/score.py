@@ -154,9 +154,12 @@ class Scorer:
         key = layer, budget, stays, cores
         if key not in self.solutions:
             memory = self.machine.memory
-            shared = replace(memory, local_bytes=budget, external_bandwidth=memory.external_bandwidth / cores)
+            own = replace(
+                memory, local_bytes=budget, external_bandwidth=memory.external_bandwidth / cores,
+                shared_bandwidth=memory.shared_bandwidth / cores,
+            )  # fmt: skip
             try:
-                self.solutions[key] = solve(layer, replace(self.machine, memory=shared), "", min(self.level, QUICK), stays)
+                self.solutions[key] = solve(layer, replace(self.machine, memory=own), "", min(self.level, QUICK), stays)
             except TargetError:
                 self.solutions[key] = None
         return self.solutions[key]
@@ -220,9 +223,9 @@ class Scorer:
         return alive, sizes
 
     def _sum(self, frame: Frame, parts: Sequence[Costs], count: int, area: Mapping[str, int]) -> Costs:
-        c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
+        c, d = self.machine.compute, self.machine.dma
         cores = frame.group.cores[1]
-        width = memory.external_bandwidth / cores
+        width, outside = self.machine.activation_width / cores, 0.0 if self.machine.inside else 1.0
         load, store, bus, amount = (sum(getattr(x, n) for x in parts) for n in ("load", "store", "bus", "bytes"))
         tensor, vector = sum(x.tensor for x in parts), sum(x.vector for x in parts)
         for value, slots in frame.group.held:
@@ -230,9 +233,9 @@ class Scorer:
             made = any(value in m.outputs for m in frame.members)
             front = count * (c.command_cycles + d.setup_cycles + 32 * d.row_cycles)
             if not made and value not in frame.kept:
-                load, bus, amount = load + front + size / width, bus + size / width, amount + size
+                load, bus, amount = load + front + size / width, bus + size / width, amount + outside * size
             if made and value in frame.results and self.topology.wanted_in_data(value, frame.kept):
-                store, bus, amount = store + front + size / width, bus + size / width, amount + size
+                store, bus, amount = store + front + size / width, bus + size / width, amount + outside * size
             if slots == 2:
                 vector += (area[value] / 4 / frame.item(value) / c.vector_lanes + c.command_cycles) * (count - 1)
         inside = sum(max(x.tensor, x.vector, x.cycles - x.early) for x in parts)
