@@ -195,6 +195,24 @@ def test_operators_on_codes_mean_the_same(small: tuple[onnx.ModelProto, list[Arr
     assert mine <= scales
 
 
+def test_the_float_network_keeps_what_saturation_did(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path) -> None:
+    """onnxruntime takes out the Relu that the rounding's saturation does; without rounding it has to be there again."""
+    from npuflow.engine.to_onnx import export_model
+
+    model, rows = small
+    quantised = made(model, rows, tmp_path, "qdq per channel")
+    assert not any(n.op_type in ("Relu", "Clip") for n in quantised.graph.node)
+    graph = imported(quantised).graph
+    clip = next(n.op.clip for n in graph.nodes if n.op.onnx == "Conv")
+    assert clip is not None and clip[0] == 0.0
+    float_session = onnxruntime.InferenceSession(export_model(graph), providers=["CPUExecutionProvider"])
+    signal = noise = 0.0
+    for row in rows:
+        (theirs,), (mine,) = session_of(model).run(["y"], {"x": row}), float_session.run(["y"], {"x": row})
+        signal, noise = signal + float((theirs**2).sum()), noise + float(((theirs - mine) ** 2).sum())
+    assert 10 * np.log10(signal / noise) > 25, "only the weights are rounded"
+
+
 def test_codes_of_weights_are_the_models_own(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path) -> None:
     model, rows = small
     quantised = made(model, rows, tmp_path, "qdq per channel")

@@ -10,11 +10,14 @@ import onnx
 
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.qoperators import Expander
+from npuflow.ir.ranges import span
 from npuflow.ir.types import Array, QuantType
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
 MARKS = ("QLinear", "QGemm")
 DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
+# Quantisers leave out a Relu or Clip whose work the rounding's saturation does: behind these it is spelled out.
+LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "BatchNormalization")
 WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4}
 Key = tuple[bytes, bytes, str, int | None]
 
@@ -59,6 +62,8 @@ class _Lifter:
         self.stated: dict[str, QuantType] = {}
         self.renamed: dict[str, str] = {}
         self.kept: list[str] = []
+        self.clips: dict[str, tuple[float, float]] = {}
+        self.version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
     def result(self) -> Lifted:
         maker = {o: node for node in self.nodes for o in node.output if o}
@@ -89,9 +94,12 @@ class _Lifter:
             made.CopyFrom(node)
             for i, name in enumerate(made.input):
                 made.input[i] = self.final(name)
+            kept.append(made)
             for i, name in enumerate(made.output):
                 made.output[i] = self.final(name)
-            kept.append(made)
+                if made.output[i] in self.clips:
+                    kept.append(self.clip(made.output[i]))
+                    made.output[i] = kept[-1].input[0]
         del self.graph.node[:]
         self.graph.node.extend(kept)
         self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
@@ -100,6 +108,16 @@ class _Lifter:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
             notes.append(f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they are: {shown}")
         return Lifted(self.model, self.stated, tuple(notes))
+
+    def clip(self, name: str) -> onnx.NodeProto:
+        """What saturation does to a value, as a node."""
+        bounds = dict(zip(("min", "max"), self.clips[name], strict=True))
+        if self.version < 11:
+            node = onnx.helper.make_node("Clip", [f"{name}:all"], [name])
+            node.attribute.extend(onnx.helper.make_attribute(end, bound) for end, bound in bounds.items())
+            return node
+        self.added.update({f"{name}:{end}": np.array(bound, np.float32) for end, bound in bounds.items()})
+        return onnx.helper.make_node("Clip", [f"{name}:all", *(f"{name}:{end}" for end in bounds)], [name])
 
     def final(self, name: str) -> str:
         while name in self.renamed:
@@ -193,4 +211,6 @@ class _Lifter:
         name = last[0] if last else value
         self.renamed.update({o: name for o in (value, *(back.output[0] for _, back in found)) if o != name})
         self.stated[name] = quant
+        if value in maker and maker[value].op_type in LINEAR:
+            self.clips[name] = span(quant)
         return True
