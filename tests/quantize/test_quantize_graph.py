@@ -251,6 +251,21 @@ def test_wide_operands_of_a_product_are_requantised_until_its_sums_fit() -> None
     assert sqnr(net.data["y"], net.run(done, numerics)["y"]) > 65
 
 
+@pytest.mark.parametrize("chip", [Numerics(acc_bits=25), Numerics(acc_bits=25, multiplier_bits=1, power_of_two=True,
+    per_channel_weights=False, activation_zero_point=False, shift_left_max=8)])  # fmt: skip
+def test_the_wide_input_of_a_layer_is_requantised_until_its_sums_fit(chip: Numerics) -> None:
+    """27 products of 16 by 8 bits with a bias do not fit 25 bits: the input gives up what they lack, and nothing else changes."""
+    net = Net(1, 3, 8, 8)
+    net.conv("c", "x", 4)
+    done = net.quantised(["c"], Quantize(activations=Activations(bits=16)), chip)
+    (note,) = done.notes
+    assert not note.on_host and "the accumulator has 25" in note.reason
+    bits = [v.quant.bits for k, v in done.graph.values.items() if k.startswith("x:q:") and v.quant]
+    assert len(bits) == 1 and 9 <= bits[0] < 16 and f"to {bits[0]} bits" in note.reason
+    assert npu_share(done.graph) == 1.0 and done.graph.values["c:q"].quant.bits == 16  # type: ignore[union-attr]
+    assert sqnr(net.data["c"], net.run(done, chip)["c"]) > 35
+
+
 def test_wide_operands_may_have_a_wider_accumulator() -> None:
     """16 by 16 bits on a target that sums them in 48: nothing is narrowed, and nothing is refused."""
     net = Net(2, 8, 32)

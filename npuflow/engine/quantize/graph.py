@@ -122,6 +122,7 @@ class _Builder:
     integer: set[str] = field(default_factory=set)        # ids that hold codes in the new graph
     types: dict[str, QuantType] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    forms: dict[tuple[str, str], str] = field(default_factory=dict)     # names of values made here
 
     def build(self) -> Graph:
         source = self.source
@@ -151,8 +152,8 @@ class _Builder:
         """The float form of a value, made by DequantizeLinear where only codes exist."""
         if value_id not in self.integer:
             return value_id
-        name = f"{value_id}:f"
-        if name not in self.values:
+        name, fresh = self.form(value_id, "f")
+        if fresh:
             self.values[name] = Value(name, self.source.type(value_id))
             self.nodes.append(Node(OPS["dequantizelinear"](), (value_id,), (name,)))
         return name
@@ -164,11 +165,22 @@ class _Builder:
         quant, stored = self.types[value_id], self.source.const(value_id)
         if stored is not None:
             return self.stored(value_id, encode(stored, quant), quant)
-        name = f"{value_id}:q"
-        if name not in self.values:
+        name, fresh = self.form(value_id, "q")
+        if fresh:
             self.values[name] = Value(name, self.source.type(value_id), quant)
             self.nodes.append(Node(OPS["quantizelinear"](), (value_id,), (name,)))
         return name
+
+    def form(self, value_id: str, suffix: str) -> tuple[str, bool]:
+        """The name of a value's other form, and whether it is yet to be made; the model may have a value of that name."""
+        key = value_id, suffix
+        if key in self.forms:
+            return self.forms[key], False
+        name = f"{value_id}:{suffix}"
+        while name in self.values:
+            name += "'"
+        self.forms[key] = name
+        return name, True
 
     def stored(self, value_id: str, codes: Array, quant: QuantType) -> str:
         """A quantised constant; nodes that need other codes of the same source get a name of their own."""
@@ -193,22 +205,48 @@ class _Builder:
             if node.op.shares_scale and self.types[value_id] != self.types[node.outputs[0]]:
                 inputs[i] = self.retyped(inputs[i], self.types[node.outputs[0]])
         weight = next((i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None)
-        if weight is not None:
-            x, y = self.types[node.inputs[min(activations)]], self.types[node.outputs[0]]
-            scheme = self.config.weights_of(names_of(node), op_name(node))
-            fixed = self.fixed.get(node.inputs[weight])
-            codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, fixed)
-            inputs[weight] = self.stored(node.inputs[weight], codes, quant)
-            bias = weight + 1
-            if real.present(bias) and node.op.role(bias) == "bias":
-                # Every operator with a bias has its channels in the second dimension of its output.
-                coded = coded_bias(real, bias, x, quant, real.out_shape[1], self.numerics)
-                inputs[bias] = self.stored(node.inputs[bias], *coded)
         made = replace(node, inputs=tuple(inputs), params=())
         try:
-            return self.prepared(made)
+            return self.prepared(made if weight is None else self.weighted(node, made, min(activations), weight))
         except Overflow as error:
+            if weight is not None:
+                return self.narrower(node, made, min(activations), weight, error)
             return self.narrowed(made, tuple(activations), error)
+
+    def weighted(self, node: Node, made: Node, source: int, weight: int) -> Node:
+        """The node with the codes of its constant weight, and bias, for the type that its input `source` has."""
+        real, inputs = self.source.site(node), list(made.inputs)
+        x, y = self.values[made.inputs[source]].quant, self.types[node.outputs[0]]
+        assert x is not None
+        scheme = self.config.weights_of(names_of(node), op_name(node))
+        fixed = self.fixed.get(node.inputs[weight])
+        codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, fixed)
+        inputs[weight] = self.stored(node.inputs[weight], codes, quant)
+        bias = weight + 1
+        if real.present(bias) and node.op.role(bias) == "bias":
+            # Every operator with a bias has its channels in the second dimension of its output.
+            coded = coded_bias(real, bias, x, quant, real.out_shape[1], self.numerics)
+            inputs[bias] = self.stored(node.inputs[bias], *coded)
+        return replace(made, inputs=tuple(inputs))
+
+    def narrower(self, node: Node, made: Node, source: int, weight: int, error: Overflow) -> Node:
+        """A layer of constant weights over narrower codes of its wide input, as wide as its accumulator allows."""
+        wide, first = self.values[made.inputs[source]], error
+        assert wide.quant is not None
+        bits = wide.quant.bits
+        while True:
+            bits -= error.excess
+            if wide.const is not None or bits < NARROWEST:
+                raise first
+            inputs = list(made.inputs)
+            inputs[source] = self.rescaled(wide.id, wide.quant, bits)
+            try:
+                found = self.prepared(self.weighted(node, replace(made, inputs=tuple(inputs)), source, weight))
+            except Overflow as again:
+                error = again
+                continue
+            self.notes.append(Note(node.name, f"its input requantised to {bits} bits: {first.message}", on_host=False))
+            return found
 
     def prepared(self, node: Node) -> Node:
         params = node.op.prepare(self.site(node), self.numerics)
@@ -254,8 +292,8 @@ class _Builder:
 
     def rescaled(self, value_id: str, quant: QuantType, bits: int) -> str:
         """The same real range on fewer codes."""
-        name = f"{value_id}:{bits}"
-        if name not in self.values:
+        name, fresh = self.form(value_id, str(bits))
+        if fresh:
             lo, hi = (float(quant.scale[0] * (end - quant.zero_point[0])) for end in (quant.lo, quant.hi))
             narrow = activation_type(lo, hi, activation_grid(self.config.activations, self.numerics, bits))
             self.values[name] = Value(name, self.values[value_id].type, narrow)
