@@ -57,6 +57,8 @@ def ask(question: Question) -> list[str]:
     """Run on a worker: what differs here from the driver, or nothing."""
     from importlib import import_module, metadata
 
+    from npuflow.flow.processor import processor
+
     faults: list[str] = []
     PICTURES.open(Path(question.root) / "memo" / "code.json")
     for name, (module, attribute, wanted) in question.stages.items():
@@ -82,6 +84,10 @@ def ask(question: Question) -> list[str]:
         if found != wanted:
             faults.append(f"the code of plug-in {label} differs: install the same version there")
     for library, wanted in question.libraries.items():
+        if library == "cpu":                      # stages of float results: the feature class that their keys state
+            if processor() != wanted:
+                faults.append(f"its processor ({processor()}) computes floats unlike the driver's ({wanted})")
+            continue
         with suppress(metadata.PackageNotFoundError):
             if metadata.version(library) == wanted:
                 continue

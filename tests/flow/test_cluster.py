@@ -19,6 +19,7 @@ import toys
 
 from npuflow.base.errors import BuildError
 from npuflow.flow.events import Event, Started, Warned
+from npuflow.flow.processor import processor
 from npuflow.flow.run_cluster import Question, ask
 from npuflow.flow.store import Store
 
@@ -113,6 +114,8 @@ def test_what_a_worker_answers(tmp_path: Path) -> None:
     assert ask(question(tmp_path, libraries={"numpy": metadata.version("numpy")})) == []
     assert "pip install numpy==0.1" in ask(question(tmp_path, libraries={"numpy": "0.1"}))[0]
     assert "pip install nosuch==1" in ask(question(tmp_path, libraries={"nosuch": "1"}))[0]
+    assert ask(question(tmp_path, libraries={"cpu": processor()})) == []
+    assert "unlike the driver's (other)" in ask(question(tmp_path, libraries={"cpu": "other"}))[0]
     step = toys.plan()["total"]
     place = (step.stage.__module__, step.stage.__qualname__)
     assert ask(question(tmp_path, stages={"total": (*place, step.code.digest)})) == []
