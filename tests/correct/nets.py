@@ -92,16 +92,17 @@ def integers(graph: Graph, feed: Feed, numerics: Numerics = USUAL) -> Feed:
 
 
 def quantised(
-    graph: Graph, feeds: Sequence[Feed], config: Quantize | None = None, numerics: Numerics = USUAL, room: float = 1.0
-) -> Graph:
-    """By the extrema over the feeds, times `room`."""
+    graph: Graph, feeds: Sequence[Feed], config: Quantize | None = None, numerics: Numerics = USUAL, room: float = 1.0,
+    host: Sequence[str] = (),
+) -> Graph:  # fmt: skip
+    """By the extrema over the feeds, times `room`; nodes that make values of `host` stay in float."""
     ranges: dict[str, tuple[float, float]] = {}
     for feed in feeds:
         for name, array in floats(graph, feed).items():
             lo, hi = ranges.get(name, (0.0, 0.0))
             ranges[name] = min(lo, float(array.min())), max(hi, float(array.max()))
     ranges = {name: (room * lo, room * hi) for name, (lo, hi) in ranges.items()}
-    return quantize_graph(graph, lambda _: True, ranges, config or Quantize(), numerics).graph
+    return quantize_graph(graph, lambda i: graph.nodes[i].outputs[0] not in host, ranges, config or Quantize(), numerics).graph
 
 
 def channel_means(arrays: Sequence[Array]) -> Array:

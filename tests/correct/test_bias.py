@@ -123,6 +123,17 @@ def test_a_bias_that_does_not_fit_is_refused_with_the_numbers() -> None:
     assert done.graph.nodes == rough.nodes
 
 
+def test_parts_on_the_host_are_walked_through() -> None:
+    """A layer in float between integer ones is not corrected itself, but what follows it is."""
+    net = chain(21)
+    graph, feeds = net.graph("logits", "b"), net.feeds(12, mean=0.5)
+    mixed = quantised(graph, feeds, COARSE, host=("b", "mean"))
+    done = correct_biases(graph, mixed, USUAL, feeds[:8], feeds[8:], judge=False)
+    assert [t.layer for t in done.trials] == ["/a", "/c", "/logits", NETWORK]
+    before, after = judged(done.trials[-1])
+    assert after < before
+
+
 def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
     """Why the walk is strictly layer by layer: with all shifts taken from the uncorrected network the error is larger."""
     net = Net(4, 1, 4, 8, 8)

@@ -1,5 +1,4 @@
-"""A graph run stretch by stretch over many samples at once: what a layer reads is computed once, and changing the layer
-recomputes the layer alone."""
+"""A graph run stretch by stretch over many samples at once, so that changing a layer recomputes the layer alone."""
 
 from __future__ import annotations
 
