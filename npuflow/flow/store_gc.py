@@ -141,6 +141,9 @@ def _debris(root: Path, grace: float) -> Iterator[Path]:
         # A file without a lease is the work of a moment: it is debris once no build runs, or once it is old.
         if lease not in alive if lease else (not alive or not _young(path, clock, max(grace, 3600.0))):
             yield path
+    for path in (root / "memo").glob(".*"):  # half-written memos
+        if not alive or not _young(path, clock, max(grace, 3600.0)):
+            yield path
     for path in (root / "quarantine").iterdir():
         if not _young(path, clock, grace):
             yield path

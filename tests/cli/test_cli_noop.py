@@ -120,3 +120,20 @@ def test_a_noop_is_quick(npuflow: Npuflow) -> None:
 
     fresh("build", "words.toml")
     assert best("-m", "npuflow", "build", "words.toml") <= max(0.25, 1.3 * best("-c", "import typer"))
+
+
+def test_what_was_read_is_remembered_between_processes(project: Path) -> None:
+    """Digests of source files by what `stat` says, and what sources of stages are, by content: for `build` and `plan`."""
+    time.sleep(2.1)  # files younger than this are read again
+    assert fresh("plan", "words.toml", "--cache", "kept").code == 0
+    kept = project / "kept" / "memo"
+    files = json.loads((kept / "files.json").read_bytes().partition(b"\n")[2])
+    assert {Path(name).name for name in files} == {"one.txt", "two.txt"}
+    assert b"wordcount" in (kept / "code.json").read_bytes()
+    before = (kept / "code.json").stat().st_mtime_ns
+    assert fresh("build", "words.toml", "--cache", "kept").code == 0
+    assert (kept / "code.json").stat().st_mtime_ns == before, "nothing was parsed that was not known"
+    (kept / "files.json").write_bytes((kept / "files.json").read_bytes()[:-3])
+    (kept / "code.json").write_bytes(b"")
+    again = fresh("build", "words.toml", "--cache", "kept", "--set", "count.least=1")
+    assert again.code == 0 and "8 ran" not in again.out

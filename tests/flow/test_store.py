@@ -133,6 +133,19 @@ def test_gc_keeps_what_a_place_used_and_drops_the_rest(tmp_path: Path) -> None:
     assert not list(store.digests()) and not [*(cache / "tmp").iterdir(), *(cache / "leases").iterdir()]
 
 
+def test_gc_takes_half_written_memos_but_not_memos(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    memo = tmp_path / "memo"
+    memo.mkdir()
+    for name in ("code.json", ".code.json.abcd"):
+        (memo / name).write_text("")
+    assert gc(store, 0.0, dry=True).debris == 1
+    lease = Lease(tmp_path)
+    assert gc(store, 0.0).debris == 0, "a running build may be writing it"
+    lease.release()
+    assert gc(store, 0.0).debris == 1 and [path.name for path in memo.iterdir()] == ["code.json"]
+
+
 def test_a_damaged_root_stops_a_collection(tmp_path: Path) -> None:
     toys.run(tmp_path / "cache", out_dir=tmp_path / "out")
     (root,) = (tmp_path / "cache" / "roots").iterdir()
