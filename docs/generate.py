@@ -218,9 +218,28 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def mutations_page() -> str:
+    """The proofs that tests accept for a changed command that no run shows."""
+    from npuflow.testing.equivalence import RULES
+
+    text = "# Changed commands\n\n" + NOTE
+    text += "Tests flip single bits in every word of every opcode's commands, with the digests ignored. A flip must\n"
+    text += "give a difference in memory, a hazard, or an error that names the command; or one of these proofs that it does not\n"
+    text += "matter.\n"
+    text += "At most one in a hundred may be left over: it is a number whose effect only a rarer memory would show.\n\n"
+    text += "| proof | why nothing changes |\n| --- | --- |\n"
+    text += "| order | Only the waits or the node index differ, and the program has no hazards: "
+    text += "whatever order the waits allow, every read finds the same bytes. |\n"
+    text += "| all codes | An element-wise command with operands of at most 16 bits was run on each code, or each pair. |\n"
+    for rule in RULES:
+        text += f"| {rule.__name__.replace('_', ' ')} | {' '.join((rule.__doc__ or '').split())} |\n"
+    return text
+
+
 PAGES = {
     "reference/operators.md": operators_page,
     "reference/isa.md": isa_page,
+    "reference/mutations.md": mutations_page,
     "reference/targets.md": targets_page,
     "map.md": map_page,
     "reference/recipe.md": recipe_page,

@@ -14,7 +14,7 @@ from npuflow.hw.target import Memory, Target
 
 LOCAL = 16384
 TARGET = replace(Target(), memory=replace(Memory(), local_bytes=LOCAL))
-QUEUES = {"LOAD": 0, "STORE": 1, "TENSOR": 2, "VECTOR": 3}
+QUEUES = {"LOAD": 0, "STORE": 1, "TENSOR": 2, "VECTOR": 3, "ANY": 3}
 SIZES = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
 SMALL = DTYPES[:4]
 

@@ -140,6 +140,12 @@ class _Run:
     def _barrier(self, q: int, command: Command) -> bool:
         """Retires all participants at once, when every core of the mask has this barrier at a queue's head, unhindered."""
         size, mask = len(self.queues), command.number("mask")
+        own = q // size
+        if mask >> len(self.decoded) or not mask >> own & 1:
+            raise ModelError(
+                f"BARRIER of cores {mask:#x} in a program of {len(self.decoded)}: it names its own core and no absent one",
+                where=Where(value=f"command {self.heads[q][0]} of core {own} (BARRIER)"), code="decode",
+            )  # fmt: skip
         joined = []
         for core in range(len(self.decoded)):
             if not mask >> core & 1:

@@ -1,0 +1,231 @@
+"""Proofs that two commands do the same: for each rule, what cannot matter is taken out of the fields before they are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from npuflow.hw.check import RANGES
+from npuflow.hw.encode import Command
+from npuflow.hw.isa import NONE
+
+Fields = dict[str, Any]
+Tables = Mapping[int, bytes]         # what constant operands hold, by their address in local memory
+Rule = Callable[[str, Fields, Tables], None]
+RULES: list[Rule] = []
+TABLES = (("w_zeros", "w_zero"), ("b_zeros", "b_zero"), ("multipliers", "multiplier"), ("los", "lo"), ("his", "hi"))
+
+
+def rule(function: Rule) -> Rule:
+    RULES.append(function)
+    return function
+
+
+def equivalent(a: Command, b: Command, tables: Tables) -> bool:
+    """Whether the rules prove that the commands mean the same. What the node index names is not judged."""
+    same = (a.opcode, a.queue, a.core) == (b.opcode, b.queue, b.core)
+    return same and tuple(a.wait) == tuple(b.wait) and meaning(a, tables) == meaning(b, tables)
+
+
+def meaning(c: Command, tables: Tables) -> Fields:
+    """The fields with everything taken out that the rules prove to be without effect."""
+    fields = dict(c.fields)
+    for apply in RULES:
+        apply(c.opcode, fields, tables)
+    return fields
+
+
+@rule
+def unit_axes(opcode: str, f: Fields, tables: Tables) -> None:
+    """The step along an axis of one element is never taken, whatever it is."""
+    for name, extents in _extents(opcode, f).items():
+        f[name] = tuple(0 if d == 1 else s for s, d in zip(f[name], extents, strict=True))
+
+
+@rule
+def one_run(opcode: str, f: Fields, tables: Tables) -> None:
+    """A copy of bytes is the set of (source, destination) pairs: axes and elements of runs that both sides join are one run."""
+    sides = {"LOAD": ("external", "local"), "STORE": ("external", "local"), "COPY": ("x", "y")}.get(opcode)
+    if sides is None:
+        return
+    runs: list[tuple[int, tuple[int, int]]] = [(f["element"], (1, 1))]
+    steps = zip(*(f[f"{side}_strides"] for side in sides), strict=True)
+    for extent, step in sorted(zip(f["dims"], steps, strict=True), key=lambda pair: abs(pair[1][0])):
+        last, before = runs[-1]
+        if extent == 1:
+            continue
+        if step == (last * before[0], last * before[1]):
+            runs[-1] = (last * extent, before)
+        else:
+            runs.append((extent, step))
+    f["dims"], f["element"] = tuple(runs), 0
+    for side in sides:
+        f.pop(f"{side}_strides")
+
+
+@rule
+def shadowed(opcode: str, f: Fields, tables: Tables) -> None:
+    """Where a table is present, the single number that stands in for an absent one is not read."""
+    for pointer, number in TABLES:
+        if pointer in f and number in f and f[pointer] != NONE:
+            f[number] = 0
+
+
+@rule
+def absent_bias(opcode: str, f: Fields, tables: Tables) -> None:
+    """Without a bias, its type and its shift are not read; without any table per channel, the channel axis is not."""
+    if f.get("bias") == NONE:
+        f["bias_type"] = f["bias_shift"] = 0
+    if opcode == "REQUANT" and all(f[n] == NONE for n in ("bias", "multipliers", "los", "his")):
+        f["channel_axis"] = 0
+
+
+@rule
+def one_channel(opcode: str, f: Fields, tables: Tables) -> None:
+    """Where the channel axis has one element, every axis of one element serves as it."""
+    if opcode == "REQUANT" and f["dims"][f["channel_axis"]] == 1:
+        f["channel_axis"] = f["dims"].index(1)
+
+
+@rule
+def windows(opcode: str, f: Fields, tables: Tables) -> None:
+    """Kernel, stride, dilation, origin and insertion only say which row and column of the tile each place reads, or none.
+
+    A maximum does not ask which place of the window a number was in, an average only how many places count."""
+    if "kernel" not in f:
+        return
+    read, counts = [], []
+    for axis, out in enumerate((f["out_height"], f["out_width"])):
+        step, insert = f["stride"][axis], f.get("insert", (1, 1))[axis]
+        at = np.arange(out)[:, None] * step + np.arange(f["kernel"][axis]) * f["dilation"][axis] + f["origin"][axis]
+        inside = (at >= 0) & (at % insert == 0) & (at // insert < f["x_dims"][2 + axis])
+        read.append(np.where(inside, at // insert, -1))
+        if "count_lo" in f:
+            counts.append(((at >= f["count_lo"][axis]) & (at < f["count_hi"][axis])).sum(1).tolist())
+    used = [np.unique(r[r >= 0]).tolist() for r in read]
+    f["x_strides"] = (*f["x_strides"][:2], *(s if u[-1:] > [0] else 0 for s, u in zip(f["x_strides"][2:], used, strict=True)))
+    f["x_dims"] = f["x_dims"][:2]
+    places = [r.tolist() for r in read]
+    f["windows"] = places if "w" in f else [[sorted(p for p in row if p >= 0) for row in rows] for rows in places]
+    if opcode == "MAXPOOL":
+        f["windows"] = [[sorted(set(row)) for row in rows] for rows in f["windows"]]
+    if counts:                                   # where a window is empty, 0 is multiplied by whatever the count chooses
+        places = f["windows"]
+        f["counts"] = [[n if rows else -1 for n, rows in zip(counts[d], places[d], strict=True)] for d in (0, 1)]
+    for name in ("stride", "dilation", "origin", "insert", "count_lo", "count_hi"):
+        f.pop(name, None)
+    if "w" not in f:
+        f.pop("kernel")
+
+
+@rule
+def exact_quotients(opcode: str, f: Fields, tables: Tables) -> None:
+    """A shift that is not to the right leaves nothing to round."""
+    shift = f["shift"] + 2 * f.get("weight_bits", 0) if "shift" in f else 1
+    if shift <= 0 and opcode != "DIV":
+        f["rounding"] = ""
+
+
+@rule
+def unused_tables(opcode: str, f: Fields, tables: Tables) -> None:
+    """One table of exponentials has no low bits; a table without interpolation has codes, which no clamp touches."""
+    if opcode == "SOFTMAX" and f["high"] == NONE:
+        f["low_bits"] = 0
+    if opcode == "LUT" and not f["bits"]:
+        f["lo"] = f["hi"] = 0
+
+
+@rule
+def lone_barrier(opcode: str, f: Fields, tables: Tables) -> None:
+    """A barrier of one core waits for nobody: its id is compared with nothing."""
+    if opcode == "BARRIER" and f["mask"] & (f["mask"] - 1) == 0:
+        f["id"] = 0
+
+
+@rule
+def never_negative(opcode: str, f: Fields, tables: Tables) -> None:
+    """Where no code of x lies below the zero point, PRELU never reads its slope."""
+    if opcode == "PRELU" and f["x_zero"] <= RANGES[f["x_type"]][0]:
+        f["slope_strides"], f["slope_zero"], f["negative"], f["slope"], f["slope_type"] = (), 0, 0, 0, ""
+
+
+@rule
+def reachable(opcode: str, f: Fields, tables: Tables) -> None:
+    """A bound that no result can reach clamps nothing; where every result lies beyond one bound, it alone is the answer.
+
+    The results are bounded by the ranges of the containers, or by the tables where these are constant."""
+    found = _results(opcode, f, tables)
+    if found is None or f.get("los", NONE) != NONE or f.get("his", NONE) != NONE:
+        return
+    low, high = found
+    if f["lo"] >= high or f["hi"] <= low or low == high:
+        kept: Fields = {n: f[n] for n in ("y", "y_type", "y_strides", "dims", "x_dims", "out_height", "out_width") if n in f}
+        answer = f["lo"] if f["lo"] >= high else f["hi"] if f["hi"] <= low else low
+        f.clear()
+        f.update(kept, constant=answer)
+        return
+    f["lo"], f["hi"] = max(f["lo"], low), min(f["hi"], high)
+
+
+def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
+    """Every field of strides with the extents that it steps along."""
+    if opcode in ("LOAD", "STORE"):
+        return {"external_strides": f["dims"], "local_strides": f["dims"]}
+    if opcode == "MATMUL":
+        return {"a_strides": (f["batch"], f["m"], f["k"]), "b_strides": (f["batch"], f["k"], f["n"])}
+    out = {n: f.get("dims") or f["x_dims"] for n in f if n.endswith("_strides")}
+    if "out_height" in f and "y_strides" in out:
+        out["y_strides"] = (*f["x_dims"][:2], f["out_height"], f["out_width"])
+    return out
+
+
+def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
+    """Between what the results lie before they are clamped, as far as the fields and tables show; None: not known."""
+
+    def span(name: str) -> tuple[int, int]:
+        lo, hi = RANGES[f[f"{name}_type"]]
+        return lo - f.get(f"{name}_zero", 0), hi - f.get(f"{name}_zero", 0)
+
+    if opcode == "MAXPOOL":
+        empty = not all(all(rows) for rows in f["windows"])          # such a window gives lo
+        return min(f["lo"] if empty else span("x")[0], span("x")[0]), max(f["lo"] if empty else span("x")[1], span("x")[1])
+    if opcode == "SOFTMAX":
+        least = f["multiplier"] if f["dims"][1] == 1 else 0
+        return least + f["zero"], f["multiplier"] + f["zero"]
+    if opcode == "ADD":
+        sides = [sorted(v * f[f"{n}_multiplier"] for v in span(n)) for n in "ab"]
+        return _rounded(f, sides[0][0] + sides[1][0], sides[0][1] + sides[1][1])
+    if opcode == "MUL":
+        corners = [a * b * f["multiplier"] for a in span("a") for b in span("b")]
+        return _rounded(f, min(corners), max(corners))
+    if opcode == "PRELU":
+        up, down = span("x")[1], span("x")[0]
+        below = [down * v * f["negative"] for v in span("slope")] if f["slope_type"] and down < 0 else []
+        corners = [0, max(0, up) * f["multiplier"], *below]
+        return _rounded(f, min(corners), max(corners))
+    if opcode == "RESCALE":
+        return _rounded(f, *(v * f["multiplier"] for v in span("x")))
+    if opcode == "AVGPOOL" and f["multipliers"] in tables:
+        factors = np.frombuffer(tables[f["multipliers"]], np.uint32).tolist()
+        corners = [0]
+        for rows, up in zip(f["windows"][0], f["counts"][0], strict=True):
+            for columns, across in zip(f["windows"][1], f["counts"][1], strict=True):
+                if rows and columns:
+                    corners += [v * len(rows) * len(columns) * factors[up * across] for v in span("x")]
+        return _rounded(f, min(corners), max(corners))
+    if opcode == "RESIZE" and f["rows"] in tables and f["columns"] in tables:
+        both = [np.abs(np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, 2:].astype(np.int64)) for n in ("rows", "columns")]
+        most = [int(w.sum(1).max()) for w in both]
+        corners = [v * n * f["multiplier"] for v in span("x") for n in (0, most[0] * most[1])]
+        return _rounded(f, min(corners), max(corners), 2 * f["weight_bits"])
+    return None
+
+
+def _rounded(f: Fields, low: int, high: int, extra: int = 0) -> tuple[int, int]:
+    """The integers next to both ends after the shift, and the zero point."""
+    shift = f["shift"] + extra
+    if shift <= 0:
+        return (low << -shift) + f["zero"], (high << -shift) + f["zero"]
+    return (low >> shift) + f["zero"], -(-high >> shift) + f["zero"]
