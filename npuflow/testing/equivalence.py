@@ -181,6 +181,9 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
     return out
 
 
+_AXES = (("rows", "out_height"), ("columns", "out_width"))
+
+
 def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
     """Between what the results lie before they are clamped, as far as the fields and tables show; None: not known."""
 
@@ -212,10 +215,12 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         corners = [0]
         for rows, up in zip(f["windows"][0], f["counts"][0], strict=True):
             for columns, across in zip(f["windows"][1], f["counts"][1], strict=True):
+                if rows and columns and up * across >= len(factors):
+                    return None                      # the table has grown past what is known of it
                 if rows and columns:
                     corners += [v * len(rows) * len(columns) * factors[up * across] for v in span("x")]
         return _rounded(f, min(corners), max(corners))
-    if opcode == "RESIZE" and f["rows"] in tables and f["columns"] in tables:
+    if opcode == "RESIZE" and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
         both = [np.abs(np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, 2:].astype(np.int64)) for n in ("rows", "columns")]
         most = [int(w.sum(1).max()) for w in both]
         corners = [v * n * f["multiplier"] for v in span("x") for n in (0, most[0] * most[1])]
