@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import Move, Site
 from npuflow.ir.space import Box, Space, elements
 
-LOOK = 24                                 # parts ahead of its own that a constant may come to local memory
+LOOK = 1 << 30                            # parts ahead of its own that a constant may come to local memory
+WIDE = 0.85                               # of local memory may be taken by constants that need not be there at once
 
 
 class Topology:
@@ -191,11 +193,6 @@ class Local:
         return self.layout.total
 
 
-@dataclass
-class _Clock:
-    now: int = 0
-
-
 def lay_local(frames: Sequence[Frame], kept: Collection[str], machine: Machine, look: int = LOOK) -> Local:
     """Addresses for all that local memory holds at any time; constants come early where there is room."""
     lives, movable = _lives(frames, kept, machine)
@@ -215,6 +212,43 @@ def lay_local(frames: Sequence[Frame], kept: Collection[str], machine: Machine, 
             break
     check_layout(chosen, best.addresses, limit, align)
     return Local(tuple(chosen), best)
+
+
+def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
+    """Constants get a slot for every tile where there is room: they come in early, and none comes in twice."""
+    lives, _ = _lives(frames, kept, machine)
+    align = machine.memory.slot_align
+    use = [0] * (max((v.last for v in lives), default=0) + 1)
+    for v in lives:
+        for t in range(v.first, v.last + 1):
+            use[t] += aligned(v.size, align)
+    found, now = [], 0
+    for frame in frames:
+        if frame.moves:
+            found.append(frame.group)
+            now += 1
+            continue
+        parts, moments = list(frame.group.parts), _moments(frame, now)
+        for p, (layer, part) in enumerate(zip(frame.layers, parts, strict=True)):
+            assert part.choice is not None
+            sizes = dict(part.choice.sizes)
+            slots = tuple(
+                prod(-(-layer.space.axis(a).size // sizes[a]) for a in s.axes) if s.home == "const" else n
+                for s, n in zip(layer.streams, part.choice.slots, strict=True)
+            )
+            if slots == part.choice.slots:
+                continue
+            wider = replace(part.choice, slots=slots)
+            more, less = (
+                sum(aligned(u.size, align) * u.slots for u in units_of(layer, c, frame.members[p].layer))
+                for c in (wider, part.choice)
+            )
+            if use[moments[p]] + more - less <= WIDE * machine.memory.local_bytes:
+                use[moments[p]] += more - less
+                parts[p] = replace(part, choice=replace(wider, local_bytes=part.choice.local_bytes + more - less))
+        found.append(replace(frame.group, parts=tuple(parts)))
+        now = moments[-1] + 1
+    return found
 
 
 def _early(lives: Sequence[Life], movable: Mapping[str, int], cap: int, align: int, look: int) -> list[Life]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology, lay_local
+from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
 from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Cut, Group
 from npuflow.engine.tiling.score import Scored, Scorer
@@ -54,6 +54,7 @@ class Fuser:
     def run(self) -> Fused:
         _, chosen = self.cuts()
         chosen, kept = self._settled(self._keep(chosen))
+        chosen = self._widened(chosen, kept)
         return Fused(tuple(c.group for c in chosen), tuple(sorted(kept)), self.scorer.asked, self.scorer.repeated)
 
     def cuts(self) -> tuple[float, list[Scored]]:
@@ -303,6 +304,11 @@ class Fuser:
             middle = (low + high) // 2
             low, high = (middle, high) if self._placed(*states[middle]) else (low, middle)
         return states[low]
+
+    def _widened(self, chosen: list[Scored], kept: set[str]) -> list[Scored]:
+        frames = [Frame(self.topology, c.group, frozenset(kept)) for c in chosen]
+        wide = [replace(c, group=g) for c, g in zip(chosen, widened(frames, kept, self.machine), strict=True)]
+        return wide if self._placed(wide, kept) else chosen
 
     def _placed(self, chosen: Sequence[Scored], kept: set[str]) -> bool:
         try:

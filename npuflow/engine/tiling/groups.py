@@ -17,6 +17,7 @@ class Part:
 
     nodes: tuple[int, ...]
     choice: Choice | None
+    costs: Costs | None = None            # where the parts of a group follow each other; None: see the group's
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,21 @@ class Group:
         return self.parts[0].choice if len(self.parts) == 1 else None
 
     @property
+    def pieces(self) -> tuple[Costs, ...]:
+        """What follows one another: the parts, or the group where they take turns."""
+        own = [p.costs for p in self.parts if p.costs is not None]
+        return tuple(own) if len(own) == len(self.parts) and not self.strips else (self.costs,)
+
+    @property
     def is_split(self) -> bool:
         return self.cores[1] > 1 or any(n > 1 for _, n in self.strips)
 
 
 def group_of_json(data: Mapping[str, Any]) -> Group:
     return Group(
-        tuple(Part(tuple(p["nodes"]), _choice(p["choice"])) for p in data["parts"]),
+        tuple(
+            Part(tuple(p["nodes"]), _choice(p["choice"]), Costs(**p["costs"]) if p["costs"] else None) for p in data["parts"]
+        ),
         Costs(**data["costs"]),
         tuple((int(d), int(n)) for d, n in data["strips"]),
         (int(data["cores"][0]), int(data["cores"][1])),

@@ -14,11 +14,12 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.partition import is_npu, nbytes, segments
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Topology, moves_of
+from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
 from npuflow.engine.tiling.fuse import NO_PINS, Pins, fuse
 from npuflow.engine.tiling.groups import Group, Part, group_of_json
 from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
 from npuflow.engine.tiling.moves import move_costs
+from npuflow.engine.tiling.pipeline import makespan
 from npuflow.engine.tiling.search import DEFAULT_LEVEL, Solution, solve
 from npuflow.engine.tiling.views import views_of
 from npuflow.hw.target import Memory, Numerics
@@ -50,10 +51,13 @@ class Plan:
     kept: tuple[str, ...] = ()   # values that stay in local memory from the group that makes them to the last that reads them
     asked: int = 0            # groups of several parts costed
     repeated: int = 0         # of them, equal to one before
+    room: float = 0.0         # bytes of local memory that constants of later groups may fill
 
     @property
     def cycles(self) -> float:
-        """All groups one after the other, less the constants that come in while the group before runs out."""
+        """All groups one after the other; constants come in while groups before run."""
+        if self.room:
+            return makespan([c for g in self.groups for c in g.pieces], self.room)
         hidden = sum(min(a.costs.tail, b.costs.early) for a, b in pairwise(self.groups))
         return sum(g.costs.cycles for g in self.groups) - hidden
 
@@ -67,13 +71,14 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
-                "kept": list(self.kept), "asked": self.asked, "repeated": self.repeated}
+                "kept": list(self.kept), "asked": self.asked, "repeated": self.repeated,
+                "room": self.room}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         return cls(
             tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"]),
-            data["asked"], data["repeated"],
+            data["asked"], data["repeated"], data["room"],
         )
 
 
@@ -207,7 +212,8 @@ def plan_network(
     if level < FUSING and pins == NO_PINS:
         return Plan(tuple(groups), bounds, len(planner.solved))
     fused = fuse(Topology(graph, numerics), machine, groups, level, pins)
-    return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated)
+    room = WIDE * machine.memory.local_bytes
+    return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated, room)
 
 
 def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:

@@ -69,7 +69,7 @@ class Scorer:
 
     def _renamed(self, found: Scored, group: Group) -> Scored:
         """The answer for an equal group elsewhere: the same tilings under other names."""
-        parts = tuple(Part(p.nodes, q.choice) for p, q in zip(group.parts, found.group.parts, strict=True))
+        parts = tuple(Part(p.nodes, q.choice, q.costs) for p, q in zip(group.parts, found.group.parts, strict=True))
         held = tuple((v, n) for (v, _), (_, n) in zip(group.held, found.group.held, strict=True))
         return Scored(replace(found.group, parts=parts, held=held), found.costs, found.used)
 
@@ -144,7 +144,8 @@ class Scorer:
         if used > room:
             return None
         costs = self._sum(frame, [c for _, c in found], count, area)
-        parts = tuple(Part(q.nodes, c) for q, (c, _) in zip(group.parts, found, strict=True))
+        moved = self._moved(frame, costs, [c for _, c in found])
+        parts = tuple(Part(q.nodes, c, m) for q, (c, _), m in zip(group.parts, found, moved, strict=True))
         return Scored(replace(group, parts=parts, costs=costs), costs, used)
 
     def _part(self, layer: Layer, free: int, stays: bool, cores: int) -> Solution | None:
@@ -222,6 +223,17 @@ class Scorer:
                 alive[p] += sizes[value]
         return alive, sizes
 
+    def _moved(self, frame: Frame, whole: Costs, parts: Sequence[Costs]) -> list[Costs]:
+        """Each part's costs, with the group's own loads before the first and its stores behind the last."""
+        found = [
+            replace(c, compute=max(c.tensor, c.vector, c.cycles - c.early), const=float(_const_bytes(layer)))
+            for c, layer in zip(parts, frame.layers, strict=True)
+        ]
+        load, store = (getattr(whole, n) - sum(getattr(c, n) for c in parts) for n in ("load", "store"))
+        found[0] = replace(found[0], load=found[0].load + load, head=found[0].head + load)
+        found[-1] = replace(found[-1], store=found[-1].store + store)
+        return found
+
     def _sum(self, frame: Frame, parts: Sequence[Costs], count: int, area: Mapping[str, int]) -> Costs:
         c, d = self.machine.compute, self.machine.dma
         cores = frame.group.cores[1]
@@ -243,7 +255,8 @@ class Scorer:
         cycles = max(inside, load + lead.tail * 0.5, store, bus, tensor, vector) + 0.0
         return Costs(
             cycles, load, store, tensor, vector, bus, lead.head, lead.early, last.tail, amount * cores,
-            sum(x.bound_cycles for x in parts) / cores, sum(x.bound_bytes for x in parts),
+            sum(x.bound_cycles for x in parts) / cores, sum(x.bound_bytes for x in parts), inside,
+            float(sum(_const_bytes(x) for x in frame.layers)),
         )  # fmt: skip
 
 

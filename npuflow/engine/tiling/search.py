@@ -45,6 +45,8 @@ class Costs:
     bytes: float
     bound_cycles: float
     bound_bytes: float
+    compute: float = 0.0                  # from the first computation to the last, when nothing has to be waited for
+    const: float = 0.0                    # bytes of constants that a core loads
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
         at(e.cycles), at(e.load), at(e.store), at(e.tensor), at(e.vector), at(e.bus), at(e.head), at(e.early), at(e.tail),
         at(e.bytes),
         bound_cycles, float(layer.bytes_of("input", "const", "output")),
+        max(at(e.tensor), at(e.vector)) + min(at(e.tail), at(e.cycles) - at(e.head)), float(layer.bytes_of("const")),
     )  # fmt: skip
     return Solution(choice, costs)
 
