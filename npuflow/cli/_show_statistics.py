@@ -46,14 +46,18 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: S
 def _gathered(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]) -> tuple[list[_Found], int]:
     from npuflow.cli._engine import plan, recipe, store
     from npuflow.cli._records import record_of
+    from npuflow.ir.ranges import span
     from npuflow.stages.parse import Parsed
     from npuflow.stages.statistics import Statistics
 
     loaded = recipe(path, sets)
     wired, kept = plan(loaded), store(loaded, cache)
     statistics = Statistics.load(kept.open(record_of(wired, kept, "statistics").output)).content
-    graph = Parsed.load(kept.open(record_of(wired, kept, _last(wired, "statistics", "graph")).output)).graph
+    parsed = Parsed.load(kept.open(record_of(wired, kept, _last(wired, "statistics", "graph")).output))
+    graph = parsed.graph
     spans, methods = _thresholds(wired, kept)
+    stated = {name: span(quant) for name, quant in parsed.stated.items() if name in statistics}
+    spans, methods = {**spans, **stated}, {**methods, **dict.fromkeys(stated, "the model's own")}
     names = [n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)]
     if not names:
         raise UsageError(f'no tensor is called "{patterns[0]}"', hint=suggestion(patterns[0], statistics.names))

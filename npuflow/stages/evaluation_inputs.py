@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+from npuflow.base.errors import DataError
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.profile import MOST, InputProfile, profiled
 from npuflow.engine.data.read import samples as read
@@ -48,7 +49,11 @@ def evaluation_inputs(files: Files, graph: Annotated[Parsed, Uses()]) -> Evaluat
 
     def feeds() -> Iterator[tuple[str, Mapping[str, Array]]]:
         for name, sample in read({name: (item.files, item.detail) for name, item in files.items()}):
-            if not sample.broken:
+            if sample.broken:
+                continue
+            try:
                 yield name, sample.feed(types)
+            except DataError as fault:
+                raise fault.at(item=name) from None
 
     return EvaluationInputs(profiled(feeds()))

@@ -16,6 +16,7 @@ from npuflow.engine.report.page import render
 from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, stage
+from npuflow.ir.ranges import span
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
@@ -28,6 +29,7 @@ from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 PAGE, DATA = "report.html", "report.json"
+STATED = "the model's own"
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,10 @@ def report(
         return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
 
     quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
-    told = of_network(parse.graph, statistics.content, thresholds.ranges, quants, fidelity.tensors)
+    stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
+    ranges = {**thresholds.ranges, **stated}
+    methods = {**thresholds.methods, **dict.fromkeys((n for n in stated if n in parse.stated), STATED)}
+    told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors)
     clock = profile(codegen.program)
     sources = Sources(
         title="npuflow report",
@@ -81,8 +86,8 @@ def report(
         refusals=parse.refusals,
         profile=clock,
         fidelity=fidelity.tensors,
-        ranges=thresholds.ranges,
-        methods=thresholds.methods,
+        ranges=ranges,
+        methods=methods,
         histogram=histogram,
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
