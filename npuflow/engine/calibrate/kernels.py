@@ -72,7 +72,7 @@ def survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) ->
 
 
 @_compiled
-def gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
+def _gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
     """Everything of [first, last] in the first table, the others cleared."""
     w, x, y, z = a[first : last + 1], b[first : last + 1], c[first : last + 1], d[first : last + 1]
     for i in range(w.shape[0]):
@@ -124,7 +124,7 @@ def _descend(counts: Any, first: Any, last: Any, limits: Any, out: Any, sign: An
 
 
 @_compiled
-def tails(counts: Any, top: int, bottom: int, limits: Any, out: Any) -> None:
+def _tails(counts: Any, top: int, bottom: int, limits: Any, out: Any) -> None:
     """out[0]: of the least values, out[1]: of the greatest, those that `limits` others lie beyond (see `_descend`)."""
     up = (top >> SHIFT) if top >= 0 else 0
     down = (bottom >> SHIFT) if bottom >= 0 else 0
@@ -143,7 +143,7 @@ def _varint(value: Any, out: Any, at: int) -> int:
 
 
 @_compiled
-def emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -> tuple[int, int]:
+def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -> tuple[int, int]:
     """Append the occupied keys of [first, last] and clear them; returns the end and the last key.
 
     A count is a varint; a 0 and a varint gap come before it unless its key follows the last one directly.
@@ -165,6 +165,27 @@ def emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -
             expected = key + 1
     part[:] = 0
     return at, expected - 1
+
+
+@_compiled
+def encode(peaks: Any, limits: Any, ends: Any, out: Any, at: int, a: Any, b: Any, c: Any, d: Any) -> tuple[int, int]:
+    """After `survey`: tails into `ends`, cells appended to `out`, tables cleared. Returns the end and the exact zeros."""
+    low = max(peaks[2] >> SHIFT, 1) if peaks[2] >= 0 else 1
+    for side in range(2):
+        base = SIGN * side
+        _gathered(base, base, a, b, c, d)
+        if peaks[side] >= 0:
+            _gathered(base + low, base + (peaks[side] >> SHIFT), a, b, c, d)
+    zeros = np.int64(a[0]) + np.int64(a[SIGN])
+    _tails(a, peaks[0], peaks[1], limits, ends)
+    previous = 0
+    for side in range(2):
+        base = SIGN * side
+        if zeros:
+            at, previous = _emit(a, base, base, previous, out, at)
+        if peaks[side] >= 0:
+            at, previous = _emit(a, base + low, base + (peaks[side] >> SHIFT), previous, out, at)
+    return at, int(zeros)
 
 
 @_compiled

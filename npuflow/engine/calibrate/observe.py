@@ -96,23 +96,10 @@ class Counter:
             for sign in (0, kernels.SIGN):
                 for table in self._tallies:
                     table[sign + first : sign + kernels.SIGN] = 0
-        top, bottom, least = (int(p) for p in peaks)
-        low = least >> kernels.SHIFT if least >= 0 else 0
-        cells = self._tallies[0]
-        for sign, high in ((0, top), (kernels.SIGN, bottom)):
-            kernels.gathered(sign, sign, *self._tallies)
-            if high >= 0:
-                kernels.gathered(sign + max(low, 1), sign + (high >> kernels.SHIFT), *self._tallies)
-        zeros = int(cells[0]) + int(cells[kernels.SIGN])
-        kernels.tails(cells, top, bottom, _limits(bits.size - int(counts[1:].sum())), ends)
         self._room(at)
-        previous = 0
-        for sign, high in ((0, top), (kernels.SIGN, bottom)):
-            if zeros:
-                at, previous = kernels.emit(cells, sign, sign, previous, self._buffer, at)
-            if high >= 0:
-                span = sign + max(low, 1 if zeros else 0), sign + (high >> kernels.SHIFT)
-                at, previous = kernels.emit(cells, *span, previous, self._buffer, at)
+        limits = _limits(bits.size - int(counts[1:].sum()))
+        at, zeros = kernels.encode(peaks, limits, ends, self._buffer, at, *self._tallies)
+        top, bottom, least = peaks.tolist()
         return *_extrema(top, bottom, least, zeros), at
 
     def _room(self, at: int) -> None:

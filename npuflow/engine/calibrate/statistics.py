@@ -16,6 +16,7 @@ from npuflow.ir.contracts import TAILS
 from npuflow.ir.moments import Moments
 
 Floats = npt.NDArray[np.float64]
+KEPT = 2_000_000                           # cells of all tensors up to which their derived arrays (0.1 kB a cell) are kept
 CHUNK = 64                                 # samples whose encoded cells are in memory at once
 
 
@@ -194,6 +195,18 @@ class Statistics:
     counts: Int64s
 
     def __getitem__(self, name: str) -> TensorStatistics:
+        """One tensor; kept for the next question, since many methods may ask, unless all of them would fill the memory."""
+        if len(self.keys) > KEPT:
+            return self._tensor(name)
+        if name not in self._asked:
+            self._asked[name] = self._tensor(name)
+        return self._asked[name]
+
+    @cached_property
+    def _asked(self) -> dict[str, TensorStatistics]:
+        return {}
+
+    def _tensor(self, name: str) -> TensorStatistics:
         i = self.index[name]
         part = slice(self.offsets[i], self.offsets[i + 1])
         finite = self.totals[:, i, 0] > self.totals[:, i, 1:].sum(1)
