@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,33 @@ def test_what_cannot_be_lifted_stays_and_is_told() -> None:
     dynamic = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[1,4] x) => (uint8[1,4] y, float s, uint8 o) { y, s, o = DynamicQuantizeLinear(x) }""")
     assert any("quantised while it runs" in note for note in Onnx().read(dynamic.SerializeToString(), Bindings()).notes)
+
+
+@pytest.mark.parametrize("form", ["qdq per channel", "operators per channel"])
+def test_damaged_models_are_refused_in_words(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str) -> None:
+    import random
+
+    from npuflow.base.errors import NpuflowError
+
+    quantised, draw = made(*small, tmp_path, form), random.Random(1)
+    for _ in range(60):
+        broken = onnx.ModelProto()
+        broken.CopyFrom(quantised)
+        node, stored = draw.choice(broken.graph.node), broken.graph.initializer
+        match draw.randrange(6):
+            case 0:
+                del node.input[draw.randrange(len(node.input))]
+            case 1:
+                node.input[draw.randrange(len(node.input))] = ""
+            case 2:
+                node.input[draw.randrange(len(node.input))] = draw.choice(stored).name
+            case 3:
+                node.input[draw.randrange(len(node.input))] = draw.choice(broken.graph.node).output[0]
+            case 4:
+                del stored[draw.randrange(len(stored))]
+            case _:
+                others = [np.float32(0), np.zeros((2, 3), np.float32), np.int8(3), np.float32([1, 2]), np.float32(np.nan)]
+                tensor = draw.choice(stored)
+                tensor.CopyFrom(numpy_helper.from_array(np.asarray(draw.choice(others)), tensor.name))
+        with contextlib.suppress(NpuflowError):        # everything else than a fault in words is a failure
+            Onnx().read(broken.SerializeToString(), Bindings())

@@ -128,14 +128,14 @@ class Expander:
     def scalar(self, name: str, many: bool) -> str:
         """A parameter of one element is a scalar in QuantizeLinear, and may be a vector of one in operators on codes."""
         held = self.consts.get(name)
-        if many or held is None or held.ndim == 0:
+        if many or held is None or held.ndim == 0 or held.size != 1:
             return name
         return self.constant(f"{name}:scalar", held.reshape(()))
 
     def bias(self, node: onnx.NodeProto, codes: str, scales: tuple[str, str], alpha: float = 1.0) -> onnx.NodeProto:
         """An int32 bias: its scale is the product of the others."""
         first, second = (self.consts.get(s) for s in scales)
-        if first is None or second is None:
+        if first is None or second is None or not (first.size and second.size and first.dtype.kind == second.dtype.kind == "f"):
             return _back([codes, scales[0]], f"{node.output[0]}:bias", None)
         scale = (first.reshape(-1)[0] * second.reshape(-1) * np.float32(alpha)).astype(np.float32)
         many = scale.size > 1

@@ -78,7 +78,8 @@ class _Lifter:
                     gone.add(id(node))
             elif source is not None and self.same(source, node):
                 if source.input[0] in self.consts:
-                    if self.weight(node, self.coded(source)):
+                    codes = self.coded(source)
+                    if codes is not None and self.weight(node, codes):
                         gone.add(id(node))
                 else:
                     pairs.setdefault(source.input[0], []).append((source, node))
@@ -143,16 +144,30 @@ class _Lifter:
     def params(self, node: onnx.NodeProto) -> tuple[Array, Array, str, int | None] | None:
         if any(i not in self.consts for i in node.input[1:] if i) or any(a.name == "block_size" and a.i for a in node.attribute):
             return None
-        scale = np.asarray(self.consts[node.input[1]], np.float32)
+        scale = self.consts.get(node.input[1])
+        if scale is None or scale.dtype.kind != "f" or scale.ndim > 1:
+            return None
         if len(node.input) > 2 and node.input[2]:
             zero = self.consts[node.input[2]]
             dtype = zero.dtype.name
+            if zero.size != scale.size or not (zero.dtype.kind in "iu" or dtype in WIDTHS):
+                return None
         else:
             held = self.consts.get(node.input[0])
             dtype = held.dtype.name if node.op_type == BACK and held is not None else "uint8"
             zero = np.zeros(scale.shape, np.int64)
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1) if scale.size > 1 else None
-        return scale.reshape(-1), np.broadcast_to(zero, scale.shape).reshape(-1), dtype, axis
+        return scale.astype(np.float32).reshape(-1), zero.reshape(-1), dtype, axis
+
+    def along(self, params: tuple[Array, Array, str, int | None], held: Array) -> tuple[Array, Array] | None:
+        """Scale and zero point in a shape that goes with an array; None where their number is not that of the axis."""
+        scale, zero, _, axis = params
+        if axis is None:
+            return scale.reshape(()), zero.astype(np.int64).reshape(())
+        if not -held.ndim <= axis < held.ndim or held.shape[axis] != scale.size:
+            return None
+        shape = [-1 if d == axis % held.ndim else 1 for d in range(held.ndim)]
+        return scale.reshape(shape), zero.astype(np.int64).reshape(shape)
 
     def quant(self, node: onnx.NodeProto, rank: int | None) -> QuantType | None:
         """The codes as a type; None for widths that no network computes with (32-bit biases, floats)."""
@@ -169,29 +184,31 @@ class _Lifter:
     def weight(self, node: onnx.NodeProto, codes: Array) -> bool:
         """The constant behind a DequantizeLinear as floats, with its codes stated."""
         params = self.params(node)
-        if params is None or codes.dtype.name not in (*WIDTHS, "int32"):
+        fitting = self.along(params, codes) if params is not None and codes.dtype.name in (*WIDTHS, "int32") else None
+        if fitting is None:
             return False
-        scale, zero, _, axis = params
-        shape = [-1 if d == (axis % codes.ndim if axis is not None else None) else 1 for d in range(codes.ndim)]
-        scale, zero = (p.reshape(shape) if axis is not None else p.reshape(()) for p in (scale, zero))
-        real = (codes.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale
+        scale, zero = fitting
+        real = (codes.astype(np.int64) - zero).astype(np.float32) * scale
         self.consts[node.output[0]] = self.added[node.output[0]] = real
         quant = self.quant(node, codes.ndim)
         if quant is not None:
             self.stated[node.output[0]] = quant
         return True
 
-    def coded(self, node: onnx.NodeProto) -> Array:
+    def coded(self, node: onnx.NodeProto) -> Array | None:
         """The codes of a float constant that is rounded while the model runs."""
-        params = self.params(node)
-        assert params is not None
-        scale, zero, dtype, axis = params
-        real = self.consts[node.input[0]]
-        shape = [-1 if d == (axis % real.ndim if axis is not None else None) else 1 for d in range(real.ndim)]
-        scale, zero = (p.reshape(shape) if axis is not None else p.reshape(()) for p in (scale, zero))
-        bits, signed = WIDTHS.get(dtype, 8), not dtype.startswith("u")
+        params, real = self.params(node), self.consts[node.input[0]]
+        fitting = self.along(params, real) if params is not None and real.dtype.kind == "f" else None
+        if params is None or fitting is None or params[2] not in WIDTHS:
+            return None
+        (scale, zero), dtype = fitting, params[2]
+        bits, signed = WIDTHS[dtype], not dtype.startswith("u")
         lo = -(1 << (bits - 1)) if signed else 0
-        return np.clip(np.rint(real / scale) + zero, lo, lo + (1 << bits) - 1).astype(np.int8 if signed and bits <= 8 else dtype)
+        with np.errstate(all="ignore"):
+            codes = np.clip(np.rint(real / scale) + zero, lo, lo + (1 << bits) - 1)
+        if not np.isfinite(codes).all():
+            return None
+        return codes.astype(f"{'' if signed else 'u'}int{max(bits, 8)}")
 
     def activation(
         self, value: str, found: list[tuple[onnx.NodeProto, onnx.NodeProto]], maker: dict[str, onnx.NodeProto]
