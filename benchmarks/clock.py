@@ -28,7 +28,8 @@ def row(network: str, target_name: str, level: int) -> dict[str, str]:
     total, terms, (worst, *_) = found.totals(), {c.name: c for c in compare(found)}, worst_groups(found, 1)
     errors = {name: f"{terms[name].error:+.1%}" if name in terms else "" for name in ("array", "vector", "set-up", "bus")}
     return {
-        "network": network, "target": target_name, "cycles": f"{total['cycles']:,.0f}", "closed": f"{total['closed_cycles']:,.0f}",
+        "network": network, "target": target_name,
+        "cycles": f"{total['cycles']:,.0f}", "closed": f"{total['closed_cycles']:,.0f}",
         "error": f"{terms['cycles'].error:+.1%}", **errors, "worst group": worst.name, "its error": f"{worst.error:+.1%}",
         "gap": f"{total['cycles'] / total['bound_cycles']:.2f}", "MB": f"{total['bytes'] / 1e6:.2f}",
         "bound MB": f"{total['bound_bytes'] / 1e6:.2f}",
