@@ -58,7 +58,9 @@ def _tensors(path: Path, inputs: list[Path] | None, everything: bool) -> dict[st
         raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE")
     model = open_model(path, dump=everything, real=True)
     outputs = model.run(load_inputs(inputs, model.ports)[0])
-    return {name: np.stack([np.asarray(o[name]) for o in outputs]) for name in outputs[0]}
+    # a program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike
+    parts = {name: [np.asarray(o[name]) for o in outputs] for name in outputs[0]}
+    return {name: np.concatenate([p if p.ndim else p[None] for p in found]) for name, found in parts.items()}
 
 
 def _table(found: tuple[Difference, ...]) -> None:

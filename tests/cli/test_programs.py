@@ -1,0 +1,79 @@
+"""run, compare and disasm on a real program: npy, npz and pictures in, npz out; against its ONNX and itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import Ran
+
+from npuflow.cli import main
+from tests.cli.test_rebuild import EXAMPLE, RECIPE
+
+MODEL = str(EXAMPLE / "fashion.onnx")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fashion example, compiled, with its QDQ model and an input."""
+    folder = tmp_path_factory.mktemp("net")
+    (folder / "net.toml").write_text(RECIPE)
+    for stage in ("codegen", "qdq"):
+        where = ["--cache", str(folder / "cache"), "--out", str(folder)]
+        assert main(["build", str(folder / "net.toml"), *where, "--until", stage]) == 0
+    with np.load(EXAMPLE / "calib.npz") as held:
+        images = held[held.files[0]][:2].reshape(2, 28, 28)
+    np.save(folder / "two.npy", ((images[:, None] - 72.94) / 90.02).astype(np.float32))
+    from PIL import Image
+
+    Image.fromarray(images[0]).save(folder / "image.png")
+    return folder
+
+
+def product(built: Path, suffix: str) -> str:
+    return str(next(p for p in built.rglob(f"*{suffix}") if "cache" not in p.parts))
+
+
+def call(capfd: pytest.CaptureFixture[str], *args: str) -> Ran:
+    capfd.readouterr()
+    code = main(list(args))
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err, err
+    return Ran(code, out, err)
+
+
+def test_run_takes_arrays_and_pictures(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = product(built, ".npu")
+    one, all_, picture = (tmp_path / n for n in ("one.npz", "all.npz", "picture.npz"))
+    assert call(capfd, "run", program, str(built / "two.npy"), "-o", str(one)).code == 0
+    np.savez(tmp_path / "in.npz", image=np.load(built / "two.npy"))
+    assert call(capfd, "run", program, str(tmp_path / "in.npz"), "-o", str(all_), "--dump-all").code == 0
+    assert call(capfd, "run", program, str(built / "image.png"), "-o", str(picture), "--json").lines[0]["samples"] == 1
+    first, everything = np.load(one), np.load(all_)
+    assert len(everything.files) > len(first.files) + 3
+    for name in first.files:
+        assert first[name].shape[0] == 2
+        np.testing.assert_array_equal(first[name], everything[name])
+
+
+def test_compare_finds_the_first_divergence(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program, qdq, inputs = product(built, ".npu"), product(built, ".qdq.onnx"), str(built / "two.npy")
+    assert call(capfd, "compare", program, program, "-i", inputs, "--all").code == 0
+    against = call(capfd, "compare", program, MODEL, "-i", inputs, "--json")
+    assert against.code == 1 and 10 < float(against.lines[0]["sqnr"]) < 80
+    close = call(capfd, "compare", program, qdq, "-i", inputs, "--json")
+    assert float(close.lines[0]["sqnr"]) > 10       # no more: without VNNI onnxruntime's own 8-bit kernels saturate
+    a, b = {"x": np.arange(4), "y": np.ones(3)}, {"x": np.arange(4), "y": np.array([1.0, 2, 1])}
+    np.savez(tmp_path / "a.npz", **a)
+    np.savez(tmp_path / "b.npz", **b)
+    ran = call(capfd, "compare", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"))
+    assert ran.code == 1 and 'first divergence: "y"' in ran.out and "1 of 2 tensors agree" in ran.out
+
+
+def test_disasm_lists_a_nodes_commands(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = product(built, ".npu")
+    whole, part = call(capfd, "disasm", program), call(capfd, "disasm", program, "--node", "0")
+    assert whole.code == part.code == 0 and 0 < len(part.out.splitlines()) < len(whole.out.splitlines())
+    assert "CONV" in whole.out and "LOAD" in part.out
+    assert call(capfd, "disasm", program, "--node", "nothing").code == 2
