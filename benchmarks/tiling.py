@@ -61,7 +61,8 @@ def row(network: str, name: str, target: Target, graph: Graph, level: int) -> st
     cycles, bound, moved, least = total["cycles"], total["bound_cycles"], total["bytes"], total["bound_bytes"]
     return (
         f"| {network} | {name} | {level} | {len(plan.groups)} | {cycles / 1e6:.3f} | {bound / 1e6:.3f} | {cycles / bound:.2f} "
-        f"| {total['closed_cycles'] / cycles - 1:+.1%} | {moved / 1e6:.2f} | {least / 1e6:.2f} | {moved / least:.2f} | {spent:.1f} |"
+        f"| {total['closed_cycles'] / cycles - 1:+.1%} | {moved / 1e6:.2f} | {least / 1e6:.2f} | {moved / least:.2f} "
+        f"| {spent:.1f} |"
     )
 
 
@@ -80,7 +81,8 @@ def merged(path: Path, rows: dict[tuple[str, ...], str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--networks", default=",".join(MODELS))
-    parser.add_argument("--targets", default=",".join(sorted(p.stem for p in Path(str(shipped.__file__)).parent.glob("*.toml"))))
+    every = sorted(p.stem for p in Path(str(shipped.__file__)).parent.glob("*.toml"))
+    parser.add_argument("--targets", default=",".join(every))
     parser.add_argument("--levels", default="0,3,5")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
