@@ -1,12 +1,11 @@
-"""Addresses: external memory by lifetimes, local memory as a ring of slots, and a checker that trusts neither."""
+"""Addresses by lifetimes, of external and of local memory, and a checker that does not trust them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from npuflow.base.errors import InternalError, TargetError
+from npuflow.base.errors import InternalError
 
 
 @dataclass(frozen=True)
@@ -107,49 +106,3 @@ def check_layout(lives: Sequence[Life], addresses: Mapping[str, int], limit: int
             if low < b and a < high:
                 raise InternalError(f"{life.name} and {lives[j].name} overlap: {low}..{high}, {a}..{b}")
         alive[i] = (low, high)
-
-
-class Ring:
-    """Local memory handed out in a circle, so that the next group's slots seldom wait for the current group's."""
-
-    def __init__(self, size: int, align: int) -> None:
-        self._size, self._align, self._at = size, align, 0
-
-    def take(self, sizes: Sequence[int]) -> list[int]:
-        """Addresses of slots that live together."""
-        needs = [aligned(s, self._align) for s in sizes]
-        if sum(needs) > self._size:
-            raise TargetError(
-                f"{sum(needs)} bytes of local memory are needed at once, there are {self._size}", code="does-not-fit"
-            )
-        found, at = self._walk(needs, self._at)
-        if found is None:
-            found, at = self._walk(needs, 0)
-        assert found is not None
-        self._at = at % self._size
-        check_slots(found, sizes, self._size, self._align)
-        return found
-
-    def _walk(self, needs: Sequence[int], start: int) -> tuple[list[int] | None, int]:
-        addresses, at, wrapped = [], start, False
-        for need in needs:
-            if at + need > self._size:
-                if wrapped or start == 0:
-                    return None, at
-                at, wrapped = 0, True
-            if wrapped and at + need > start:
-                return None, at
-            addresses.append(at)
-            at += need
-        return addresses, at
-
-
-def check_slots(addresses: Sequence[int], sizes: Sequence[int], limit: int, align: int) -> None:
-    """Slots that live together are disjoint, aligned and inside the memory."""
-    spans = sorted((a, a + s) for a, s in zip(addresses, sizes, strict=True) if s)
-    for low, high in spans:
-        if low < 0 or high > limit or low % align:
-            raise InternalError(f"a local slot at {low}..{high} is outside {limit} bytes or not aligned to {align}")
-    for (_, end), (start, _) in pairwise(spans):
-        if start < end:
-            raise InternalError(f"two local slots overlap at {start}..{end}")
