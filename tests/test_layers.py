@@ -142,7 +142,7 @@ def test_no_code_asks_a_targets_name() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             asked += [node.subject] if isinstance(node, ast.Match) else []
-            for side in asked:
+            for side in asked if floor(path) != "testing" else ():  # the target suite holds a name against its file's
                 text = ast.unparse(side)
                 if isinstance(side, ast.Attribute) and side.attr == "name" and "target" in text.removesuffix(".name"):
                     wrong.append(f"{at(path, node.lineno)}: asks {text}")

@@ -25,7 +25,8 @@ class RecogniseClip(Rule):
         x, number = found
         if isnan(number):
             return Refusal("recognise_clip", node.name, "its bound is NaN")
-        lo, hi, nodes = -inf, inf, (node,)
+        lo, hi = -inf, inf
+        nodes: tuple[Node, ...] = (node,)
         before = made_by(graph, x, "clip", "relu")
         if before is not None and before.op.clip is None and sole_user(graph, x) is node:
             lo, hi = (0.0, inf) if kind(before) == "relu" else (before.op.min, before.op.max)  # type: ignore[attr-defined]
