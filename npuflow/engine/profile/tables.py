@@ -43,7 +43,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
 def save_workbook(path: Path, found: Profile) -> None:
     """Sheets with totals, layers, groups, commands and both memories; needs the package xlsxwriter."""
     try:
-        import xlsxwriter  # type: ignore[import-untyped,unused-ignore]
+        import xlsxwriter
     except ImportError as error:
         raise UsageError("XLSX needs the package xlsxwriter", hint="pip install 'npuflow[xlsx]', or --csv") from error
     totals = [{"what": k, "value": v} for k, v in flat(found.totals()).items()]
