@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,8 @@ def judge(data: st.DataObject, kind: str) -> None:
     check_infer(sample)
     check_onnx(sample, rtol=1e-3, atol=1e-4)
     scheme, arithmetic = data.draw(schemes), data.draw(numerics)
+    if not arithmetic.weight_zero_point:  # else the recipe is refused, whatever the layer
+        scheme = replace(scheme, weights=replace(scheme.weights, symmetric=True))
     target = Target(
         compute=Compute(array_rows=4, array_cols=4), numerics=arithmetic,
         memory=Memory(local_bytes=data.draw(st.sampled_from([512, 2048, 1 << 20])), local_align=16, burst=16),
