@@ -55,13 +55,16 @@ class _Npu:
         """Tensors under the source model's names: the float twin "v:f" of an integer tensor "v" is what the model calls v."""
         from npuflow.engine.runner import dequantize
 
-        values, named = self.runner.program.meta["values"], {}
-        outputs = {o["name"] for o in self.runner.program.meta["outputs"]}
+        program, named = self.runner.program, dict[str, Array]()
+        quants = {name: entry["quant"] for name, entry in program.meta["values"].items()}
+        if self.dump:
+            quants |= {name: tapped.quant for name, tapped in program.taps.values.items()}
+        outputs = {o["name"] for o in program.meta["outputs"]}
         for name, array in found.items():
             if name.endswith(":f") and (name in outputs or self.real) and (self.real or name[:-2] not in found):
                 named[name[:-2]] = array
-            elif self.real and name in values and values[name]["quant"] is not None:
-                named.setdefault(name, dequantize(array, values[name]["quant"]))
+            elif self.real and quants.get(name) is not None:
+                named.setdefault(name, dequantize(array, quants[name]))
             else:
                 named[name] = array
         return named

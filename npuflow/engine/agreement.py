@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,41 +18,71 @@ from npuflow.ir.types import Array
 
 @dataclass(frozen=True)
 class TensorCheck:
-    """One integer tensor over all compared samples."""
+    """One integer tensor over all compared samples: elements compared, and those that no command of the program makes."""
 
     value: str
     elements: int
     different: int
     max_abs: int
+    unseen: int = 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the simulator showed of a tensor of one sample: everywhere, or where `mask`; `torn` is wrong whatever was wanted."""
+
+    array: Array
+    mask: Array | None = None
+    torn: Array | None = None
 
 
 def compare(graph: Graph, program: Program, numerics: Numerics, feeds: Sequence[Mapping[str, Array]]) -> tuple[TensorCheck, ...]:
-    """Every integer tensor that lies in external memory, and every float output, in the graph's order."""
+    """Every integer tensor, in external memory or in local memory alone, and every float output, in the graph's order.
+
+    A tensor that the simulator shows nothing of has a check with 0 elements."""
     reference, runner = Interpreter(graph, numerics), Runner(program, batch=max(1, min(8, len(feeds))))
     found: dict[str, TensorCheck] = {}
-    for feed, got in zip(feeds, runner.stream(feeds, dump=True), strict=True):
-        want = reference.run(feed, keep=lambda _: True)
-        for node in graph.nodes:
-            for value in node.outputs:
-                kept = graph.values[value].quant is not None or value in graph.outputs if value else False
-                if kept and value in got and value in want:
-                    _add(found, value, want[value], got[value])
+    for start in range(0, len(feeds), runner.batch):
+        batch = feeds[start : start + runner.batch]
+        outputs = runner.run_many(batch, dump=True)
+        for sample, (feed, got) in enumerate(zip(batch, outputs, strict=True)):
+            want = reference.run(feed, keep=lambda _: True)
+            for node in graph.nodes:
+                for value in node.outputs:
+                    kept = graph.values[value].quant is not None or value in graph.outputs if value else False
+                    if kept and value in want:
+                        _add(found, value, want[value], list(_seen(runner, value, got, sample)))
     return tuple(found.values())
 
 
-def _add(found: dict[str, TensorCheck], value: str, want: Array, got: Array) -> None:
+def _seen(runner: Runner, value: str, got: Mapping[str, Array], sample: int) -> Iterator[_Seen]:
+    """From external memory and from local memory, where it is in both."""
+    shadow = runner.shadows.get(value)
+    if shadow is not None:
+        yield _Seen(shadow.array[sample], shadow.seen, None if shadow.torn is None else shadow.torn[sample])
+    if value in got and (shadow is None or value in runner.program.meta["values"]):
+        yield _Seen(got[value])
+
+
+def _add(found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[_Seen]) -> None:
     before = found.get(value, TensorCheck(value, 0, 0, 0))
-    if want.shape != got.shape or want.dtype != got.dtype:
-        found[value] = TensorCheck(value, before.elements + want.size, before.different + want.size, before.max_abs)
-        return
-    if want.dtype.kind in "iub":
-        distance = np.abs(want.astype(np.int64) - got.astype(np.int64))
-        wrong, most = int(np.count_nonzero(distance)), int(distance.max(initial=0))
-    else:
-        same = (want == got) | ((want != want) & (got != got))
-        wrong, most = int(want.size - np.count_nonzero(same)), 0
+    wrong, known, most = np.zeros(want.shape, bool), np.zeros(want.shape, bool), 0
+    for one in seen:
+        if want.shape != one.array.shape or want.dtype != one.array.dtype:
+            wrong[...] = known[...] = True
+            continue
+        mask = np.ones(want.shape, bool) if one.mask is None else one.mask
+        if want.dtype.kind in "iub":
+            distance = np.abs(want.astype(np.int64) - one.array.astype(np.int64)) * mask
+            other, most = distance != 0, max(most, int(distance.max(initial=0)))
+        else:
+            other = ~((want == one.array) | ((want != want) & (one.array != one.array))) & mask
+        wrong |= other if one.torn is None else other | one.torn
+        known |= mask
+    count = int(np.count_nonzero(known))
     found[value] = TensorCheck(
-        value, before.elements + want.size, before.different + wrong, max(before.max_abs, most)
+        value, before.elements + count, before.different + int(np.count_nonzero(wrong)), max(before.max_abs, most),
+        before.unseen + want.size - count,
     )  # fmt: skip
 
 
@@ -63,9 +93,11 @@ def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
         return
     first = wrong[0]
     node = program.meta["values"].get(first.value, {}).get("node")
+    if node is None and first.value in program.taps.values:
+        node = program.taps.values[first.value].node
     name = program.meta["nodes"][node]["name"] if node is not None else None
     raise BuildError(
-        f"the simulator differs from the reference in {len(wrong)} of {len(checks)} tensors",
+        f"the simulator differs from the reference in {len(wrong)} of {sum(1 for c in checks if c.elements)} tensors",
         where=Where(node=name, value=first.value),
         because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to {first.max_abs}",
         hint="this is a bug of npuflow: please report it with the recipe",

@@ -14,6 +14,7 @@ from npuflow.base.errors import DataError, ModelError
 from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
+from npuflow.engine.sim.shadow import Shadow
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -28,11 +29,12 @@ class Runner:
         self.program = program if isinstance(program, Program) else load_program(program)
         self.batch = batch
         self.order = order_of(self.program)
+        self.shadows: Mapping[str, Shadow] = {}      # what taps showed of the last batch that was dumped
         self._machines: dict[tuple[int, tuple[str, ...]], Machine] = {}
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
 
     def run(self, inputs: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
-        """One sample: outputs by name, and with `dump` every integer tensor in DATA and every host value (or those named)."""
+        """One sample: outputs by name, and with `dump` every integer tensor seen whole and every host value (or those named)."""
         return self.run_many([inputs], dump)[0]
 
     def run_many(self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False) -> list[dict[str, Array]]:
@@ -54,10 +56,13 @@ class Runner:
 
     def _together(self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str]) -> list[dict[str, Array]]:
         meta = self.program.meta
-        in_data = list(meta["values"])
-        watch = tuple(in_data if dump is True else [n for n in (dump or ()) if n in meta["values"]])
+        names = list(dict.fromkeys((*meta["values"], *self.program.taps.values))) if dump else []
+        watch = tuple(names if dump is True else [n for n in (dump or ()) if n in names])
         machine = self._machine(len(samples), watch)
         machine.seen.clear()
+        self.shadows = machine.shadows
+        for shadow in self.shadows.values():
+            shadow.clear()
         values: list[dict[str, Array]] = [self._fed(sample) for sample in samples]
         for name in [entry["name"] for entry in meta["inputs"] if entry["name"] in meta["values"]]:
             machine.write(name, np.stack([v[name] for v in values]))
@@ -68,7 +73,8 @@ class Runner:
                 for stale in [n for n in values[0] if last.get(n, -1) <= i]:
                     for v in values:
                         v.pop(stale, None)
-        for name, array in machine.seen.items():
+        whole = {n: s.array.copy() for n, s in self.shadows.items() if n not in machine.seen and s.seen.all()}
+        for name, array in (*machine.seen.items(), *whole.items()):
             for v, sample in zip(values, array, strict=True):
                 v.setdefault(name, sample)
         outputs = [o["name"] for o in meta["outputs"]]

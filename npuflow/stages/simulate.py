@@ -51,9 +51,10 @@ class Simulation(Artifact):
         return cls(checks, tuple(folder.json("layers")), totals, totals.pop("hazards"))
 
     def summary(self) -> dict[str, Any]:
-        different = sum(1 for c in self.checks if c.different)
-        cycles = round(self.totals["cycles"])
-        return {"cycles": cycles, "tensors": len(self.checks), "different": different, "hazards": self.hazards}
+        different, unseen = sum(1 for c in self.checks if c.different), sum(c.unseen for c in self.checks)
+        tensors, cycles = sum(1 for c in self.checks if c.elements), round(self.totals["cycles"])
+        found = {"cycles": cycles, "tensors": tensors, "different": different, "hazards": self.hazards}
+        return {**found, "unseen": unseen} if unseen else found
 
 
 @stage(cpu="native")
@@ -74,7 +75,9 @@ def simulate(
     feeds = [c.feed(types) for c in islice(whole, simulate.samples)]
     checks = compare(quantized.graph, program, numerics, feeds)
     require_equal(checks, program)
-    log(f"{len(order.sequence)} commands, no hazards; {len(checks)} tensors equal on {len(feeds)} samples")
+    seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
+    rest = f", {unseen} elements not seen" if unseen else ""
+    log(f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(feeds)} samples{rest}")
     found = profile(program)
     for row in compare_forms(found):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))

@@ -40,17 +40,21 @@ def build(graph: Graph, target: Target, plan: Plan | None = None) -> Program:
 
 
 def simulate(program: Program, values: dict[str, np.ndarray], exact_only: bool = False) -> dict[str, np.ndarray]:
-    """Every integer value as it was when complete, fed with the reference's own boundary tensors."""
+    """Every integer value as it was when complete, fed with the reference's own boundary tensors; what taps show of values
+    in local memory is compared here."""
     order = order_of(program)
     found = hazards_of(program, order)
     assert not found, "\n".join(map(str, found[:5]))
-    watch = [v for v, e in program.meta["values"].items() if e["node"] is not None]
+    watch = [*(v for v, e in program.meta["values"].items() if e["node"] is not None), *program.taps.values]
     runner = Simulator(program, 1, watch=watch, order=order, exact_only=exact_only)
     for step in program.meta["steps"]:
         if step["kind"] == "quantize":
             runner.write(step["out"], values[step["out"]][None])
         elif step["kind"] == "npu":
             runner.run(step["segment"])
+    for name, shadow in runner.shadows.items():
+        assert shadow.torn is None and shadow.seen.any(), name
+        np.testing.assert_array_equal(shadow.array[0][shadow.seen], values[name][shadow.seen], err_msg=name)
     return {k: v[0] for k, v in runner.seen.items()}
 
 

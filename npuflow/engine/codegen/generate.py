@@ -16,6 +16,7 @@ from npuflow.engine.codegen.slots import merge
 from npuflow.engine.codegen.tiles import Bench
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
+from npuflow.engine.program.taps import Tapped, Taps, encode_taps
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Local, Topology, lay_local
 from npuflow.engine.tiling.moves import staging_bytes
@@ -232,7 +233,19 @@ def _program(
         "plan": _plan_meta(plan),
     }
     words = [b.commands.words() for b in out.benches]
-    return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts))
+    return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts), _taps(graph, out.benches))
+
+
+def _taps(graph: Graph, benches: Sequence[Bench]) -> bytes:
+    """What the emitters noted of values in local memory."""
+    shown = {tap.value for bench in benches for tap in bench.taps}
+    values = {
+        o: Tapped(graph.type(o).shape, graph.values[o].dtype, number, quant_meta(quant))
+        for number, node in enumerate(graph.nodes)
+        for o in node.outputs
+        if o in shown and (quant := graph.values[o].quant) is not None
+    }
+    return encode_taps(Taps(values, tuple(tuple(b.taps) for b in benches)))
 
 
 def _plan_meta(plan: Plan) -> dict[str, Any]:

@@ -126,7 +126,10 @@ class GroupEmitter:
         }  # fmt: skip
         maker = self.frame.topology.maker.get(value, -1)
         node = maker if maker in self.frame.group.nodes else self.frame.group.nodes[0]
+        since = len(self.bench.commands.commands)
         self.bench.commands.compute("COPY", fields, [(old.slot, box), (new.slot, box)], node, 0)
+        if maker >= 0:
+            self.bench.tap(value, b, since)
 
     def _keep(self, member: Member, ref: Ref, own: Box, made: Box) -> None:
         """What a part has made of a held value goes to external memory too, if somebody looks for it there."""

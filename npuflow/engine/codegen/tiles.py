@@ -13,6 +13,7 @@ from npuflow.engine.codegen.consts import ConstPool, pack
 from npuflow.engine.codegen.data import Data
 from npuflow.engine.codegen.dma import box_copy, box_span, dense
 from npuflow.engine.codegen.slots import Slot
+from npuflow.engine.program.taps import Tap
 from npuflow.engine.tiling.geometry import Member
 from npuflow.engine.tiling.model import PACK, Ref, follower_ranges
 from npuflow.engine.tiling.search import Choice
@@ -33,6 +34,20 @@ class Bench:
     consts: ConstPool
     data: Data
     numerics: Numerics
+    taps: list[Tap] = field(default_factory=list)
+
+    def tap(self, value: str, buffer: Buffer, since: int) -> None:
+        """Note where a box lies after the last command since number `since` that wrote to it. All that write tensors
+        run in one queue, in order: after the last of them the box is complete."""
+        if not elements(buffer.box):
+            return
+        size = [b - a for a, b in buffer.box]
+        end = buffer.address + sum((n - 1) * s for n, s in zip(size, buffer.strides, strict=True)) + 1
+        for index in range(len(self.commands.commands) - 1, since - 1, -1):
+            at = self.commands.commands[index].values.get("y")
+            if isinstance(at, int) and buffer.address <= at < end:
+                self.taps.append(Tap(index, value, buffer.address, buffer.box, buffer.strides))
+                return
 
 
 @dataclass
@@ -129,6 +144,7 @@ def emit_part(
     started = [True, *finished[:-1]]
     for holder in holders:
         holder.schedule(steps, finished)
+    stored = {member.value(h.unit.refs[0]) for h in holders if h.unit.home == "output"}
     for i, ranges in enumerate(steps):
         for holder, used, slot in _due(holders, i):
             _load(bench, member, holder, used, holder.slots[slot])
@@ -138,7 +154,11 @@ def emit_part(
                 break
             own = ranges if not k else follower_ranges(layer.space, member.spaces[k], ranges)
             view = _view(site, k, buffers, own, {a.name: a.size for a in member.spaces[k].axes})
+            since = len(bench.commands.commands)
             site.op.lower(site, view, TileEmitter(bench, places, member.nodes[k], i))
+            for value, buffer in zip(site.outputs, view.outputs, strict=True) if finished[i] else ():
+                if value.id not in stored:
+                    bench.tap(value.id, buffer, since)
         for holder in holders:
             if holder.unit.home == "output" and finished[i]:
                 done = holder.slots[holder.slot_at[i]]

@@ -2,7 +2,8 @@
 
 Layout, little endian: magic (8 bytes), format version u32, section count u32, target fingerprint (64 bytes, zero padded);
 per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of all before it; then the
-sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical JSON), `core0`.. (commands), `const`, `host0`..
+sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical JSON), `core0`.. (commands), `const`,
+`taps` (if there are any: see taps.py), `host0`..
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, Where
 from npuflow.base.tables import canonical, read
 from npuflow.engine.program.meta import check_meta
+from npuflow.engine.program.taps import Taps, decode_taps
 from npuflow.hw.encode import Command, Words, decode_all
 from npuflow.hw.isa import WORDS
 from npuflow.hw.target import Target
@@ -44,6 +46,13 @@ class Program:
     commands: tuple[Words, ...]
     const: bytes = b""
     hosts: tuple[bytes, ...] = ()
+    tap_bytes: bytes = b""
+
+    @cached_property
+    def taps(self) -> Taps:
+        """Where values lie that only local memory holds."""
+        counts = [len(words) for words in self.commands]
+        return decode_taps(self.tap_bytes, counts, len(self.meta["nodes"]), self.meta["local_bytes"])
 
     @cached_property
     def target(self) -> Target:
@@ -59,6 +68,7 @@ class Program:
         sections = [("meta", _json(self.meta))]
         sections += [(f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)]
         sections += [("const", self.const)]
+        sections += [("taps", self.tap_bytes)] if self.tap_bytes else []
         sections += [(f"host{i}", h) for i, h in enumerate(self.hosts)]
         table_end = _HEAD.size + _ENTRY.size * len(sections) + 16
         at, entries = _aligned(table_end), []
@@ -83,7 +93,7 @@ class Program:
         meta = _meta(parts.pop("meta"), where)
         cores = _numbered(parts, "core", where)
         hosts = _numbered(parts, "host", where)
-        const = bytes(parts.pop("const", b""))
+        const, taps = bytes(parts.pop("const", b"")), bytes(parts.pop("taps", b""))
         if parts:
             raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="program")
         commands = []
@@ -91,7 +101,7 @@ class Program:
             if len(body) % (4 * WORDS):
                 raise ModelError(f"section core{i} is not a whole number of commands", where=where, code="program")
             commands.append(np.frombuffer(body, "<u4").astype(np.uint32).reshape(-1, WORDS))
-        program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts))
+        program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts), taps)
         try:
             target_of(meta["target"], fingerprint)
             check_meta(meta, [len(w) for w in commands], len(const), len(hosts))

@@ -19,6 +19,7 @@ from npuflow.engine.sim.dataflow import facts_of
 from npuflow.engine.sim.memory import Memory
 from npuflow.engine.sim.operands import Bench
 from npuflow.engine.sim.order import Order, order_of
+from npuflow.engine.sim.shadow import Shadow
 from npuflow.hw.encode import Command
 
 Array = npt.NDArray[Any]
@@ -29,7 +30,8 @@ class Machine:
     """Runs the NPU segments of a program over B samples at a time.
 
     `write` puts an integer tensor [B, *shape] into DATA, `read` takes one out, `run` executes one segment. With `watch`,
-    the named values are kept as they are when their last STORE retires (memory may be reused later): see `seen`.
+    the named values are kept as they are when their last STORE retires (memory may be reused later): see `seen`; and of those
+    that the program's taps show in local memory, every box as its command leaves it: see `shadows`.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class Machine:
         self.order = order if order is not None else order_of(program)
         self.memory = Memory(program, batch)
         self.seen: dict[str, Array] = {}
-        self._watched = tuple(watch)
-        self._watch = _last_stores(program, self.order, self._watched)
+        names = tuple(watch)
+        self._watched = tuple(n for n in names if n in program.meta["values"])
+        self.shadows = {n: Shadow(v, batch) for n, v in program.taps.values.items() if n in names} if names else {}
+        self._after = self._looks()
         for core, index in self.order.sequence:
             check_bounds(program, core, index)
         self.steps = self._exact() if exact_only or not _compiled() else self._fast()
@@ -75,8 +79,25 @@ class Machine:
             except ModelError as error:
                 core, index = self.order.sequence[i]
                 raise error.at(Where(value=f"command {index} of core {core}")) from None
-            for value in self._watch.get(i, ()):
-                self.seen[value] = self.read(value)
+            for look in self._after.get(i, ()):
+                look()
+
+    def _looks(self) -> Mapping[int, list[Step]]:
+        """Position in the order -> what is read out of memory after it."""
+        found: dict[int, list[Step]] = {}
+        for i, values in _last_stores(self.program, self.order, self._watched).items():
+            found[i] = [partial(self._see, value) for value in values]
+        if self.shadows:
+            position = {place: i for i, place in enumerate(self.order.sequence)}
+            for core, taps in enumerate(self.program.taps.cores):
+                for tap in taps:
+                    if tap.value in self.shadows:
+                        look = partial(self.shadows[tap.value].take, self.memory, core, tap)
+                        found.setdefault(position[core, tap.command], []).append(look)
+        return found
+
+    def _see(self, value: str) -> None:
+        self.seen[value] = self.read(value)
 
     def _exact(self) -> list[Step]:
         return [partial(exact.KERNELS[c.opcode], self.memory, c) for c in self._commands()]
