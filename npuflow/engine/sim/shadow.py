@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.engine.program.taps import Tap, Tapped
 from npuflow.engine.sim.memory import Memory
-from npuflow.ir.types import Array
+
+Array = npt.NDArray[Any]
 
 
 class Shadow:
