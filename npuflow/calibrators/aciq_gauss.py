@@ -12,7 +12,7 @@ from math import erfc, exp, log2, pi, sqrt
 from typing import Annotated
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, around_mean
 
 
 @CALIBRATORS.entry
@@ -25,8 +25,7 @@ class AciqGauss(Calibrator):
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         one_sided = statistics.lo >= 0
         reach = self.gamma * statistics.std * alpha(log2(grid.levels) + one_sided)
-        lo, hi = max(statistics.lo, statistics.mean - reach), min(statistics.hi, statistics.mean + reach)
-        return fitted(0.0 if one_sided else lo, hi, grid)
+        return around_mean(statistics, reach, grid)
 
 
 def alpha(bits: float) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, around_mean
 
 
 @CALIBRATORS.entry
@@ -21,5 +21,4 @@ class Nstd(Calibrator):
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         reach = self.n * statistics.std
-        lo, hi = max(statistics.lo, statistics.mean - reach), min(statistics.hi, statistics.mean + reach)
-        return fitted(lo, hi, grid)
+        return around_mean(statistics, reach, grid)

@@ -106,6 +106,12 @@ def fitted(lo: float, hi: float, grid: Grid) -> tuple[float, float]:
     return (-top, top) if grid.signed else (0.0, hi)
 
 
+def around_mean(statistics: TensorStatistics, reach: float, grid: Grid) -> tuple[float, float]:
+    """So far to both sides of the mean, within the observed extrema, made to suit the grid."""
+    lo, hi = max(statistics.lo, statistics.mean - reach), min(statistics.hi, statistics.mean + reach)
+    return fitted(lo, hi, grid)
+
+
 Outputs = Mapping[str, npt.NDArray[np.generic]]
 
 

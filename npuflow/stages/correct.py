@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import Annotated
 
 from npuflow.engine.correct.bias import correct_biases
@@ -13,7 +12,7 @@ from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 
 
 @stage(refines="quantize", cpu="native", memory="1GB", floats=True)
@@ -27,9 +26,7 @@ def correct(
     """Layer by layer: compare the mean of its outputs with the float network's, and move the bias by the difference."""
     if correct.bias == "off":
         return quantized
-    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    fit, held = split([c.feed(types) for c in islice(whole, correct.samples)], correct.held_out)
+    fit, held = split(list(feeds(samples, graph.graph, correct.samples)), correct.held_out)
     if not held:
         log("one sample cannot both make a correction and judge it: nothing is corrected")
         return quantized

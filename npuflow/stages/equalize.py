@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import Annotated
 
 from npuflow.engine.calibrate.thresholds import Calibrate
@@ -15,7 +14,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 
 
 @stage(refines="parse", when="equalize", cpu="native", memory="1GB", floats=True)
@@ -34,9 +33,7 @@ def equalize(
     if graph.stated:
         log("the model states the codes of its weights, which other weights would not fit: nothing is changed")
         return graph
-    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    fit, held = split([c.feed(types) for c in islice(whole, equalize.samples)], equalize.held_out)
+    fit, held = split(list(feeds(samples, graph.graph, equalize.samples)), equalize.held_out)
     if not held:
         log("one sample cannot both give thresholds and judge them: nothing is changed")
         return graph

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
@@ -14,7 +13,7 @@ from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,8 @@ def fidelity(
     numerics: Numerics,
 ) -> Fidelity:
     """Compare tensor by tensor."""
-    types = {i: parse.graph.type(i) for i in parse.graph.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    feeds = [c.feed(types) for c in islice(whole, fidelity.samples)]
-    found = engine.measure(parse.graph, quantize.graph, numerics, feeds)
+    fed = list(feeds(samples, parse.graph, fidelity.samples))
+    found = engine.measure(parse.graph, quantize.graph, numerics, fed)
     for name, f in found.items():
         log(f"{name}: {'exact' if f.sqnr is None else f'{f.sqnr:.1f} dB'}, cosine {f.cosine:.5f}")
     return Fidelity(found)

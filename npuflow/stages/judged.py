@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated
 
 import numpy as np
@@ -17,7 +16,7 @@ from npuflow.flow.stage import Items, Uses, stage
 from npuflow.stages.candidates import Candidates
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,9 @@ def judged(
     tune: Tune,
 ) -> Iterator[tuple[str, Judged]]:
     """Run the layers that read each tensor with every one of its ranges, on a few samples."""
-    types = {name: graph.graph.type(name) for name in graph.graph.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    feeds = (content.feed(types) for content in islice(whole, tune.samples))
+    fed = feeds(samples, graph.graph, tune.samples)
     spans = {name: one.spans for name, one in candidates.items()}
     grids = {name: one.grid for name, one in candidates.items()}
-    losses = judge(graph.graph, placement.placed.on_npu, spans, grids, feeds)
+    losses = judge(graph.graph, placement.placed.on_npu, spans, grids, fed)
     for name, tried in spans.items():
         yield name, Judged(tried, losses.get(name, np.zeros((0, len(tried)))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any
 
 from npuflow.engine.calibrate.rate import Rating, rate
@@ -17,7 +16,7 @@ from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rivals import Rival
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ def rated(
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
     source, on_npu = graph.graph, placement.placed.on_npu
-    types = {name: source.type(name) for name in source.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    feeds = [content.feed(types) for content in islice(whole, search.samples)]
-    truth = outputs_of(source, feeds)
+    fed = list(feeds(samples, source, search.samples))
+    truth = outputs_of(source, fed)
     for name, one in rivals.items():
-        yield name, Rated(rate(source, on_npu, one.ranges, quantize, numerics, graph.stated, feeds, truth))
+        yield name, Rated(rate(source, on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth))

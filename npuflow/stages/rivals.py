@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated
 
 from npuflow.engine.calibrate.thresholds import Calibrate, choices, thresholds
@@ -15,7 +14,7 @@ from npuflow.flow.stage import Items, Uses, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 
 
@@ -59,11 +58,9 @@ def rivals(
         yield method, Rival({**own.ranges, **ranges}, {**own.methods, **dict.fromkeys(ranges, method)})
     if not search.mix or len(found) < 2:
         return
-    types = {name: source.type(name) for name in source.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    feeds = (content.feed(types) for content in islice(whole, search.samples))
+    fed = feeds(samples, source, search.samples)
     spans = {name: [ranges[name] for ranges in found.values()] for name in free}
-    losses = judged(source, on_npu, spans, {name: one.grid for name, one in free.items()}, feeds)
+    losses = judged(source, on_npu, spans, {name: one.grid for name, one in free.items()}, fed)
     picks = {name: int(losses[name].sum(axis=0).argmin()) for name in losses}
     names = list(found)
     mixed, mixture = {n: spans[n][i] for n, i in picks.items()}, {n: names[i] for n, i in picks.items()}

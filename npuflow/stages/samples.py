@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from npuflow.engine.data.config import Data
@@ -12,7 +13,9 @@ from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import log, stage
+from npuflow.flow.stage import Items, log, stage
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,10 @@ def samples(files: Files) -> Iterator[tuple[str, Sample]]:
         if content.broken:
             log(f"{name} is left out: {content.broken}")
         yield name, Sample(content)
+
+
+def feeds(samples: Items[Sample], graph: Graph, count: int) -> Iterator[dict[str, Array]]:
+    """What the first `count` samples that could be read feed a graph."""
+    types = {name: graph.type(name) for name in graph.inputs}
+    whole = (one.content for one in samples.values() if not one.content.broken)
+    return (content.feed(types) for content in islice(whole, count))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
@@ -19,7 +18,7 @@ from npuflow.hw.target import Numerics
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.samples import Sample
+from npuflow.stages.samples import Sample, feeds
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,12 @@ def simulate(
     program = compiled.program
     order = order_of(program)
     require_safe(program, hazards_of(program, order))
-    types = {i: parsed.graph.type(i) for i in parsed.graph.inputs}
-    whole = (s.content for s in samples.values() if not s.content.broken)
-    feeds = [c.feed(types) for c in islice(whole, simulate.samples)]
-    checks = compare(quantized.graph, program, numerics, feeds)
+    fed = list(feeds(samples, parsed.graph, simulate.samples))
+    checks = compare(quantized.graph, program, numerics, fed)
     require_equal(checks, program)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
     rest = f", {unseen} elements not seen" if unseen else ""
-    log(f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(feeds)} samples{rest}")
+    log(f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} samples{rest}")
     found = profile(program)
     for row in compare_forms(found):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
