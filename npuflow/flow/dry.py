@@ -11,10 +11,10 @@ from typing import Any, Literal
 from npuflow.base.errors import StoreError
 from npuflow.flow.artifact import Artifact, ArtifactRef, Manifest, Reader
 from npuflow.flow.explain import Reason, why
-from npuflow.flow.keys import Bound
+from npuflow.flow.keys import Bound, pairs
 from npuflow.flow.lock import Lock, LockedStep, flat
 from npuflow.flow.plan import Plan, Step
-from npuflow.flow.refs import ItemsRef, Ref
+from npuflow.flow.refs import ItemsRef, Ref, groups
 from npuflow.flow.store import Store
 from npuflow.flow.store_manifest import MANIFEST
 from npuflow.flow.store_record import Record
@@ -57,6 +57,12 @@ class _Known:
     ref: Ref | None
     missing: tuple[str, ...] | None = ()
     """Items whose product is not known yet; None when not even the ids are."""
+    ids: tuple[str, ...] | None = None
+    """All items in order, where some are missing."""
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        return self.ids if self.ids is not None else tuple(self.ref.items) if isinstance(self.ref, ItemsRef) else ()
 
     @property
     def whole(self) -> bool:
@@ -92,17 +98,20 @@ class _Planner:
             return _Known(ref)
         self.dry.current.reaches(step)
         feeds = {name: _Known(None) if i.step is None else self.known[i.step] for name, i in step.inputs.items()}
-        waiting = [str(step.inputs[name].step) for name, feed in feeds.items() if not feed.whole and not step.inputs[name].each]
-        ids = self._ids(step, feeds)
-        if waiting or (step.over is not None and ids is None):
-            return self._waits(step, waiting or [str(step.inputs[str(step.over)].step)], ids)
+        over = [name for name in (step.over, step.by) if name in step.inputs]
+        unknown = {name for name in feeds if feeds[name].missing is None or not (feeds[name].whole or name in over)}
+        waiting = [str(step.inputs[name].step) for name in unknown]
+        ids = None if unknown.intersection(over) else self._ids(step, feeds)
+        if waiting:
+            return self._waits(step, waiting, ids)
         bound = step.bind({name: feed.ref for name, feed in feeds.items()}, self.store.load)
+        if step.over in feeds and step.inputs[step.over].upstream.grouped:
+            bound.groups = groups(feeds[step.over].items, step.name)      # of all items, also those not made yet
         locked = LockedStep(bound.key(), "", flat(bound.shared))
         self.dry.current.steps[step.name] = locked
         if ids is None:
             return self._single(step, bound, locked)
-        missing = feeds[str(step.over)].missing or () if step.over in feeds else ()
-        return self._fan(step, bound, ids, set(missing), locked)
+        return self._fan(step, bound, ids, {name: set(feeds[name].missing or ()) for name in over}, locked)
 
     def _ids(self, step: Step, feeds: Mapping[str, _Known]) -> tuple[str, ...] | None:
         """Item ids in order, as far as they can be known."""
@@ -110,16 +119,16 @@ class _Planner:
             return None
         if step.over == "files":
             return tuple(step.listing or ())
-        feed = feeds[step.over]
-        if feed.missing is None:
-            return None
-        known = tuple(feed.ref.items) if isinstance(feed.ref, ItemsRef) else ()
-        return (*known, *feed.missing)
+        if step.by is not None:
+            return pairs(feeds[step.by].items, feeds[step.over].items)
+        if step.inputs[step.over].upstream.grouped:
+            return tuple(groups(feeds[step.over].items, step.name))
+        return feeds[step.over].items
 
     def _waits(self, step: Step, waiting: list[str], ids: tuple[str, ...] | None) -> _Known:
         for item in ids if ids is not None else (None,):
             self._tell(step, item, None, "maybe", "waits for " + " and ".join(sorted(set(waiting))))
-        return _Known(ItemsRef({}), ids) if ids is not None else _NOTHING
+        return _Known(ItemsRef({}), ids, ids) if ids is not None else _NOTHING
 
     def _single(self, step: Step, bound: Bound, locked: LockedStep) -> _Known:
         key = bound.key()
@@ -131,13 +140,16 @@ class _Planner:
         self._tell(step, None, key, "run", self._why(step.name))
         return _NOTHING
 
-    def _fan(self, step: Step, bound: Bound, ids: tuple[str, ...], waiting: set[str], locked: LockedStep) -> _Known:
+    def _fan(
+        self, step: Step, bound: Bound, ids: tuple[str, ...], missing: Mapping[str, set[str]], locked: LockedStep
+    ) -> _Known:
         locked.items = {}
         found: dict[str, ArtifactRef] = {}
         misses: list[tuple[str, str]] = []
         for item in ids:
-            if item in waiting:
-                self._tell(step, item, None, "maybe", f"waits for {step.inputs[str(step.over)].step}")
+            lacking = [name for name, gone in missing.items() if gone and not gone.isdisjoint(bound.members(item)[name])]
+            if lacking:
+                self._tell(step, item, None, "maybe", "waits for " + " and ".join(str(step.inputs[n].step) for n in lacking))
                 continue
             key = bound.key(item)
             record = self._look_up(step, key)
@@ -153,7 +165,7 @@ class _Planner:
         for item, key in misses:
             own = "new item" if before and item not in before else "its source changed" if before else "never built"
             self._tell(step, item, key, "run", shared or own)
-        return _Known(ItemsRef(found), tuple(item for item in ids if item not in found))
+        return _Known(ItemsRef(found), tuple(item for item in ids if item not in found), ids)
 
     def _look_up(self, step: Step, key: str) -> Record | None:
         if step.name in self.force:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from npuflow.base.digest import digest
 from npuflow.base.errors import InternalError
 from npuflow.base.files import file_digest
 from npuflow.base.registry import Registry
-from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Listing, Ref
+from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Listing, Ref, groups, pair, parts
 from npuflow.flow.signature import Upstream
 
 SCHEME = 1
@@ -48,6 +48,8 @@ class Keyed(Protocol):
     def name(self) -> str: ...
     @property
     def over(self) -> str | None: ...
+    @property
+    def by(self) -> str | None: ...
     @property
     def listing(self) -> Listing | None: ...
     @property
@@ -91,7 +93,31 @@ class Bound:
         step = self.step
         if step.over is None:
             return None
-        return tuple(step.listing or ()) if step.over == "files" else tuple(self._each())
+        if step.over == "files":
+            return tuple(step.listing or ())
+        if step.by is not None:
+            return pairs(self._each(step.by), self._each())
+        return tuple(self.groups if step.inputs[step.over].upstream.grouped else self._each())
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Of a stage that runs over groups: their members. A planner that knows of more items than are made sets it."""
+        return groups(self._each(), self.step.name)
+
+    def members(self, item: str) -> dict[str, tuple[str, ...]]:
+        """What an item is made of: parameter -> items of that collection."""
+        step = self.step
+        if step.over is None or step.over == "files":
+            return {}
+        if step.by is not None:
+            by, over = parts(item)
+            return {step.by: (by,), step.over: (over,)}
+        return {step.over: self.groups[item] if step.inputs[step.over].upstream.grouped else (item,)}
+
+    def sources(self, item: str) -> dict[str, dict[str, ArtifactRef]]:
+        """The same with their products."""
+        made_of = self.members(item)
+        return {name: {one: self._each(name)[one] for one in members} for name, members in made_of.items()}
 
     @cached_property
     def shared(self) -> dict[str, Any]:
@@ -142,20 +168,32 @@ class Bound:
             body.update(_source(source))
             self._plugins(None, source.uses, extra)
         else:
-            ref = self._each()[item]
-            place = step.inputs[str(step.over)]
-            body["input"] = self._input(place, ref, item)
-            self._plugins(place, ref.uses, extra)
+            body["input"] = self._made_of(item, extra)
         for name, place in step.inputs.items():
             if place.upstream.project and not place.each:
                 body.setdefault("projected", {})[name] = self._input(place, self.refs[name], item)
         body.update({name: part for name, part in extra.items() if part})
         return body
 
-    def _each(self) -> Mapping[str, ArtifactRef]:
-        ref = self.refs[str(self.step.over)]
+    def _made_of(self, item: str, extra: dict[str, Any]) -> Any:
+        """The digest of the collection's item; of a group's members; of both items of a pair, by parameter."""
+        found: dict[str, Any] = {}
+        for name, members in self.sources(item).items():
+            place = self.step.inputs[name]
+            for ref in members.values():
+                self._plugins(place, ref.uses, extra)
+            if place.upstream.grouped:
+                found[name] = ItemsRef(members).digest
+            else:
+                ((member, ref),) = members.items()
+                found[name] = self._input(place, ref, member)
+        return found if self.step.by is not None else found[str(self.step.over)]
+
+    def _each(self, param: str | None = None) -> Mapping[str, ArtifactRef]:
+        param = str(self.step.over) if param is None else param
+        ref = self.refs[param]
         if not isinstance(ref, ItemsRef):
-            raise InternalError(f'the stage "{self.step.name}" runs over "{self.step.over}", which is no collection')
+            raise InternalError(f'the stage "{self.step.name}" runs over "{param}", which is no collection')
         return ref.items
 
     def _input(self, place: Input, ref: Ref | None, item: str | None) -> str | None:
@@ -177,6 +215,15 @@ class Bound:
                 label, code = plugin_code(registry, name, facets)
                 body["plugins"][label] = code.digest
                 body["libraries"].update(code.libraries)
+
+
+def pairs(by: Iterable[str], over: Iterable[str]) -> tuple[str, ...]:
+    """The ids of all pairs, those of one item of `by` together."""
+    over = tuple(over)
+    for name in by:
+        if ":" in name:
+            raise InternalError(f'"{name}" cannot be paired with other items: the id holds a colon')
+    return tuple(pair(one, other) for one in by for other in over)
 
 
 def _source(item: Item) -> dict[str, Any]:

@@ -35,6 +35,10 @@ class Step:
     def over(self) -> str | None:
         return self.stage.over
 
+    @property
+    def by(self) -> str | None:
+        return self.stage.by
+
     @cached_property
     def code(self) -> Closure:
         return closure(self.stage.function)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from npuflow.base.digest import digest
 from npuflow.flow.artifact import ArtifactRef, Uses
 
-__all__ = ["ArtifactRef", "Files", "Item", "ItemsRef", "Listing", "Ref", "Uses"]
+__all__ = ["ArtifactRef", "Files", "Item", "ItemsRef", "Listing", "Ref", "Uses", "groups", "pair", "parts"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,39 @@ class ItemsRef:
 
 
 Ref = ArtifactRef | ItemsRef
+
+
+def pair(by: str, over: str) -> str:
+    """The id of the item that two collections have where one item of each meets the other."""
+    return f"{by}:{over}"
+
+
+def parts(item: str) -> tuple[str, str]:
+    """The two ids of a pair; of any other id, nothing and the id."""
+    by, colon, over = item.partition(":")
+    return (by, over) if colon else ("", item)
+
+
+FAN_IN = 64
+"""Most items of a group. A group ends after one item in 32 on average, which the items' names decide."""
+
+
+def groups(ids: Iterable[str], salt: str) -> dict[str, tuple[str, ...]]:
+    """Runs of neighbours, each under the id of its first. Pairs of different first parts stay apart. Where a run ends
+    is a matter of names, not positions, so that items which come or go change the groups around them and no others.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    run: list[str] = []
+    for item in ids:
+        by, over = parts(item)
+        if run and parts(run[0])[0] != by:
+            found[run[0]], run = tuple(run), []
+        run.append(item)
+        if len(run) == FAN_IN or zlib.crc32(f"{salt}/{over}".encode(errors="surrogatepass")) % (FAN_IN // 2) == 0:
+            found[run[0]], run = tuple(run), []
+    if run:
+        found[run[0]] = tuple(run)
+    return found
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import Result, StepState, Waiting, task, work
+from npuflow.flow.run_state import Result, StepState, Waiting, batches, task, units
 from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import Lease, add_root
@@ -209,15 +209,9 @@ class _Driver:
         self, state: StepState, refs: Mapping[str, Ref | None], misses: Mapping[str, str | None], size: int | None = None
     ) -> Iterator[Task]:
         """The misses of a step in batches, made when a worker can take them."""
-        step, batch = state.step, []
-        size = size or max(1, step.stage.batch)
+        step = state.step
         forced = step.name in self.force
-        for one in work(state, refs, misses):
-            batch.append(one)
-            if len(batch) == size:
-                yield self._named(task(state, refs, batch, self.store.spec, force=forced), state)
-                batch = []
-        if batch:
+        for batch in batches(state, misses, size or max(1, step.stage.batch)):
             yield self._named(task(state, refs, batch, self.store.spec, force=forced), state)
 
     def _named(self, made: Task, state: StepState) -> Task:
@@ -312,7 +306,7 @@ class _Driver:
                 return
             if outcome.lost:
                 error = died(state.step.name, f"{ATTEMPTS} workers")
-        elif len(left) > 1:
+        elif units(state.step, left.values()) > 1:
             # Not to blame a batch for one of its items: the rest go one by one.
             self._wait(self._tasks(state, self._refs(state.step), left, size=1))
             return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.keys import Bound, entries
 from npuflow.flow.plan import Step
-from npuflow.flow.refs import Files, ItemsRef, Ref
-from npuflow.flow.run_step import Load, Task, Work
+from npuflow.flow.refs import Files, ItemsRef, Ref, parts
+from npuflow.flow.run_step import Each, Load, Task, Work
 from npuflow.flow.store import Spec
 
 
@@ -117,18 +118,43 @@ class StepState:
         self.ref = ItemsRef(ordered)
 
 
-def work(state: StepState, refs: Mapping[str, Ref | None], keys: Mapping[str, str | None]) -> Iterator[Work]:
-    """The keys of a step as work, each with its item's own part."""
-    bound, step = state.bound, state.step
-    if bound is None:
-        raise InternalError(f"{step.name} is asked for work before its inputs are known")
-    each = refs[str(step.over)] if step.over in step.inputs else None
+def batches(state: StepState, keys: Mapping[str, str | None], size: int) -> Iterator[list[Work]]:
+    """The keys of a step as work, so many items a batch, each with its own part; pairs in full rectangles."""
+    for some in _rows(state.step, keys, size):
+        yield [_work(state, key, item) for key, item in some]
+
+
+def _rows(step: Step, keys: Mapping[str, str | None], size: int) -> Iterator[list[tuple[str, str | None]]]:
+    if step.by is None:
+        walk = iter(keys.items())
+        while some := list(islice(walk, size)):
+            yield some
+        return
+    lacks: dict[str, dict[str, str]] = {}                     # item of `over` -> its items of `by` -> key
     for key, item in keys.items():
-        if item is None:
-            yield Work(key)
-        else:
-            source = each.items[item].digest if isinstance(each, ItemsRef) else None
-            yield Work(key, item, bound.item(item), source)
+        by, over = parts(str(item))
+        lacks.setdefault(over, {})[by] = key
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for over, mine in lacks.items():
+        alike.setdefault(tuple(mine), []).append(over)
+    for overs in alike.values():
+        for start in range(0, len(overs), size):
+            yield [(key, keys[key]) for over in overs[start : start + size] for key in lacks[over].values()]
+
+
+def units(step: Step, items: Iterable[str | None]) -> int:
+    """How many items a batch could be divided into: pairs of one item of `over` stay together."""
+    return len({parts(str(item))[1] if step.by is not None else item for item in items})
+
+
+def _work(state: StepState, key: str, item: str | None) -> Work:
+    if state.bound is None:
+        raise InternalError(f"{state.step.name} is asked for work before its inputs are known")
+    if item is None:
+        return Work(key)
+    made_of = state.bound.sources(item)
+    sources = {name: {one: ref.digest for one, ref in members.items()} for name, members in made_of.items()}
+    return Work(key, item, state.bound.item(item), sources)
 
 
 def _reach(bound: Bound, batch: list[Work]) -> frozenset[str]:
@@ -143,11 +169,12 @@ def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], sp
     if bound is None:
         raise InternalError(f"{step.name} is sent off before its inputs are known")
     args: dict[str, Any] = dict(step.configs)
-    each = None
+    each = []
     for name, place in step.inputs.items():
         ref = refs[name]
         if place.each:
-            each = (name, place.upstream.kind)
+            whole = ref if place.upstream.whole and isinstance(ref, ItemsRef) else None
+            each.append(Each(name, place.upstream.kind, place.upstream.grouped, whole))
         else:
             args[name] = None if ref is None else Load(ref, place.upstream.kind)
     files = step.signature.files

@@ -7,13 +7,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.refs import Files, ItemsRef
-from npuflow.flow.stage import Items, Stage, listening
+from npuflow.flow.stage import Groups, Items, Stage, listening
 from npuflow.flow.store import Spec, Store, open_store
 from npuflow.flow.store_files import Unwritable
 from npuflow.flow.store_manifest import Damaged
@@ -27,8 +28,8 @@ class Work(NamedTuple):
     item: str | None = None
     own: Mapping[str, Any] | None = None
     """The item's own part of the pre-image."""
-    source: str | None = None
-    """The upstream item's digest, for a stage that runs over a collection."""
+    sources: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """For a stage that runs over collections: parameter -> the upstream items that it is made of -> their digests."""
 
 
 class Load(NamedTuple):
@@ -36,6 +37,16 @@ class Load(NamedTuple):
 
     ref: ArtifactRef | ItemsRef
     kind: type[Artifact]
+
+
+class Each(NamedTuple):
+    """A parameter that receives the batch's items of a collection."""
+
+    name: str
+    kind: type[Artifact]
+    grouped: bool = False
+    whole: ItemsRef | None = None
+    """The collection, for a stage that may look at all of it."""
 
 
 @dataclass(slots=True)
@@ -49,8 +60,7 @@ class Task:
     work: list[Work]
     args: dict[str, Any]
     """Parameter -> table, `Load`, `Files`, or None for an optional product that is off."""
-    each: tuple[str, type[Artifact]] | None
-    """The parameter that receives only the batch's items of a collection."""
+    each: list[Each]
     files: str | None
     kind: type[Artifact]
     scatter: bool
@@ -122,10 +132,8 @@ class _Batch:
         if not todo:
             return
         args = {name: self._argument(value, todo.values()) for name, value in task.args.items()}
-        if task.each is not None:
-            name, kind = task.each
-            refs = {str(w.item): ArtifactRef(str(w.source)) for w in todo.values()}
-            args[name] = _items(self.store, refs, kind)
+        for each in task.each:
+            args[each.name] = self._each(each, todo.values())
         with listening(self.lines.append), touching() as self.touched:
             self.since = time.perf_counter()
             made = task.stage.function(**args)
@@ -153,9 +161,19 @@ class _Batch:
             return Files({str(work.item): value[str(work.item)] for work in todo})
         return value
 
+    def _each(self, each: Each, todo: Iterable[Work]) -> Items[Any] | Groups[Any]:
+        members = {str(work.item): _refs(work.sources[each.name]) for work in todo}
+        if each.grouped:
+            return Groups({group: _items(self.store, refs, each.kind) for group, refs in members.items()})
+        asked = {name: ref for refs in members.values() for name, ref in refs.items()}
+        return _items(self.store, asked if each.whole is None else each.whole.items, each.kind, tuple(asked))
+
     def _yielded(self, todo: dict[str | None, Work], made: Any) -> None:
+        known = {work.item for work in self.task.work} - set(todo)      # of a rectangle of pairs, what another build has settled
         for item, artifact in made:
             work = todo.pop(item, None)
+            if work is None and item in known:
+                continue
             if work is None:
                 raise BuildError(f'the stage yielded the item "{item}", which it was not asked for')
             self._settle(work, artifact)
@@ -205,7 +223,13 @@ class _Batch:
         self.since, self.lines[:] = time.perf_counter(), []
 
 
-def _items(store: Store, refs: Mapping[str, ArtifactRef], kind: type[Artifact]) -> Items[Any]:
+def _refs(digests: Mapping[str, str]) -> dict[str, ArtifactRef]:
+    return {name: ArtifactRef(digest) for name, digest in digests.items()}
+
+
+def _items(
+    store: Store, refs: Mapping[str, ArtifactRef], kind: type[Artifact], asked: tuple[str, ...] | None = None
+) -> Items[Any]:
     def reader(ref: ArtifactRef) -> Callable[[], Artifact]:
         def load() -> Artifact:
             with untouched():
@@ -213,7 +237,7 @@ def _items(store: Store, refs: Mapping[str, ArtifactRef], kind: type[Artifact]) 
 
         return load
 
-    return Items({name: reader(ref) for name, ref in refs.items()})
+    return Items({name: reader(ref) for name, ref in refs.items()}, asked)
 
 
 def _damage(fault: BaseException | None) -> Damaged | None:

@@ -6,14 +6,14 @@ import collections.abc
 import inspect
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from npuflow.base.errors import InternalError
 from npuflow.base.tables import Config, table_of
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
-from npuflow.flow.stage import Items, Project, Stage, Uses
+from npuflow.flow.stage import Groups, Items, Project, Stage, Uses, Whole
 
 Product = Literal["one", "items"]
 _STREAMS = {collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator}
@@ -28,6 +28,8 @@ class Upstream:
     optional: bool = False
     facets: tuple[str, ...] | None = None
     project: str | None = None
+    grouped: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,12 @@ def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> No
         fan = stage.over is None or (stage.over in upstream and upstream[stage.over].items)
     if not fan:
         raise InternalError(f'the stage "{stage.name}" is over "{stage.over}", which is none of its Items parameters')
+    plain = {name for name, one in upstream.items() if one.items and not one.grouped}
+    if stage.by is not None and (stage.by == stage.over or not {stage.by, stage.over} <= plain):
+        raise InternalError(f'the stage "{stage.name}" pairs "{stage.over}" with "{stage.by}", not two Items parameters')
+    for name, one in upstream.items():
+        if (one.grouped and name != stage.over) or (one.whole and name not in (stage.over, stage.by)):
+            raise InternalError(f'the stage "{stage.name}" is not over "{name}", whose items it wants in groups or whole')
 
 
 def _listing_tables(stage: Stage) -> dict[str, type[Config]]:
@@ -126,16 +134,17 @@ def _upstream(kind: Any) -> Upstream | None:
             return None
         facets = next((mark.facets for mark in args[1:] if isinstance(mark, Uses)), inner.facets)
         project = next((mark.name for mark in args[1:] if isinstance(mark, Project)), inner.project)
-        return Upstream(inner.kind, inner.items, inner.optional, facets, project)
+        whole = inner.whole or any(isinstance(mark, Whole) for mark in args[1:])
+        return replace(inner, facets=facets, project=project, whole=whole)
     if origin is Union or origin is types.UnionType:
         rest = [arg for arg in args if arg is not type(None)]
         inner = _upstream(rest[0]) if len(rest) == 1 else None
         if inner is None:
             return None
-        return Upstream(inner.kind, inner.items, len(rest) < len(args), inner.facets, inner.project)
-    if origin is Items:
+        return replace(inner, optional=len(rest) < len(args))
+    if origin is Items or origin is Groups:
         inner = _upstream(args[0])
-        return None if inner is None else Upstream(inner.kind, True, False, inner.facets, inner.project)
+        return None if inner is None else replace(inner, items=True, optional=False, grouped=origin is Groups)
     if isinstance(kind, type) and issubclass(kind, Artifact):
         return Upstream(kind)
     return None

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from npuflow.base.registry import Registry
 from npuflow.flow.memory import size
-from npuflow.flow.refs import Item, Listing
+from npuflow.flow.refs import Item, Listing, pair
 
 STAGES = Registry("stages", "npuflow.stages")
 
@@ -30,11 +30,19 @@ class Project:
         self.name = name
 
 
+class Whole:
+    """`Annotated[Items[A], Whole()]`, of a collection that the stage runs over: it sees all items, and `asked` names those
+    that it is to handle. The key of what it makes holds the digest of the asked one alone, which must therefore cover
+    whatever the stage reads of the others (the parts of a graph above it).
+    """
+
+
 class Items(Mapping[str, A_co], Generic[A_co]):
     """A collection as a stage sees it: item id -> artifact, in listing order, each loaded when it is asked for."""
 
-    def __init__(self, load: Mapping[str, Callable[[], A_co]]) -> None:
+    def __init__(self, load: Mapping[str, Callable[[], A_co]], asked: tuple[str, ...] | None = None) -> None:
         self._load = load
+        self.asked = tuple(load) if asked is None else asked
 
     def __getitem__(self, item: str) -> A_co:
         return self._load[item]()
@@ -46,12 +54,29 @@ class Items(Mapping[str, A_co], Generic[A_co]):
         return len(self._load)
 
 
+class Groups(Mapping[str, Items[A_co]], Generic[A_co]):
+    """A collection in groups of neighbours, for a stage that merges a bounded number of items at a time."""
+
+    def __init__(self, members: Mapping[str, Items[A_co]]) -> None:
+        self._members = members
+
+    def __getitem__(self, group: str) -> Items[A_co]:
+        return self._members[group]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
 class Stage:
     """A stage function with what its decorator says; calling it calls the function."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self.function = function
         self.over: str | None = options["over"]
+        self.by: str | None = options["by"]
         self.files: Callable[..., Listing] | None = options["files"]
         self.when: str | None = options["when"]
         self.refines: str | None = options["refines"]
@@ -85,6 +110,7 @@ def stage(function: Callable[..., Any], /) -> Stage: ...
 def stage(
     *,
     over: str | None = None,
+    by: str | None = None,
     files: Callable[..., Listing] | None = None,
     when: str | None = None,
     refines: str | None = None,
@@ -97,14 +123,16 @@ def stage(
 def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a stage, and the entry of its file.
 
-    over: the fan-out parameter (`Items[...]`) whose items are handled one by one, or "files" for the listing's items.
-    files: lists the source files to read, given the stage's tables. when: the recipe table without which the stage is
-    off. refines: the stage whose product this one improves, for all its consumers; after: refinements that go first.
-    cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"). batch: items a call. floats: results
-    depend on the processor's features, which then enter the key.
+    over: the fan-out parameter (`Items[...]`) whose items are handled one by one, or "files" for the listing's items; a
+    parameter of type `Groups[...]` has its groups handled so. by: a second collection; there is then an item, called
+    `pair(by, over)`, for every two of them, and a call is given items of `over` that lack the same items of `by`, and
+    yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
+    without which the stage is off. refines: the stage whose product this one improves, for all its consumers; after:
+    refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"). batch:
+    items of `over` a call. floats: results depend on the processor's features, which then enter the key.
     """
     defaults: dict[str, Any] = {
-        "over": None, "files": None, "when": None, "refines": None, "after": (),
+        "over": None, "by": None, "files": None, "when": None, "refines": None, "after": (),
         "cpu": "python", "memory": None, "batch": 8, "floats": False,
     }  # fmt: skip
     unknown = set(options) - set(defaults)
@@ -148,4 +176,7 @@ def listening(
         _progress.reset(tokens[1])
 
 
-__all__ = ["STAGES", "Item", "Items", "Listing", "Project", "Stage", "Uses", "listening", "log", "progress", "stage"]
+__all__ = [
+    "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Uses", "Whole", "listening", "log", "pair", "progress",
+    "stage",
+]  # fmt: skip

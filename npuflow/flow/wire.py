@@ -155,7 +155,7 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
         listing = {} if source else {param: config(cls) for param, cls in sign.listing.items()}
         inputs = {
             param: Input(None if (made := wiring.inputs[name][param]) in wiring.off else made, need,
-                         each=param == wiring.stages[name].over)
+                         each=param in (wiring.stages[name].over, wiring.stages[name].by))
             for param, need in wiring._upstream(name)
         }  # fmt: skip
         steps.append(Step(name, wiring.stages[name], sign, configs, inputs, listing, override.get(name)))  # type: ignore[arg-type]
