@@ -54,7 +54,7 @@ def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random,
     singles = planner.groups()
     if planner.faults:
         raise planner.faults[0]
-    topology = Topology(graph, numerics)
+    topology = Topology(graph, machine, numerics)
     groups: list[Group] = []
     kept: frozenset[str] = frozenset()
     rest = list(singles)

@@ -73,7 +73,8 @@ def target(rng: random.Random) -> Target:
     return Target(
         compute=Compute(
             cores=pick((1, 1, 2, 3)), array_rows=pick((2, 4, 8)), array_cols=pick((2, 4, 8)), depthwise_macs=pick((2, 9)),
-            dataflow=pick(("weight_stationary", "output_stationary")), fill_cycles=4, command_cycles=2, vector_lanes=4,
+            dataflow=pick(("weight_stationary", "output_stationary")), fill_cycles=4, command_cycles=2,
+            vector_lanes=pick((4, 4, 32)),
         ),
         numerics=Numerics(acc_bits=pick((32, 32, 40))),
         memory=Memory(

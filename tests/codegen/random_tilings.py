@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 
+from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Grid, Machine, traffic
 from npuflow.engine.tiling.groups import Group, Part
 from npuflow.engine.tiling.model import Layer, describe
@@ -52,7 +53,7 @@ def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random,
     for group in planner.groups():
         if group.parts[0].choice is not None:
             sites = [graph.site(graph.nodes[n]) for n in group.nodes]
-            layer = describe(sites, numerics, needed(graph, group.nodes))
+            layer = gathered(describe(sites, numerics, needed(graph, group.nodes)), machine.compute, machine.memory)
             drawn = choice(layer, machine, rng, tries)
             group = Group((Part(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)

@@ -136,7 +136,7 @@ def compared(seed: int) -> tuple[float, float, float] | None:
         return None
     if not 2 <= len(singles) <= 6:
         return None
-    topology = Topology(graph, target.numerics)
+    topology = Topology(graph, machine(target), target.numerics)
     exact = Fuser(topology, machine(target), singles, 3, exact=True)
     quick = Fuser(topology, machine(target), singles, 3)
     return brute(exact), exact.cuts()[0], quick.cuts()[0]

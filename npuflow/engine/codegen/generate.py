@@ -52,12 +52,12 @@ class _Output:
 def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
     """The program of a planned network."""
     parts = segments(graph)
-    topology = Topology(graph, target.numerics)
+    machine = Machine(target.compute, target.memory, target.dma)
+    topology = Topology(graph, machine, target.numerics)
     moves = topology.moving
     index = {id(n): i for i, n in enumerate(graph.nodes)}
     order = [(index[id(n)], n) for p in parts for n in p.nodes]
     views = views_of(graph, [(i, n) for i, n in order if i in moves], moves)
-    machine = Machine(target.compute, target.memory, target.dma)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     in_data = _in_data(graph, frames)
     lives, layout = lay_out(views, *_lifetimes(graph, parts, plan, in_data), target.memory)

@@ -8,6 +8,7 @@ from itertools import product
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import aligned
+from npuflow.engine.codegen.columns import gather, on_columns
 from npuflow.engine.codegen.commands import CommandList, Place, Touch
 from npuflow.engine.codegen.consts import ConstPool, pack
 from npuflow.engine.codegen.data import Data
@@ -15,7 +16,7 @@ from npuflow.engine.codegen.dma import box_copy, box_span, dense
 from npuflow.engine.codegen.slots import Slot
 from npuflow.engine.program.taps import Tap
 from npuflow.engine.tiling.geometry import Member
-from npuflow.engine.tiling.model import PACK, Ref, follower_ranges
+from npuflow.engine.tiling.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.tiling.search import Choice
 from npuflow.engine.tiling.units import Unit
 from npuflow.hw.target import Numerics
@@ -76,6 +77,10 @@ class Holder:
     loads: list[tuple[int, int, int]] = field(default_factory=list)  # (issue step, first step that uses it, slot)
     slot_at: list[int] = field(default_factory=list)                 # per step
 
+    @property
+    def gathers(self) -> bool:
+        return self.unit.refs[0].key == COLUMNS
+
     def schedule(self, steps: Sequence[Tile], finished: Sequence[bool]) -> None:
         """Boxes, slots and issue steps: a tile's load is issued as soon as the slot it takes has been used up."""
         if not self.slots:
@@ -87,7 +92,7 @@ class Holder:
         for i, boxes in enumerate(self.boxes):
             if self.offsets(boxes)[-1] > aligned(self.unit.size, PACK):
                 raise InternalError(f"a tile of {self.offsets(boxes)[-1]} bytes in a slot of {self.unit.size}")
-            if self.unit.home in ("output", "inner", "acc"):
+            if self.unit.home in ("output", "inner", "acc") and not self.gathers:
                 self.slot_at.append(self.turn % len(self.slots))
                 self.turn += int(finished[i])
                 continue
@@ -125,12 +130,28 @@ def steps_of(window: Tile, choice: Choice) -> list[dict[str, Interval]]:
 class TileEmitter:
     """The Emitter that `lower` sees: commands of one tile, whose pointers fall into the tile's places."""
 
-    def __init__(self, bench: Bench, places: Sequence[Place], node: int, step: int) -> None:
+    def __init__(
+        self, bench: Bench, places: Sequence[Place], node: int, step: int, columns: Buffer | None = None
+    ) -> None:
         self.numerics = bench.numerics
-        self._commands, self._places, self._node, self._step = bench.commands, places, node, step
+        self._commands, self._places, self._node, self._step, self._columns = bench.commands, places, node, step, columns
 
     def emit(self, opcode: str, **values: object) -> None:
+        if opcode == "CONV" and self._columns is not None:
+            values = on_columns(values, self._columns)
         self._commands.compute(opcode, values, self._places, self._node, self._step)
+
+
+class Overheard:
+    """An Emitter that only remembers what a tile's CONV would be."""
+
+    def __init__(self, numerics: Numerics) -> None:
+        self.numerics = numerics
+        self.conv: dict[str, object] = {}
+
+    def emit(self, opcode: str, **values: object) -> None:
+        if opcode == "CONV":
+            self.conv = values
 
 
 def emit_part(
@@ -148,6 +169,8 @@ def emit_part(
     for i, ranges in enumerate(steps):
         for holder, used, slot in _due(holders, i):
             _load(bench, member, holder, used, holder.slots[slot])
+        for used in _to_gather(holders, i):
+            _gather(bench, member, holders, residents, steps, used)
         buffers, places = _buffers(member, holders, residents, ranges, i, started[i])
         for k, site in enumerate(sites):
             if k and not finished[i]:
@@ -155,7 +178,7 @@ def emit_part(
             own = ranges if not k else follower_ranges(layer.space, member.spaces[k], ranges)
             view = _view(site, k, buffers, own, {a.name: a.size for a in member.spaces[k].axes})
             since = len(bench.commands.commands)
-            site.op.lower(site, view, TileEmitter(bench, places, member.nodes[k], i))
+            site.op.lower(site, view, TileEmitter(bench, places, member.nodes[k], i, buffers.columns if not k else None))
             for value, buffer in zip(site.outputs, view.outputs, strict=True) if finished[i] else ():
                 if value.id not in stored:
                     bench.tap(value.id, buffer, since)
@@ -172,10 +195,35 @@ def _due(holders: Sequence[Holder], step: int) -> Iterator[tuple[Holder, int, in
         (used, holder.unit.home != "const", n, holder, slot)
         for n, holder in enumerate(holders)
         for issue, used, slot in holder.loads
-        if issue == step
+        if issue == step and not holder.gathers
     ]
     for used, _, _, holder, slot in sorted(due, key=lambda d: d[:3]):
         yield holder, used, slot
+
+
+def _to_gather(holders: Sequence[Holder], step: int) -> Iterator[int]:
+    """Steps whose columns are gathered now: one ahead, so that the array works meanwhile, where slots and input allow it."""
+    for holder in holders:
+        if not holder.gathers:
+            continue
+        for issue, used, _ in holder.loads:
+            ready = max([i for h in holders if h.unit.home == "input" for i, u, _ in h.loads if u <= used], default=0)
+            if max(issue, ready, used - 1) == step:
+                yield used
+
+
+def _gather(
+    bench: Bench, member: Member, holders: Sequence[Holder], residents: Mapping[str, Resident], steps: Sequence[Tile], used: int
+) -> None:
+    buffers, places = _buffers(member, holders, residents, steps[used], used, False)
+    assert buffers.columns is not None
+    overheard = Overheard(bench.numerics)
+    site = member.sites[0]
+    site.op.lower(site, _view(site, 0, buffers, steps[used], {a.name: a.size for a in member.spaces[0].axes}), overheard)
+    holder = next(h for h in holders if h.gathers)
+    holder.slots[holder.slot_at[used]].renew()
+    for opcode, fields in gather(overheard.conv, buffers.columns):
+        bench.commands.compute(opcode, fields, places, member.nodes[0], used)
 
 
 def _load(bench: Bench, member: Member, holder: Holder, step: int, slot: Slot) -> None:
@@ -223,6 +271,7 @@ class _Buffers:
     held: dict[tuple[int, int | str], Buffer] = field(default_factory=dict)
     made: dict[str, Buffer] = field(default_factory=dict)
     acc: Buffer | None = None
+    columns: Buffer | None = None
 
 
 def _buffers(
@@ -232,13 +281,15 @@ def _buffers(
     places: list[Place] = []
     for holder in holders:
         slot, boxes = holder.slots[holder.slot_at[step]], holder.boxes[step]
-        if fresh and holder.unit.home in ("output", "inner", "acc"):
+        if fresh and holder.unit.home in ("output", "inner", "acc") and not holder.gathers:
             slot.renew()
         places.append((slot, None))
         for ref, box, offset in zip(holder.unit.refs, boxes, holder.offsets(boxes), strict=False):
             buffer = Buffer(slot.low + offset, ref.dtype, box, dense(extent(box), ref.itemsize))
             if ref.home == "acc":
                 found.acc = buffer
+            elif ref.key == COLUMNS:
+                found.columns = buffer
             elif ref.home in ("output", "inner"):
                 found.made[member.value(ref)] = buffer
             else:

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.tiling.model import PACK, Layer, MacMap, Ref, Stream
+from npuflow.engine.tiling.model import COLUMNS, PACK, Layer, MacMap, Ref, Stream
 from npuflow.hw.target import Compute, Dma, Memory
 from npuflow.ir.space import DimMap
 
@@ -276,7 +276,11 @@ def estimate(
         steps = steps * grid.counts[axis.name]
         if axis.kind != "sum":
             out_steps = out_steps * grid.counts[axis.name]
+    gather = zero.copy()
     for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
+        if stream.refs[0].key == COLUMNS:
+            again = _loads(stream, m, order, grid, False)
+            gather = layer.gathered / m.distinct * again / c.vector_lanes + again * layer.gathers * c.command_cycles
         if stream.home in ("acc", "inner") or slot == "there":
             continue
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
@@ -293,7 +297,7 @@ def estimate(
             once = front + bus / width / times
             first_load, early = first_load + once, early + (once if stream.home == "const" else 0.0)
     load, store = load + load_bus, store + store_bus
-    vector = layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers)
+    vector = layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers) + gather
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
     bus = load_bus + store_bus
     tail = tile_vector + first_store

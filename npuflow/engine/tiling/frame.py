@@ -12,6 +12,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout, place
 from npuflow.engine.partition import is_npu, segments
+from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull
 from npuflow.engine.tiling.groups import Group
@@ -30,8 +31,8 @@ WIDE = 0.85                               # of local memory may be taken by cons
 class Topology:
     """What groups must know of the graph around them, looked up once."""
 
-    def __init__(self, graph: Graph, numerics: Numerics) -> None:
-        self.graph, self.numerics = graph, numerics
+    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics) -> None:
+        self.graph, self.machine, self.numerics = graph, machine, numerics
         self.readers: dict[str, list[int]] = {}
         self.maker: dict[str, int] = {}
         for index, node in enumerate(graph.nodes):
@@ -85,6 +86,7 @@ class Topology:
         if key not in self._members:
             sites = tuple(self.site(n) for n in nodes)
             layer = describe(sites, self.numerics, self.needed(nodes), key[1])
+            layer = gathered(layer, self.machine.compute, self.machine.memory)
             self._members[key] = Member(nodes, sites, tuple(self.space(n) for n in nodes), layer)
         return self._members[key]
 

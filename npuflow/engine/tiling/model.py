@@ -18,6 +18,7 @@ from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
 # inner: made and used up tile by tile; source and result: lie in local memory before and after, in buffers of the group
 Home = Literal["input", "const", "output", "inner", "acc", "source", "result"]
+COLUMNS = "gathered"                    # key of the operand that the vector unit gathers; see tiling/columns.py
 PACK = 16                               # bytes to which constants are aligned inside a packed tile
 
 
@@ -92,6 +93,7 @@ class Layer:
     follower_ops: int = 0                 # vector operations of the other members, per output element
     followers: int = 0
     kept: tuple[Ref, ...] = ()            # activations that are in local memory whatever the tiling
+    gathers: int = 0                      # commands, at least, that gather the columns of a tile; 0: there are none
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -106,6 +108,11 @@ class Layer:
         """Vector operations: a layer on the array has at least its requantisation."""
         own = self.space.ops or int(self.mac is not None)
         return self.out_elements * (own + self.follower_ops)
+
+    @cached_property
+    def gathered(self) -> int:
+        """Elements that the vector unit gathers into columns."""
+        return sum(prod(r.operand.shape) for s in self.streams for r in s.refs if r.key == COLUMNS)
 
     def bytes_of(self, *homes: Home) -> int:
         """Bytes of whole operands that live in external memory."""

@@ -13,6 +13,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.partition import is_npu, nbytes, segments
+from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
 from npuflow.engine.tiling.fuse import NO_PINS, Pins, fuse
@@ -132,6 +133,7 @@ class Planner:
     def _solve(self, nodes: tuple[int, ...]) -> Solution:
         sites = [self.graph.site(self.graph.nodes[n]) for n in nodes]
         layer = describe(sites, self.numerics, needed(self.graph, nodes))
+        layer = gathered(layer, self.machine.compute, self.machine.memory)
         if layer not in self.solved:
             self.solved[layer] = solve(layer, self.machine, sites[0].node.name, self.level)
         return self.solved[layer]
@@ -211,7 +213,7 @@ def plan_network(
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
     if level < FUSING and pins == NO_PINS:
         return Plan(tuple(groups), bounds, len(planner.solved))
-    fused = fuse(Topology(graph, numerics), machine, groups, level, pins)
+    fused = fuse(Topology(graph, machine, numerics), machine, groups, level, pins)
     room = WIDE * machine.memory.local_bytes
     return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated, room)
 

@@ -168,7 +168,7 @@ def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_L
     bound = machine.memory.local_bytes
     tensor = tensor_cycles(layer, machine, every)
     steps = STEP_COST * np.prod(list(every.counts.values()), axis=0) if every.counts else np.zeros(1)
-    bound_cycles = max(float(tensor.min()), layer.vector_work / machine.compute.vector_lanes)
+    bound_cycles = max(float(tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes)
     best: tuple[tuple[float, float, float], Choice, Estimate, int] | None = None
     tightest = None
     for kinds in (variants(layer) if not stays else _there(layer)):
