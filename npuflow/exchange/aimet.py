@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, exact
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, exact, tree
 from npuflow.ir.types import QuantType
 
 KINDS = (("activation_encodings", False), ("param_encodings", True))
@@ -21,11 +21,8 @@ class Aimet:
     tells: ClassVar[str] = "which axis a per-channel scale runs along is not said"
 
     def recognises(self, text: str) -> bool:
-        try:
-            held: Any = json.loads(text)
-        except ValueError:
-            return False
-        return isinstance(held, dict) and bool({"activation_encodings", "param_encodings", "encodings"} & set(held))
+        held = tree(text)
+        return held is not None and bool({"activation_encodings", "param_encodings", "encodings"} & set(held))
 
     def read(self, text: str) -> dict[str, Entry]:
         held = json.loads(text)

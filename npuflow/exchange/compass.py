@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, tree
 from npuflow.ir.types import QuantType
 
 SHOWN, INFO = "just_for_display", "quantization_info"
@@ -23,11 +23,8 @@ class Compass:
     tells: ClassVar[str] = "weights are left out; methods of the optimizer are not npuflow's"
 
     def recognises(self, text: str) -> bool:
-        try:
-            held: Any = json.loads(text)
-        except ValueError:
-            return False
-        return isinstance(held, dict) and any(isinstance(n, dict) and INFO in n.get(SHOWN, {}) for n in held.values())
+        held = tree(text) or {}
+        return any(isinstance(n, dict) and INFO in n.get(SHOWN, {}) for n in held.values())
 
     def read(self, text: str) -> dict[str, Entry]:
         table: dict[str, Entry] = {}

@@ -6,7 +6,7 @@ import json
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, tree
 
 KEYS = ("running_min", "running_max", "extrema_min", "extrema_max")
 
@@ -20,11 +20,7 @@ class CompassStatistics:
     tells: ClassVar[str] = "one range stands for both kinds of extrema; weights, codes and methods are left out"
 
     def recognises(self, text: str) -> bool:
-        try:
-            held: Any = json.loads(text)
-        except ValueError:
-            return False
-        nodes = [n for n in held.values() if isinstance(n, dict)] if isinstance(held, dict) else []
+        nodes = [n for n in (tree(text) or {}).values() if isinstance(n, dict)]
         return any(isinstance(t, dict) and any(k in t for k in KEYS) for n in nodes for t in n.values())
 
     def read(self, text: str) -> dict[str, Entry]:

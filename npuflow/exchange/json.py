@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of, tree
 
 
 @EXCHANGE.entry
@@ -16,11 +16,7 @@ class Json:
     tells: ClassVar[str] = ""
 
     def recognises(self, text: str) -> bool:
-        try:
-            held: Any = json.loads(text)
-        except ValueError:
-            return False
-        rows = held.values() if isinstance(held, dict) else ()
+        rows = (tree(text) or {}).values()
         return bool(rows) and all(isinstance(row, dict) and ("lo" in row or "codes" in row) for row in rows)
 
     def read(self, text: str) -> dict[str, Entry]:

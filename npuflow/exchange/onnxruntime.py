@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table
+from npuflow.ir.ranges import EXCHANGE, Entry, Table, tree
 
 
 @EXCHANGE.entry
@@ -18,15 +18,15 @@ class OnnxRuntime:
     tells: ClassVar[str] = "weights and codes are left out"
 
     def recognises(self, text: str) -> bool:
-        held = _tree(text)
-        if isinstance(held, dict):
+        held = tree(text)
+        if held is not None:
             rows = held.get("data", held)
             return isinstance(rows, dict) and any(isinstance(r, dict) and r.get("CLS") == "TensorData" for r in rows.values())
         lines = text.split("\n")[:5]
         return bool(lines[0]) and all(len(line.split()) == 2 and _number(line.split()[1]) for line in lines if line.strip())
 
     def read(self, text: str) -> dict[str, Entry]:
-        held = _tree(text)
+        held = tree(text)
         if held is None:
             return _lines(text)
         method = held.get("calibration_method", "")
@@ -42,13 +42,6 @@ class OnnxRuntime:
         }
         method = {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"}
         return json.dumps({"CLS": "TensorsData", "data": rows, "calibration_method": method}) + "\n"
-
-
-def _tree(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def _array(value: float) -> dict[str, Any]:

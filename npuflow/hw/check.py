@@ -46,8 +46,9 @@ def _shared(f: Fields) -> Iterator[str]:
     for name in _FLAGS:
         if f.get(name, 0) not in (0, 1):
             yield f"{name} must be 0 or 1"
-    if "shift" in f and not SHIFT[0] <= f["shift"] <= SHIFT[1]:
-        yield f"shift {f['shift']} is outside {SHIFT[0]}..{SHIFT[1]}"
+    for name in ("shift", "negative_shift"):
+        if not SHIFT[0] <= f.get(name, 0) <= SHIFT[1]:
+            yield f"{name} {f[name]} is outside {SHIFT[0]}..{SHIFT[1]}"
     if "acc_type" in f and f["acc_type"] not in ("int32", "int64"):
         yield "an accumulator is int32 or int64"
     for name in ("x", "y", "a", "b", "slope"):

@@ -178,11 +178,12 @@ OPCODES: tuple[Opcode, ...] = (
             *_tensor("x"),
             *_tensor("slope"),
             *_tensor("y"),
-            *_f("dims:4 x_zero! slope_zero! multiplier negative! shift! zero!"),
+            *_f("dims:4 x_zero! slope_zero! multiplier negative! shift! negative_shift! zero!"),
             *_CLAMP,
             *_ROUND,
         ),
-        "v = x - x_zero; y = clamp(R((v >= 0 ? v * multiplier : v * (slope - slope_zero) * negative) / 2^shift) + zero, lo, hi).",
+        "v = x - x_zero; y = clamp(R(v >= 0 ? v * multiplier / 2^shift : v * (slope - slope_zero) * negative / 2^negative_shift) "
+        "+ zero, lo, hi).",
     ),
     Opcode(
         12,

@@ -1,4 +1,4 @@
-"""Base of the boundary operators between float values and codes: they run beside the NPU."""
+"""Bases of what the quantiser alone makes: boundaries between float values and codes, and codes put into other types."""
 
 from __future__ import annotations
 
@@ -14,8 +14,29 @@ from npuflow.ir.types import Array, QuantType, TensorType
 
 
 @dataclass(frozen=True)
-class BoundaryOp(Op):
-    """Made by the quantiser alone: a QuantType says everything."""
+class UnchangedOp(Op):
+    """Made by the quantiser alone: the QuantTypes of its input and output say everything, in real numbers nothing changes."""
+
+    @classmethod
+    def from_onnx(cls, call: OnnxCall) -> Imported | No:
+        return No("made by the quantiser alone")
+
+    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
+        assert types[0] is not None
+        return (types[0],)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        assert inputs[0] is not None
+        return (inputs[0],)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield Sample(cls(), (draw(rng, 2, 3, 4),))
+
+
+@dataclass(frozen=True)
+class BoundaryOp(UnchangedOp):
+    """Between float values and codes: it runs beside the NPU."""
 
     def quant_type(self, site: Site) -> QuantType:
         raise NotImplementedError
@@ -31,18 +52,5 @@ class BoundaryOp(Op):
             return OnnxCall(self.onnx, {}, inputs=(0, scale.reshape(()), zero.reshape(())))
         return OnnxCall(self.onnx, {"axis": q.axis}, inputs=(0, scale, zero))
 
-    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        assert types[0] is not None
-        return (types[0],)
-
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """In real numbers the boundary changes nothing."""
-        assert inputs[0] is not None
-        return (inputs[0],)
-
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}
-
-    @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (draw(rng, 2, 3, 4),))

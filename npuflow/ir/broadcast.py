@@ -50,11 +50,12 @@ def strided(buffer: Buffer, name: str, shape: tuple[int, ...]) -> dict[str, obje
     return fields
 
 
+WIDEST = 1 << 16                         # what multipliers are applied to: differences of codes of 16 bits
 NEGLIGIBLE = 1 / 16                      # of an output code: what an operand's rounded multiplier may be off in all
 
 
-def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics, peak: int = 1 << 16) -> tuple[list[int], int]:
-    """Signed integer multipliers of several operands and their one shift; `peak` bounds what they multiply.
+def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list[int], int]:
+    """Signed integer multipliers of several operands and their one shift.
 
     An operand so small that its multiplier's error moves no output code needs no exact multiplier (it may be 0).
     A target with multiplier_bits = 1 shifts each operand left instead: multipliers are powers of two below 2^15.
@@ -65,7 +66,7 @@ def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics, peak: int = 1
         signed = replace(numerics, multiplier_bits=min(numerics.multiplier_bits, 31))
         _, n = multiplier_shift(np.abs(real).max(), signed)
         off = np.abs(np.rint(np.ldexp(real, n)) - np.ldexp(real, n))
-        if np.any(off * peak > np.ldexp(NEGLIGIBLE, n)):
+        if np.any(off * WIDEST > np.ldexp(NEGLIGIBLE, n)):
             m, n = multiplier_shift(real, signed, signed=True)
             return m.tolist(), n
         return np.rint(np.ldexp(real, n)).astype(np.int64).tolist(), n

@@ -1,4 +1,4 @@
-"""Bases of the element-wise operators that come in pairs: sums and differences, minima and maxima."""
+"""Bases of the element-wise operators that come in pairs: sums and differences, products and quotients, minima and maxima."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.hw.numerics import requantize
+from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
 from npuflow.ir.draw import draw
@@ -49,13 +49,39 @@ class SumOp(BinaryOp):
         return (result.astype(y.dtype),)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        y = tile.outputs[0]
         numbers = {k: site.param(k) for k in ("a_multiplier", "b_multiplier", "shift", "lo", "hi")}
-        em.emit(
-            "ADD", **strided(tile.input(0), "a", site.shape(0)), **strided(tile.input(1), "b", site.shape(1)), **y.as4("y"),
-            dims=y.dims4(), a_zero=site.quant(0).zero_point[0], b_zero=site.quant(1).zero_point[0], **numbers,
-            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
-        )  # fmt: skip
+        em.emit("ADD", **_operands(site, tile), **numbers, rounding=em.numerics.rounding)
+
+
+@dataclass(frozen=True)
+class RatioOp(BinaryOp):
+    """A product or a quotient of both operands' centred codes, with one multiplier."""
+
+    opcode: ClassVar[str] = ""
+
+    def ratio(self, a: float, b: float) -> float:
+        """The scale of the result, from those of the operands."""
+        raise NotImplementedError
+
+    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        a, b, y = site.quant(0), site.quant(1), site.out_quant
+        m, shift = multiplier_shift(self.ratio(a.scale[0], b.scale[0]) / y.scale[0], numerics)
+        lo, hi = clamp_bounds(self.clip, y)
+        return {"multiplier": int(m[0]), "shift": shift, "lo": lo, "hi": hi}
+
+    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
+        numbers = {k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")}
+        em.emit(self.opcode, **_operands(site, tile), **numbers, rounding=em.numerics.rounding)
+
+
+def _operands(site: Site, tile: TileView) -> dict[str, object]:
+    """The fields of the operands and the result of a command on two operands."""
+    y = tile.outputs[0]
+    return {
+        **strided(tile.input(0), "a", site.shape(0)), **strided(tile.input(1), "b", site.shape(1)), **y.as4("y"),
+        "dims": y.dims4(), "a_zero": site.quant(0).zero_point[0], "b_zero": site.quant(1).zero_point[0],
+        "zero": site.out_quant.zero_point[0],
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

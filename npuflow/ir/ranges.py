@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -42,6 +43,15 @@ class Format(Protocol):
         """The rows; faults are DataErrors that name the row."""
 
     def write(self, table: Table) -> str: ...
+
+
+def tree(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, or None."""
+    try:
+        held = json.loads(text)
+    except ValueError:
+        return None
+    return held if isinstance(held, dict) else None
 
 
 def read_table(data: bytes, name: str, chosen: str | None = None) -> tuple[str, dict[str, Entry]]:

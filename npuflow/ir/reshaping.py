@@ -1,4 +1,4 @@
-"""What the operators that are read as Reshape ask of an ONNX node."""
+"""What the operators that move data ask of an ONNX node."""
 
 from __future__ import annotations
 

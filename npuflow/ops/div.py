@@ -8,19 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.hw.numerics import divide_round, multiplier_shift
+from npuflow.hw.numerics import divide_round
 from npuflow.hw.target import Numerics
-from npuflow.ir.broadcast import BinaryOp, strided
 from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Emitter, Sample, Site, TileView
-from npuflow.ir.requant import centred, clamp_bounds
+from npuflow.ir.elementwise import RatioOp
+from npuflow.ir.op import OPS, Sample, Site
+from npuflow.ir.requant import centred
 from npuflow.ir.types import Array, IntArray
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Div(BinaryOp):
+class Div(RatioOp):
     onnx: ClassVar[str] = "Div"
+    opcode: ClassVar[str] = "DIV"
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         a, b = inputs[0], inputs[1]
@@ -28,11 +29,8 @@ class Div(BinaryOp):
         with np.errstate(all="ignore"):
             return (np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b)).astype(a.dtype),)
 
-    def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        y = site.out_quant
-        m, shift = multiplier_shift(site.quant(0).scale[0] / site.quant(1).scale[0] / y.scale[0], numerics)
-        lo, hi = clamp_bounds(self.clip, y)
-        return {"multiplier": int(m[0]), "shift": shift, "lo": lo, "hi": hi}
+    def ratio(self, a: float, b: float) -> float:
+        return a / b
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
@@ -45,15 +43,6 @@ class Div(BinaryOp):
         quotient = divide_round(top, bottom, numerics.rounding)
         result = np.clip(quotient + y.zero_point[0], site.param("lo"), site.param("hi"))
         return (result.astype(y.dtype),)
-
-    def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        y = tile.outputs[0]
-        em.emit(
-            "DIV", **strided(tile.input(0), "a", site.shape(0)), **strided(tile.input(1), "b", site.shape(1)), **y.as4("y"),
-            dims=y.dims4(), a_zero=site.quant(0).zero_point[0], b_zero=site.quant(1).zero_point[0],
-            **{k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")},
-            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
-        )  # fmt: skip
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

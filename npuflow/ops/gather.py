@@ -11,6 +11,7 @@ import numpy as np
 
 from npuflow.ir.movement import MoveOp, dense, merged
 from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
+from npuflow.ir.reshaping import static_input
 from npuflow.ir.types import Array, TensorType
 
 MOST = 256                                # indices; each may become a copy of its own
@@ -26,9 +27,9 @@ class Gather(MoveOp):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x, indices = call.types[0], call.consts[1]
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x, indices = static_input(call), call.consts[1]
+        if isinstance(x, No):
+            return x
         if indices is None:
             return No("the indices are not a constant")
         if indices.size > MOST or call.consts[0] is not None:

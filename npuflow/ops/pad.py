@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.hw.target import Numerics
 from npuflow.ir.movement import MoveOp, Piece, dense, fill_code, merged, pieces_to_moves
 from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
+from npuflow.ir.reshaping import static_input
 from npuflow.ir.types import Array, IntArray, TensorType
 
 
@@ -26,9 +27,9 @@ class Pad(MoveOp):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x = call.types[0]
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x = static_input(call)
+        if isinstance(x, No):
+            return x
         extra = call.consts[1:] + (None,) * 3
         present = [i < len(call.types) and call.types[i] is not None for i in range(1, 4)]
         pads, value = call.attributes.get("pads", call.attributes.get("paddings")), call.attributes.get("value", 0.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from npuflow.hw.numerics import requantize
+from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.broadcast import BinaryOp, operand, operand_multipliers, strided
+from npuflow.ir.broadcast import BinaryOp, operand, strided
 from npuflow.ir.draw import draw
 from npuflow.ir.op import OPS, Emitter, No, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.requant import centred, clamp_bounds
@@ -35,20 +35,22 @@ class PRelu(BinaryOp):
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         x, slope, y = site.quant(0), site.quant(1), site.out_quant
         ratio = x.scale[0] / y.scale[0]
-        (multiplier, negative), shift = operand_multipliers([ratio, ratio * slope.scale[0]], numerics, 1 << 34)
+        m, shift = multiplier_shift(ratio, numerics)
+        # The negative side carries a sign, so it has 31 bits at most.
+        signed = replace(numerics, multiplier_bits=min(numerics.multiplier_bits, 31))
+        negative, negative_shift = multiplier_shift(ratio * slope.scale[0], signed)
         lo, hi = clamp_bounds(self.clip, y)
-        return {"multiplier": multiplier, "negative": negative, "shift": shift, "lo": lo, "hi": hi}
+        sides = {"multiplier": int(m[0]), "shift": shift, "negative": int(negative[0]), "negative_shift": negative_shift}
+        return {**sides, "lo": lo, "hi": hi}
 
     def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
         x, slope = inputs[0], inputs[1]
         assert x is not None and slope is not None
         v, s, y = centred(x, site.quant(0)), centred(slope, site.quant(1)), site.out_quant
-        # v * slope * negative reaches 17 + 17 + 31 bits: Python's integers when codes are wide.
-        wide = object if max(site.quant(0).bits, site.quant(1).bits) > 8 else np.int64
-        below = v.astype(wide) * s.astype(wide) * site.param("negative")
-        scaled = np.where(v >= 0, v.astype(wide) * site.param("multiplier"), below)
-        bounds = site.param("lo"), site.param("hi")
-        result = requantize(np.asarray(scaled), 1, site.param("shift"), y.zero_point[0], *bounds, numerics.rounding)
+        end = y.zero_point[0], site.param("lo"), site.param("hi"), numerics.rounding
+        above = requantize(v, site.param("multiplier"), site.param("shift"), *end)
+        below = requantize(np.asarray(v * s), site.param("negative"), site.param("negative_shift"), *end)
+        result = np.where(v >= 0, above, below)
         return (result.astype(y.dtype),)
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
@@ -69,7 +71,7 @@ class PRelu(BinaryOp):
         em.emit(
             "PRELU", **tile.input(0).as4("x"), **strided(tile.input(1), "slope", site.shape(1)), **y.as4("y"), dims=y.dims4(),
             x_zero=site.quant(0).zero_point[0], slope_zero=site.quant(1).zero_point[0],
-            **{k: site.param(k) for k in ("multiplier", "negative", "shift", "lo", "hi")},
+            **{k: site.param(k) for k in ("multiplier", "negative", "shift", "negative_shift", "lo", "hi")},
             zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
         )  # fmt: skip
 

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, need
+from npuflow.ir.boundary import UnchangedOp
+from npuflow.ir.op import OPS, Emitter, No, OnnxCall, Site, TileView, Yes, need
 from npuflow.ir.requant import centred, requant_params
 from npuflow.ir.space import Operand, Space
 from npuflow.ir.table import elementwise_axes
-from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ir.types import Array, IntArray
 
 
 @OPS.entry
 @dataclass(frozen=True)
-class Requantize(Op):
-    """Made by the quantiser alone: the QuantTypes of its input and output say everything."""
-
+class Requantize(UnchangedOp):
     onnx: ClassVar[str] = "Identity"
-
-    @classmethod
-    def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        return No("made by the quantiser alone")
 
     def to_onnx(self, site: Site) -> OnnxCall:
         return OnnxCall(self.onnx)
-
-    def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        assert types[0] is not None
-        return (types[0],)
-
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """In real numbers nothing changes."""
-        assert inputs[0] is not None
-        return (inputs[0],)
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return requant_params(site, site.quant(0).scale[0] / site.out_quant.scale[0], numerics)
@@ -64,7 +47,3 @@ class Requantize(Op):
             **{k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")},
             zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
         )  # fmt: skip
-
-    @classmethod
-    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield Sample(cls(), (draw(rng, 2, 3, 4),))

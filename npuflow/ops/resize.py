@@ -11,6 +11,7 @@ import numpy as np
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
+from npuflow.ir.reshaping import static_input
 from npuflow.ir.sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
@@ -31,9 +32,9 @@ class Resize(Op):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x, attributes = call.types[0], call.attributes
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x, attributes = static_input(call), call.attributes
+        if isinstance(x, No):
+            return x
         mode = attributes.get("mode", "nearest")
         coordinate = attributes.get("coordinate_transformation_mode", "half_pixel")
         if call.version < 11:

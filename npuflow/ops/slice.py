@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.ir.movement import MoveOp, pieces_to_moves
 from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
+from npuflow.ir.reshaping import static_input
 from npuflow.ir.types import Array, TensorType
 
 
@@ -24,9 +25,9 @@ class Slice(MoveOp):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x = call.types[0]
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x = static_input(call)
+        if isinstance(x, No):
+            return x
         found: list[list[int] | None] = []
         for index, name in enumerate(("starts", "ends", "axes", "steps"), 1):
             given: Any = call.attributes.get(name)

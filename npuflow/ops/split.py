@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.ir.movement import MoveOp, dense, merged
 from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
+from npuflow.ir.reshaping import static_input
 from npuflow.ir.types import Array, TensorType
 
 
@@ -22,9 +23,9 @@ class Split(MoveOp):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        x = call.types[0]
-        if x is None or not x.is_static:
-            return No("the input's shape is not static")
+        x = static_input(call)
+        if isinstance(x, No):
+            return x
         axis = int(call.attributes.get("axis", 0)) % len(x.shape)
         sizes = call.attributes.get("split")
         if sizes is None and len(call.types) > 1 and call.types[1] is not None:

@@ -121,9 +121,21 @@ def windows(opcode: str, f: Fields, tables: Tables) -> None:
 
 
 @rule
+def one_side(opcode: str, f: Fields, tables: Tables) -> None:
+    """Where no code of x lies below the zero point, PRELU never reads its slope; where none lies above, never `multiplier`."""
+    if opcode != "PRELU":
+        return
+    if f["x_zero"] <= RANGES[f["x_type"]][0]:
+        f["slope_strides"], f["slope_zero"], f["negative"], f["slope"], f["slope_type"] = (), 0, 0, 0, ""
+        f["negative_shift"] = -1
+    if f["x_zero"] >= RANGES[f["x_type"]][1]:
+        f["multiplier"], f["shift"] = 0, -1
+
+
+@rule
 def exact_quotients(opcode: str, f: Fields, tables: Tables) -> None:
     """A shift that is not to the right leaves nothing to round."""
-    shift = f["shift"] + 2 * f.get("weight_bits", 0) if "shift" in f else 1
+    shift = max(f["shift"] + 2 * f.get("weight_bits", 0), f.get("negative_shift", 0)) if "shift" in f else 1
     if shift <= 0 and opcode != "DIV":
         f["rounding"] = ""
 
@@ -142,13 +154,6 @@ def lone_barrier(opcode: str, f: Fields, tables: Tables) -> None:
     """A barrier of one core waits for nobody: its id is compared with nothing."""
     if opcode == "BARRIER" and f["mask"] & (f["mask"] - 1) == 0:
         f["id"] = 0
-
-
-@rule
-def never_negative(opcode: str, f: Fields, tables: Tables) -> None:
-    """Where no code of x lies below the zero point, PRELU never reads its slope."""
-    if opcode == "PRELU" and f["x_zero"] <= RANGES[f["x_type"]][0]:
-        f["slope_strides"], f["slope_zero"], f["negative"], f["slope"], f["slope_type"] = (), 0, 0, 0, ""
 
 
 @rule
@@ -204,10 +209,10 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         corners = [a * b * f["multiplier"] for a in span("a") for b in span("b")]
         return _rounded(f, min(corners), max(corners))
     if opcode == "PRELU":
-        up, down = span("x")[1], span("x")[0]
-        below = [down * v * f["negative"] for v in span("slope")] if f["slope_type"] and down < 0 else []
-        corners = [0, max(0, up) * f["multiplier"], *below]
-        return _rounded(f, min(corners), max(corners))
+        up, down = max(0, span("x")[1]), min(0, span("x")[0])
+        below = sorted(down * v * f["negative"] for v in span("slope")) if f["slope_type"] and down else [0, 0]
+        ends = (*_rounded(f, 0, up * f["multiplier"]), *_rounded({**f, "shift": f["negative_shift"]}, *below))
+        return min(ends), max(ends)
     if opcode == "RESCALE":
         return _rounded(f, *(v * f["multiplier"] for v in span("x")))
     if opcode == "AVGPOOL" and f["multipliers"] in tables:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import floor
 from types import MappingProxyType
 
 import numpy as np
@@ -23,7 +24,7 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Sample
+from npuflow.ir.op import OPS, Sample, Site
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
 
@@ -105,11 +106,29 @@ def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
     """`integer` stays within the declared codes of the float reference on dequantised data; returns the distance."""
     graph, one = quantised(sample, numerics, config)
     kept = interpret(graph, one.inputs, numerics, keep=lambda _: True)
-    worst = max(distance(graph, node, kept) for node in graph.nodes if node.is_integer)
-    # A multiplier no wider than the codes is off by half a code at full scale, which truncation adds to its own whole code.
-    slack = numerics.rounding == "truncate" and config.activations.bits >= numerics.multiplier_bits
-    assert worst <= sample.lsb + slack, f"{sample.op}: {worst} codes from the float reference, {sample.lsb} declared"
+    worst = 0
+    for node in graph.nodes:
+        if node.is_integer:
+            found, slack = distance(graph, node, kept), coarseness(graph.site(node), numerics)
+            # Rounding to nearest is half a code off, and so is the reference; truncation is one code off.
+            allowed = sample.lsb + floor(slack + (0.5 if numerics.rounding == "truncate" else 0.0))
+            assert found <= allowed, f"{sample.op}: {found} codes from the float reference, {allowed} declared"
+            worst = max(worst, found)
     return worst
+
+
+def coarseness(site: Site, numerics: Numerics) -> float:
+    """By how many codes a node's multipliers, each rounded to a whole number, can move a result that is not clamped."""
+    if numerics.multiplier_bits == 1 or not site.params.keys() & {"shift", "multiplier"}:
+        return 0.0                                   # powers of two are exact; without multipliers there is nothing to round
+    if "a_multiplier" in site.params:                # of a sum: what both operands can be, each times half a unit
+        peaks = sum(max(abs(c - q.zero_point[0]) for c in (q.lo, q.hi)) for q in (site.quant(0), site.quant(1)))
+        return 0.5 * peaks * 2.0 ** -site.param("shift")
+    y, bounds = site.out_quant, [np.asarray(site.params[n]) for n in ("lo", "los", "hi", "his") if n in site.params]
+    widest = max((float(np.abs(b.astype(np.int64) - y.zero_point[0]).max()) for b in bounds), default=float(y.hi - y.lo))
+    held = [np.asarray(site.params[n]).astype(np.int64) for n in ("multiplier", "multipliers", "negative") if n in site.params]
+    least = min(int(m[m > 0].min()) for m in held)
+    return 0.5 * widest / least
 
 
 def distance(graph: Graph, node: Node, kept: Mapping[str, Array]) -> int:

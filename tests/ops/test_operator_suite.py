@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Memory, Numerics, Rounding, Target
 from npuflow.ir.op import OPS, Sample
 from npuflow.ir.table import TableOp
 from npuflow.testing.op import (
@@ -110,11 +112,24 @@ TARGETS = {
 }
 # A bias of 8 bits loses up to half of 2^k accumulator units, means of 3 are no power of two, products of two
 # arbitrary ranges need more than a shift.
-POWERS = ("conv", "convtranspose", "gemm", "matmul", "maxpool", "max", "min", "reducemax", "globalmaxpool", "add", "sub", "mul")
+POWERS = (
+    "conv", "convtranspose", "gemm", "matmul", "maxpool", "max", "min", "reducemax", "globalmaxpool", "add", "sub", "mul",
+    "prelu",
+)  # fmt: skip
 
 
-# Two operands under one shift of 8 bits differ from their real ratio by more than a code.
-COARSE = ("add", "sub", "prelu")
+@pytest.mark.parametrize("multiplier_bits", [16, 32])
+@pytest.mark.parametrize("rounding", ["half_up", "half_even", "half_away", "truncate"])
+@pytest.mark.parametrize("spread", [0.01, 1.0])
+def test_prelu_keeps_slopes_of_16_bits(spread: float, rounding: Rounding, multiplier_bits: int) -> None:
+    """Each side of zero has a multiplier and a shift of its own: a small slope is as exact as 1."""
+    scheme, arithmetic = Quantize(activations=Activations(bits=16)), replace(WIDE, multiplier_bits=multiplier_bits)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        x, slope = rng.normal(-1, 1, (2, 3, 5)).astype(np.float32), rng.normal(0, spread, (3, 1)).astype(np.float32)
+        sample = Sample(OPS["prelu"](), (x, slope), (1,))
+        assert check_integer(sample, replace(arithmetic, rounding=rounding), scheme) <= 1
+        check_tiles(sample, small(4096, replace(arithmetic, rounding=rounding)), scheme)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -122,8 +137,6 @@ COARSE = ("add", "sub", "prelu")
 def test_integers_on_other_arithmetic(name: str, target: str) -> None:
     if target == "powers of two" and name not in POWERS:
         pytest.skip("its multipliers are no powers of two: refused by accepts or by the quantiser")
-    if target == "8 bit multipliers" and name in COARSE:
-        pytest.skip("two operands under one shift need more multiplier bits")
     for sample in samples(name):
         check_integer(sample, TARGETS[target], Quantize())
 

@@ -30,7 +30,7 @@ schemes = st.builds(
 )  # fmt: skip
 numerics = st.builds(
     Numerics, rounding=st.sampled_from(["half_up", "half_even", "half_away", "truncate"]), acc_bits=st.just(48),
-    weight_zero_point=st.booleans(), multiplier_bits=st.sampled_from([16, 32]), bias_shift_max=st.sampled_from([0, 4]),
+    weight_zero_point=st.booleans(), multiplier_bits=st.sampled_from([8, 16, 32]), bias_shift_max=st.sampled_from([0, 4]),
 )  # fmt: skip
 
 

@@ -216,6 +216,8 @@ def _prelu(c: Case) -> None:
     c.tensor("y", dims)
     c.fields.update(multiplier=c.multiplier(16), negative=c.multiplier(c.pick(10, 31)) * c.pick(1, -1))
     c.finish(8 * SIZES[c.fields["x_type"]] + 16)
+    bits = 8 * (SIZES[c.fields["x_type"]] + SIZES[c.fields["slope_type"]] - SIZES[c.fields["y_type"]])
+    c.fields["negative_shift"] = max(-3, min(62, bits + c.fields["negative"].bit_length() - c.number(0, 3)))
 
 
 def _rescale(c: Case) -> None:

@@ -171,8 +171,11 @@ class Scalar:
         x, slope = self.tensor(c, "x"), self.tensor(c, "slope")
         for i in self.each(c):
             v = x(*i) - c.number("x_zero")
-            value = v * c.number("multiplier") if v >= 0 else v * (slope(*i) - c.number("slope_zero")) * c.number("negative")
-            self.clamp(c, i, self.scale(c, value))
+            if v >= 0:
+                self.clamp(c, i, self.scale(c, v * c.number("multiplier")))
+            else:
+                value = v * (slope(*i) - c.number("slope_zero")) * c.number("negative")
+                self.clamp(c, i, rounded(Fraction(value) / Fraction(2) ** c.number("negative_shift"), c.text("rounding")))
 
     def rescale(self, c: Command) -> None:
         x = self.tensor(c, "x")

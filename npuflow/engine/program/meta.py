@@ -29,49 +29,49 @@ MAX_BYTES = 1 << 32
 def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int, hosts: int) -> None:
     """Every fact that the simulator and the runner use, checked once; the first fault is a ModelError."""
     for name in ("data_bytes", "const_bytes", "local_bytes"):
-        _need(_natural(meta.get(name), MAX_BYTES), f"{name} is not a size")
-    _need(meta["const_bytes"] == const_bytes, f"const_bytes is {meta['const_bytes']}, the section has {const_bytes}")
-    _need(meta["local_bytes"] == meta["target"]["memory"]["local_bytes"], "local_bytes differs from the target's")
-    _need(len(counts) == meta["target"]["compute"]["cores"], f"{len(counts)} command streams for the target's cores")
+        need(natural(meta.get(name), MAX_BYTES), f"{name} is not a size")
+    need(meta["const_bytes"] == const_bytes, f"const_bytes is {meta['const_bytes']}, the section has {const_bytes}")
+    need(meta["local_bytes"] == meta["target"]["memory"]["local_bytes"], "local_bytes differs from the target's")
+    need(len(counts) == meta["target"]["compute"]["cores"], f"{len(counts)} command streams for the target's cores")
     for kind in ("inputs", "outputs"):
         for entry in _items(meta, kind):
-            _need(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"an entry of {kind} has no name")
+            need(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"an entry of {kind} has no name")
             _shape(entry.get("shape"), f"{kind} {entry['name']}")
-            _need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
+            need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
     values = meta.get("values")
-    _need(isinstance(values, dict), "values is not an object")
+    need(isinstance(values, dict), "values is not an object")
     for name, value in meta["values"].items():
         _value(name, value, meta["data_bytes"])
     for node in _items(meta, "nodes"):
-        _need(isinstance(node, dict) and isinstance(node.get("name"), str), "a node has no name")
+        need(isinstance(node, dict) and isinstance(node.get("name"), str), "a node has no name")
     _steps(meta, counts, hosts)
 
 
 def check_quant(quant: Any, what: str) -> None:
     """A quantisation as the runner reads it."""
-    _need(isinstance(quant, dict), f"{what} has no quantisation")
-    _need(_natural(quant.get("bits"), 32) and quant["bits"] >= 1, f"{what}: bits")
-    _need(isinstance(quant.get("signed"), bool), f"{what}: signed")
+    need(isinstance(quant, dict), f"{what} has no quantisation")
+    need(natural(quant.get("bits"), 32) and quant["bits"] >= 1, f"{what}: bits")
+    need(isinstance(quant.get("signed"), bool), f"{what}: signed")
     scale, zero = quant.get("scale"), quant.get("zero_point")
-    _need(isinstance(scale, list) and isinstance(zero, list) and scale and len(zero) in (1, len(scale)), f"{what}: scale")
-    _need(all(isinstance(s, int | float) and isfinite(s) and s > 0 for s in scale), f"{what}: scale")
-    _need(all(type(z) is int and abs(z) < 1 << 31 for z in zero), f"{what}: zero_point")
+    need(isinstance(scale, list) and isinstance(zero, list) and scale and len(zero) in (1, len(scale)), f"{what}: scale")
+    need(all(isinstance(s, int | float) and isfinite(s) and s > 0 for s in scale), f"{what}: scale")
+    need(all(type(z) is int and abs(z) < 1 << 31 for z in zero), f"{what}: zero_point")
     axis = quant.get("axis")
-    _need(axis is None or _natural(axis, MAX_RANK), f"{what}: axis")
+    need(axis is None or natural(axis, MAX_RANK), f"{what}: axis")
 
 
 def _value(name: str, value: Any, data_bytes: int) -> None:
     what = f"value {name!r}"
-    _need(isinstance(value, dict) and value.get("dtype") in CONTAINERS, f"{what} has no integer dtype")
+    need(isinstance(value, dict) and value.get("dtype") in CONTAINERS, f"{what} has no integer dtype")
     _shape(value.get("shape"), what)
-    _need(all(d >= 0 for d in value["shape"]), f"{what} has a free dimension")
+    need(all(d >= 0 for d in value["shape"]), f"{what} has a free dimension")
     size = prod(value["shape"]) * CONTAINERS[value["dtype"]]
-    _need(_natural(value.get("address"), MAX_BYTES), f"{what} has no address")
-    _need(value["address"] + size <= data_bytes, f"{what} ends at {value['address'] + size}, outside DATA of {data_bytes} bytes")
+    need(natural(value.get("address"), MAX_BYTES), f"{what} has no address")
+    need(value["address"] + size <= data_bytes, f"{what} ends at {value['address'] + size}, outside DATA of {data_bytes} bytes")
     if value.get("quant") is not None:
         check_quant(value["quant"], what)
     node = value.get("node")
-    _need(node is None or _natural(node, 1 << 32), f"{what}: node")
+    need(node is None or natural(node, 1 << 32), f"{what}: node")
 
 
 def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
@@ -82,46 +82,47 @@ def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
         if kind == "npu":
             first, count = step.get("first"), step.get("count")
             for name, numbers in (("first", first), ("count", count)):
-                good = isinstance(numbers, list) and len(numbers) == len(counts) and all(_natural(n, 1 << 32) for n in numbers)
-                _need(good, f"a segment's {name} is not one number per core")
-            _need(first == done, "segments do not follow each other in the command streams")
+                good = isinstance(numbers, list) and len(numbers) == len(counts) and all(natural(n, 1 << 32) for n in numbers)
+                need(good, f"a segment's {name} is not one number per core")
+            need(first == done, "segments do not follow each other in the command streams")
             done = [a + b for a, b in zip(done, step["count"], strict=True)]
             known |= set(meta["values"])
         elif kind == "host":
-            _need(_natural(step.get("model"), hosts - 1), "a host step names no model of the program")
-            _need(_texts(step.get("inputs")) and _texts(step.get("outputs")), "a host step has no inputs or outputs")
-            _need(set(step["inputs"]) <= known, "a host step reads a value that nothing made")
+            need(natural(step.get("model"), hosts - 1), "a host step names no model of the program")
+            need(_texts(step.get("inputs")) and _texts(step.get("outputs")), "a host step has no inputs or outputs")
+            need(set(step["inputs"]) <= known, "a host step reads a value that nothing made")
             known |= set(step["outputs"])
         elif kind in ("quantize", "dequantize"):
-            _need(isinstance(step.get("value"), str) and isinstance(step.get("out"), str), f"a {kind} step names no values")
+            need(isinstance(step.get("value"), str) and isinstance(step.get("out"), str), f"a {kind} step names no values")
             check_quant(step.get("quant"), f"{kind} of {step['value']!r}")
-            _need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing made")
+            need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing made")
             known.add(step["out"])
         else:
             raise ModelError(f"unknown step {kind!r}", code="program")
-    _need(done == list(counts), f"the steps run {done} of {list(counts)} commands")
+    need(done == list(counts), f"the steps run {done} of {list(counts)} commands")
     missing = [o["name"] for o in meta["outputs"] if o["name"] not in known]
-    _need(not missing, f"nothing makes the output {missing[:1]}")
+    need(not missing, f"nothing makes the output {missing[:1]}")
 
 
 def _items(meta: Mapping[str, Any], name: str) -> list[Any]:
-    _need(isinstance(meta.get(name), list), f"{name} is not a list")
+    need(isinstance(meta.get(name), list), f"{name} is not a list")
     return list(meta[name])
 
 
 def _shape(shape: Any, what: str) -> None:
     good = isinstance(shape, list | tuple) and len(shape) <= MAX_RANK
-    _need(good and all(type(d) is int and -1 <= d < MAX_BYTES for d in shape), f"{what} has no shape")
+    need(good and all(type(d) is int and -1 <= d < MAX_BYTES for d in shape), f"{what} has no shape")
 
 
 def _texts(names: Any) -> bool:
     return isinstance(names, list) and all(isinstance(n, str) for n in names)
 
 
-def _natural(value: Any, top: int) -> bool:
+def natural(value: Any, top: int) -> bool:
+    """Whether a value out of JSON is a whole number from 0 to `top`."""
     return type(value) is int and 0 <= value <= top
 
 
-def _need(condition: Any, message: str) -> None:
+def need(condition: Any, message: str, what: str = "metadata is") -> None:
     if not condition:
-        raise ModelError(f"the program's metadata is wrong: {message}", code="program")
+        raise ModelError(f"the program's {what} wrong: {message}", code="program")

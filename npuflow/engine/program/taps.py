@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.program.meta import CONTAINERS, MAX_BYTES, MAX_RANK, check_quant
+from npuflow.engine.program.meta import CONTAINERS, MAX_BYTES, MAX_RANK, check_quant, natural, need
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
         _need(name not in values, f"{name!r} comes twice")
         _need(_naturals(shape, MAX_BYTES) and len(shape) <= MAX_RANK, f"{name!r} has no shape")
         _need(isinstance(dtype, str) and dtype in CONTAINERS, f"{name!r} has no integer dtype")
-        _need(_natural(node, nodes - 1), f"{name!r} names no node")
+        _need(natural(node, nodes - 1), f"{name!r} names no node")
         check_quant(quant, f"tapped {name!r}")
         values[name] = Tapped(tuple(shape), dtype, node, quant)
     names, cores = list(values), []
@@ -97,28 +98,22 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
 def _tap(entry: Any, count: int, names: Sequence[str], values: Mapping[str, Tapped], local_bytes: int) -> Tap:
     _need(isinstance(entry, list) and len(entry) == 5, "a tap is not a command, a value, an address, a box and strides")
     command, value, address, box, strides = entry
-    _need(_natural(command, count - 1), "a tap names no command")
-    _need(_natural(value, len(names) - 1), "a tap names no value")
+    _need(natural(command, count - 1), "a tap names no command")
+    _need(natural(value, len(names) - 1), "a tap names no value")
     name = names[value]
     shape, item = values[name].shape, CONTAINERS[values[name].dtype]
     _need(isinstance(box, list) and len(box) == len(shape), f"a box of {name!r} has another rank")
     for pair, size in zip(box, shape, strict=True):
         _need(_naturals(pair, size) and len(pair) == 2 and pair[0] < pair[1], f"a box of {name!r} lies outside it")
     _need(_naturals(strides, MAX_BYTES) and len(strides) == len(shape), f"a box of {name!r} has no strides")
-    _need(_natural(address, local_bytes), f"a box of {name!r} has no address")
+    _need(natural(address, local_bytes), f"a box of {name!r} has no address")
     end = address + sum((b - a - 1) * s for (a, b), s in zip(box, strides, strict=True)) + item
     _need(end <= local_bytes, f"a box of {name!r} ends at {end}, outside local memory of {local_bytes} bytes")
     return Tap(command, name, address, tuple((a, b) for a, b in box), tuple(strides))
 
 
 def _naturals(numbers: Any, top: int) -> bool:
-    return isinstance(numbers, list) and all(_natural(n, top) for n in numbers)
+    return isinstance(numbers, list) and all(natural(n, top) for n in numbers)
 
 
-def _natural(value: Any, top: int) -> bool:
-    return type(value) is int and 0 <= value <= top
-
-
-def _need(condition: Any, message: str) -> None:
-    if not condition:
-        raise ModelError(f"the program's taps are wrong: {message}", code="program")
+_need = partial(need, what="taps are")

@@ -31,6 +31,13 @@ def rounded(p, shift, half, mode):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def inside(left, step, width, count):  # type: ignore[no-untyped-def]
+    """The first of `count` places at left, left + step, ... that lies in a row of `width`, and the one after the last."""
+    first = min(count, max(0, -(left // step)))
+    return first, max(first, min(count, (width - 1 - left) // step + 1))
+
+
+@compiled
 def requant_rows(acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero):  # type: ignore[no-untyped-def]
     for r in range(ao.shape[0]):
         c = channel[r]
@@ -115,12 +122,15 @@ def product_rows(a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, m, shift, half, mo
 
 
 @compiled
-def prelu_rows(x, xo, xs, w, wo, ws, y, yo, ys, n, zx, zw, m, negative, shift, half, mode, zero, lo, hi):  # type: ignore[no-untyped-def]
+def prelu_rows(x, xo, xs, w, wo, ws, y, yo, ys, n, zx, zw, m, negative, below, above, zero, lo, hi):  # type: ignore[no-untyped-def]
     for r in range(yo.shape[0]):
         for i in range(n):
             d = np.int64(x[xo[r] + i * xs]) - zx
-            v = d * m if d >= 0 else d * (np.int64(w[wo[r] + i * ws]) - zw) * negative
-            y[yo[r] + i * ys] = min(max(rounded(v, shift, half, mode) + zero, lo), hi)
+            if d >= 0:
+                v = rounded(d * m, *above)
+            else:
+                v = rounded(d * (np.int64(w[wo[r] + i * ws]) - zw) * negative, *below)
+            y[yo[r] + i * ys] = min(max(v + zero, lo), hi)
 
 
 @compiled

@@ -195,8 +195,9 @@ def _minmax(memory: Memory, c: Command) -> None:
 def _prelu(memory: Memory, c: Command) -> None:
     dims = c.vector("dims")
     v, slope = _signed(memory, c, "x", dims), _signed(memory, c, "slope", dims)
-    scaled = np.where(v >= 0, times(v, c.number("multiplier")), times(v * slope, c.number("negative")))
-    _finish(memory, c, dims, scaled)
+    above = divided(times(v, c.number("multiplier")), c.number("shift"), c.text("rounding"))
+    below = divided(times(v * slope, c.number("negative")), c.number("negative_shift"), c.text("rounding"))
+    memory.operand(c, "y", dims)[...] = settle(np.where(v >= 0, above, below), c)
 
 
 def _rescale(memory: Memory, c: Command) -> None:

@@ -46,7 +46,11 @@ def enabled() -> bool:
 
 def rounding(c: Command, peak: int, factor: int, extra: int = 0) -> tuple[int, int, int, int] | None:
     """(left shift as a factor, shift, half, mode) when |value| <= peak times factor stays exact in 62 bits."""
-    shift = c.number("shift") + extra
+    return _rounding(c, "shift", peak, factor, extra)
+
+
+def _rounding(c: Command, field: str, peak: int, factor: int, extra: int = 0) -> tuple[int, int, int, int] | None:
+    shift = c.number(field) + extra
     scale = 1 << max(0, -shift)
     shift = max(0, shift)
     half = (1 << shift) >> 1
@@ -174,14 +178,15 @@ def _mul(bench: Bench, i: int, c: Command) -> Step | None:
 
 
 def _prelu(bench: Bench, i: int, c: Command) -> Step | None:
-    x_peak = spread(c, "x")
-    found = rounding(c, x_peak, max(c.number("multiplier"), spread(c, "slope") * abs(c.number("negative"))))
-    if found is None:
+    above = rounding(c, spread(c, "x"), c.number("multiplier"))
+    below = _rounding(c, "negative_shift", spread(c, "x") * spread(c, "slope"), abs(c.number("negative")))
+    if above is None or below is None:
         return None
     x, slope, y = (bench.operand(i, c, n) for n in ("x", "slope", "y"))
     n, (xo, wo, yo), (p, q, s) = rows(bench, c.vector("dims"), x, slope, y)
-    numbers = c.number("x_zero"), c.number("slope_zero"), c.number("multiplier") * found[0], c.number("negative") * found[0]
-    return partial(k.prelu_rows, x.flat, xo, p, slope.flat, wo, q, y.flat, yo, s, n, *numbers, *_end(c, found))
+    numbers = c.number("x_zero"), c.number("slope_zero"), c.number("multiplier") * above[0], c.number("negative") * below[0]
+    end = c.number("zero"), c.number("lo"), c.number("hi")
+    return partial(k.prelu_rows, x.flat, xo, p, slope.flat, wo, q, y.flat, yo, s, n, *numbers, below[1:], above[1:], *end)
 
 
 def _minmax(bench: Bench, i: int, c: Command) -> Step:

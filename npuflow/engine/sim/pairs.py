@@ -15,7 +15,7 @@ from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic as _made
 
-from npuflow.engine.sim.compiled import compiled
+from npuflow.engine.sim.compiled import compiled, inside
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -264,8 +264,7 @@ def plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, line):  # typ
     for p in range(stride[0]):
         for f in range(stride[1]):
             left = f + origin[1]
-            lo = min(wide, max(0, -(left // stride[1])))
-            hi = max(lo, min(wide, (width - 1 - left) // stride[1] + 1))
+            lo, hi = inside(left, stride[1], width, wide)
             for r in range(deep):
                 y = r * stride[0] + p + origin[0]
                 if y < 0 or y >= height:

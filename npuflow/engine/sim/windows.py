@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.engine.sim.compiled import compiled, rounded
+from npuflow.engine.sim.compiled import compiled, inside, rounded
 
 
 @compiled
@@ -133,8 +133,7 @@ def _phases(x, at, xs, height, width, stride, origin, deep, wide, zero, buf):  #
     for p in range(stride[0]):
         for f in range(stride[1]):
             left = f + origin[1]
-            lo = min(wide, max(0, -(left // stride[1])))
-            hi = max(lo, min(wide, (width - 1 - left) // stride[1] + 1))
+            lo, hi = inside(left, stride[1], width, wide)
             for r in range(deep):
                 row = buf[to : to + wide]
                 to += wide
@@ -188,8 +187,7 @@ def maxpool(x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation,
                     line[:] = least
                     for j in range(kernel[1]):
                         left = j * dilation[1] + origin[1]
-                        first = min(size[1], max(0, -(left // stride[1])))
-                        last = max(first, min(size[1], (width - 1 - left) // stride[1] + 1))
+                        first, last = inside(left, stride[1], width, size[1])
                         at = plane + r * xs[2] + (first * stride[1] + left) * xs[3]
                         _greater(x, at, stride[1] * xs[3], line[first:last])
                 for oy in range(size[0]):
