@@ -57,19 +57,23 @@ def model_macs(model: Path, program: Program) -> int:
 
 
 class Task:
-    """A labelled task with the float model's outputs, which are computed once."""
+    """A labelled task with the float model's outputs, which are computed once (and kept in `floats`, if a file is given)."""
 
-    def __init__(self, scorer: ModuleType, task: str, model: Path, limit: int | None) -> None:
+    def __init__(self, scorer: ModuleType, task: str, model: Path, limit: int | None, floats: Path | None = None) -> None:
         self.scorer, self.task, self.model, self.limit = scorer, task, model, limit
         self.name = scorer.OUTPUT[task]
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         session = ort.InferenceSession(str(model), options)
         self.outputs = [o.name for o in session.get_outputs()]
-        if task == "vad":
+        if floats is not None and floats.exists():
+            self.base = list(np.load(floats)[self.name][:, None][:limit])
+        elif task == "vad":
             self.base = list(recurrent(lambda feed: session.run([self.name, "stateN"], feed), self.samples()))
         else:
             self.base = [session.run([self.name], feed)[0] for feed in self.samples()]
+        if floats is not None and not floats.exists() and limit is None:
+            np.savez(floats, **{self.name: np.concatenate(self.base)})
 
     def samples(self) -> Iterator[Any]:
         return islice(self.scorer.samples(self.task), self.limit)

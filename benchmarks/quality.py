@@ -1,10 +1,12 @@
 """What threshold methods and corrections keep of a network's accuracy: one line per combination, from the simulator.
 
     python benchmarks/quality.py SCORER TASK RECIPE [--per channel tensor] [--methods minmax mse ...]
-        [--corrections none bias both] [--limit N] [--set KEY=VALUE ...] [--cache DIR]
+        [--corrections none bias both] [--limit N] [--set KEY=VALUE ...] [--cache DIR] [--log FILE] [--floats FILE.npz]
 
 SCORER and TASK as for accuracy.py. Every combination is built like any recipe (what they share is built once), and what
 the build decided on held-out calibration samples is printed beside the score on evaluation data, which no build sees.
+--log keeps one JSON line per combination, and combinations that it holds are not run again. --floats keeps the float
+model's outputs on all inputs.
 """
 
 from __future__ import annotations
@@ -37,6 +39,12 @@ def row(names: tuple[str, ...], line: dict[str, Any]) -> str:
     return f"| {' | '.join(names)} | {', '.join(found)} | {100 * line['npu_share']:.0f} % | {line['n']} |"
 
 
+def held(log: Path | None) -> dict[str, dict[str, Any]]:
+    """What the log has: what was asked -> scores."""
+    lines = map(json.loads, log.read_text().splitlines()) if log is not None and log.exists() else ()
+    return {json.dumps(one["asked"], sort_keys=True): one["line"] for one in lines}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scorer", type=Path)
@@ -48,17 +56,27 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--set", nargs="+", default=[])
     parser.add_argument("--cache", type=Path)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--floats", type=Path)
     args = parser.parse_args()
     model = Path(load_recipe(args.recipe).tables["model"]["path"])
-    task = Task(module(args.scorer), args.task, args.recipe.parent / model, args.limit)
+    task = Task(module(args.scorer), args.task, args.recipe.parent / model, args.limit, args.floats)
+    known = held(args.log)
     print("| weights | method | corrections | figures | MACs on the NPU | inputs |\n| --- | --- | --- | --- | --- | --- |")
     for per, method, wanted in product(args.per, args.methods, args.corrections):
+        combination = {"per": per, "method": method, "corrections": wanted}
+        asked = {"recipe": args.recipe.name, "limit": args.limit, "set": args.set, **combination}
+        if line := known.get(json.dumps(asked, sort_keys=True)):
+            print(row((per, method, wanted), line), flush=True)
+            continue
         sets = [f"quantize.weights.per='{per}'", f"calibrate.method='{method}'", *CORRECTIONS[wanted], *args.set]
         with tempfile.TemporaryDirectory() as out:
             result = build(args.recipe, sets, until="codegen", out=Path(out), cache=args.cache)
             line = task.score(load_program(result.products["program"]))
         print(row((per, method, wanted), line), flush=True)
-        print(json.dumps({"per": per, "method": method, "corrections": wanted, **line}), file=sys.stderr, flush=True)
+        if args.log is not None:
+            with args.log.open("a") as file:
+                file.write(json.dumps({"asked": asked, "line": line}) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from npuflow.engine.calibrate.statistics import merged
 from npuflow.engine.calibrate.thresholds import Calibrate, Layer, choices
 from npuflow.engine.calibrate.tune import Search, Tune, best, consumers_of, judged, spans_to_search, spans_to_tune
 from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, Grid
 from npuflow.ir.graph import Graph, Node
@@ -62,6 +63,24 @@ def test_losses_are_those_at_the_consumers_outputs() -> None:
     # The tanh likes the narrow range, the sum the wide one: the wide one is taken.
     assert np.argmin(found[0]) == 0 and np.argmin(found[1]) == 1
     assert best(spans["x"], found) == 1
+
+
+@pytest.mark.parametrize("grid", [Grid(4, False, False), Grid(6, True, True, narrow=True), Grid(16, False, False)])
+def test_losses_of_any_width_in_any_parts(grid, monkeypatch) -> None:
+    spans = {"x": [(-2.0, 2.0), (-6.0, 6.0)], "soft": [(-1.0, 1.0), (-0.5, 0.5)]}
+    args = (network(), lambda i: True, spans, {"x": grid, "soft": grid}, feeds())
+    whole = judged(*args)
+    for j, span in enumerate(spans["x"]):
+        kind = activation_type(*span, grid)
+        scale, zero = float(kind.scale[0]), kind.zero_point[0]
+        wanted = 0.0
+        for feed in feeds():
+            made = scale * (np.clip(np.rint(feed["x"] / scale) + zero, kind.lo, kind.hi) - zero)
+            wanted += ((np.tanh(made) - np.tanh(feed["x"])) ** 2).sum()
+        assert whole["x"][0, j] == pytest.approx(wanted, rel=1e-3, abs=1e-7)
+    monkeypatch.setattr("npuflow.engine.calibrate.tune.ROOM", -1)
+    parts = judged(*args)
+    assert all((parts[name] == whole[name]).all() for name in spans)
 
 
 def test_only_npu_nodes_are_consumers() -> None:

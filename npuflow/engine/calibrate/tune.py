@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,18 +14,20 @@ from npuflow.base.tables import Config
 from npuflow.base.tables import Range as Within
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.calibrate.thresholds import Choice, Ranges
+from npuflow.engine.correct.walk import plain_session
+from npuflow.engine.qdq import Builder
 from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.numerics import quantize
 from npuflow.ir.contracts import CALIBRATORS, Grid
 from npuflow.ir.graph import Graph, Node
-from npuflow.ir.types import Array
-
-if TYPE_CHECKING:
-    import onnxruntime
+from npuflow.ir.onnx_run import EXPORT_OPSET
+from npuflow.ir.op import OPS
+from npuflow.ir.types import Array, TensorType, Value
 
 Real = npt.NDArray[np.float64]
 Span = tuple[float, float]
+Attributes = tuple[tuple[str, int], ...]
+ROOM = 1 << 28                            # bytes of weights that the models at hand may hold
 
 
 @dataclass(frozen=True)
@@ -90,41 +93,78 @@ def judged(
 ) -> dict[str, Real]:
     """Per value [consumers, spans]: squared error of a consumer's output when the value alone has this range's codes.
 
-    One pass of the float network per sample shows all the values; a consumer is run once per range, by itself.
+    One pass of the float network per sample shows many values; one run per value then has all its ranges and consumers.
     """
-    consumers = consumers_of(graph, on_npu, spans)
-    sessions = {id(n): _alone(graph, n) for nodes in consumers.values() for n in nodes}
-    read = {v for _, inputs in sessions.values() for v in inputs}
-    shown = [v for v in sorted({*consumers, *read}) if v not in graph.inputs]
-    whole = session(export_model(graph, shown)) if shown else None
-    fed = {i.name for i in whole.get_inputs()} if whole is not None else set()
-    losses = {name: np.zeros((len(consumers[name]), len(spans[name]))) for name in consumers}
-    for feed in feeds:
-        made = whole.run(shown, {n: v for n, v in feed.items() if n in fed}) if whole is not None else []
-        values = {**feed, **dict(zip(shown, made, strict=True))}
-        for name, nodes in consumers.items():
-            rounded = [_rounded(values[name], span, grids[name]) for span in spans[name]]
-            for i, node in enumerate(nodes):
-                runner, inputs = sessions[id(node)]
-                others = {v: values[v] for v in inputs}
-                truth = runner.run(None, others)[0].astype(np.float64)
-                for j, array in enumerate(rounded):
-                    output = runner.run(None, {**others, name: array})[0]
-                    losses[name][i, j] += float(((output - truth) ** 2).sum())
-    return losses
+    consumers, held = consumers_of(graph, on_npu, spans), list(feeds)
+    found = {name: np.zeros((len(nodes), len(spans[name]))) for name, nodes in consumers.items()}
+    for names in _together(graph, consumers, spans):
+        models = {name: _Rounded(graph, name, consumers[name], spans[name], grids[name]) for name in names}
+        shown = [v for v in sorted({v for one in models.values() for v in one.inputs}) if v not in graph.inputs]
+        whole = session(export_model(graph, shown)) if shown else None
+        fed = {i.name for i in whole.get_inputs()} if whole is not None else set()
+        for feed in held:
+            made = whole.run(shown, {n: v for n, v in feed.items() if n in fed}) if whole is not None else []
+            values = {**feed, **dict(zip(shown, made, strict=True))}
+            for name, one in models.items():
+                found[name] += one.losses(values)
+    return found
 
 
-def _alone(graph: Graph, node: Node) -> tuple[onnxruntime.InferenceSession, list[str]]:
-    """A session of one node, and the values it is fed."""
-    inputs = [v for v in dict.fromkeys(node.inputs) if v and graph.const(v) is None]
-    return session(export_model(graph, [node.outputs[0]], [node], inputs)), inputs
+def _together(graph: Graph, consumers: Mapping[str, Sequence[Node]], spans: Mapping[str, Sequence[Span]]) -> Iterator[list[str]]:
+    """Values in parts whose models fit into memory: each holds the consumers' weights once per range."""
+    part: list[str] = []
+    size = 0
+    for name, nodes in consumers.items():
+        held = [c for n in nodes for c in (graph.const(v) for v in n.inputs if v) if c is not None]
+        own = sum(c.nbytes for c in held) * len(spans[name])
+        if part and size + own > ROOM:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += own
+    if part:
+        yield part
 
 
-def _rounded(array: Array, span: Span, grid: Grid) -> Array:
-    """The values that the codes of a range stand for."""
-    kind = activation_type(*span, grid)
-    codes = quantize(array, kind.scale[0], kind.zero_point[0], kind.lo, kind.hi)
-    return ((codes - kind.zero_point[0]) * kind.scale[0]).astype(np.float32)
+class _Rounded:
+    """One value's ranges and consumers as one model: every range's codes, every consumer of each, every squared error."""
+
+    def __init__(self, graph: Graph, name: str, nodes: Sequence[Node], spans: Sequence[Span], grid: Grid) -> None:
+        self.inputs = [v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None]
+        self.shape = len(nodes), len(spans)
+        kind, types = graph.type(name), [activation_type(*span, grid) for span in spans]
+        coded = {f"{name}@{j}": Value(f"{name}@{j}", kind, quant) for j, quant in enumerate(types)}
+        self.builder = Builder(Graph(graph.inputs, (), (), MappingProxyType({**graph.values, **coded}), graph.consts))
+        for value_id, value in coded.items():
+            self.builder.quantise(name, value_id, value)
+        wanted = []
+        for i, node in enumerate(nodes):
+            truth = self._consumer(graph, node, {}, f"{i}")
+            for j, value_id in enumerate(coded):
+                output = self._consumer(graph, node, {name: self.builder.real(value_id)}, f"{i}/{j}")
+                self._host("Sub", (output, truth), f"{i}/{j}/error", graph.type(node.outputs[0]))
+                self._host("ReduceSumSquare", (f"{i}/{j}/error",), f"{i}/{j}/loss", TensorType(()), (("keepdims", 0),))
+                wanted.append(f"{i}/{j}/loss")
+        self.session = plain_session(export_model(self.builder.graph(self.inputs, wanted)))
+
+    def losses(self, values: Mapping[str, Array]) -> Real:
+        found = self.session.run(None, {v: values[v] for v in self.inputs})
+        return np.array(found, np.float64).reshape(self.shape)
+
+    def _consumer(self, graph: Graph, node: Node, instead: Mapping[str, str], suffix: str) -> str:
+        """The node once more, with another input; its first output's name."""
+        outputs = [f"{o}/{suffix}" if o else "" for o in node.outputs]
+        for made, old in zip(outputs, node.outputs, strict=True):
+            if made:
+                self.builder.values[made] = Value(made, graph.type(old))
+        inputs = tuple(instead.get(v) or (v and self.builder.real(v)) for v in node.inputs)
+        self.builder.nodes.append(replace(node, inputs=inputs, outputs=tuple(outputs)))
+        return outputs[0]
+
+    def _host(self, op_type: str, inputs: tuple[str, ...], output: str, kind: TensorType, attributes: Attributes = ()) -> None:
+        op = OPS["host"](op_type=op_type, version=EXPORT_OPSET, attributes=attributes, types=(kind,))
+        self.builder.values[output] = Value(output, kind)
+        self.builder.nodes.append(Node(op, inputs, (output,)))
 
 
 def best(spans: Sequence[Span], losses: Real) -> int:
