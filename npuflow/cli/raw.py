@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from npuflow.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuflow.engine.raw import Slot
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -54,8 +58,7 @@ def pack(
         shape = (slot.shape[0], *slot.shape[2:], slot.shape[1]) if channels_last and len(slot.shape) >= 3 else slot.shape
         ports.append(Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape))
     samples, _ = load_inputs(inputs, ports)
-    layout: raw.Layout = "channels_last" if channels_last else "as_is"
-    body = b"".join(raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, layout) for sample in samples)
+    body = b"".join(raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, _layout(channels_last)) for sample in samples)
     _write(out, body)
     typer.echo(f"{len(samples)} sample{'s' if len(samples) != 1 else ''}, {len(body):,} bytes -> {out}")
 
@@ -74,9 +77,8 @@ def unpack(
     from npuflow.engine.program.container import load_program
 
     loaded = load_program(program)
-    layout: raw.Layout = "channels_last" if channels_last else "as_is"
-    each = sum(s.padded for s in raw.outputs(loaded))
-    found = [raw.unpack(loaded, part, codes=codes, layout=layout) for part in _samples(packed, each)]
+    parts = _samples(packed, raw.outputs(loaded))
+    found = [raw.unpack(loaded, part, codes=codes, layout=_layout(channels_last)) for part in parts]
     for name, shape in save_outputs(out, found, len(found) > 1).items():
         typer.echo(f"  {name}  {'x'.join(map(str, shape))}")
 
@@ -92,13 +94,18 @@ def run(
     from npuflow.engine.program.container import load_program
 
     loaded = load_program(program)
-    each = sum(s.padded for s in raw.inputs(loaded))
-    body = b"".join(raw.run(loaded, part) for part in _samples(packed, each))
+    body = b"".join(raw.run(loaded, part) for part in _samples(packed, raw.inputs(loaded)))
     _write(out, body)
     typer.echo(f"{len(body):,} bytes -> {out}")
 
 
-def _samples(path: Path, each: int) -> list[bytes]:
+def _layout(channels_last: bool) -> Literal["as_is", "channels_last"]:
+    return "channels_last" if channels_last else "as_is"
+
+
+def _samples(path: Path, slots: Sequence[Slot]) -> list[bytes]:
+    """The file cut into samples, each the bytes of all slots."""
+    each = sum(s.padded for s in slots)
     try:
         body = path.read_bytes()
     except OSError as error:
