@@ -29,7 +29,15 @@ class Evaluate(Data):
     by: Literal["simulator", "reference"] = "simulator"   # who runs the integers; they agree bit for bit
 
 
-def labelled(evaluate: Evaluate, data: Data) -> dict[str, Found]:
+@dataclass(frozen=True)
+class Labelled(Data, table="search.labelled"):
+    """Labelled samples that judge thresholds, and their metric. Without `steps` those of [data] apply."""
+
+    choose: Literal["random", "first", "balanced"] = "first"
+    metric: Annotated[str, METRICS, Doc("the first figure of it judges")] = "top1"
+
+
+def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
     """The samples of an evaluation, labels where the data or the label file have them."""
     table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)
     listed = found(table)
@@ -85,18 +93,26 @@ def score(
         theirs += reference.run_many(feeds)
     if not labels:
         raise DataError("there are no samples to evaluate")
-    if metric.needs_labels and any(label is None for label in labels):
-        raise DataError(
-            f'the metric "{name}" needs labels; {sum(x is None for x in labels)} of {len(labels)} samples have none',
-            hint="an npz with a label array, a .csv of files and labels, [evaluate] labels, or a metric that needs none",
-        )
-    outputs, truth = _stacked(mine), _stacked(theirs)
+    given = asked(metric, name, labels)
+    outputs, truth = stacked(mine), stacked(theirs)
     numbers = [n for n in truth if truth[n].dtype.kind == "f"]
-    given = labels if metric.needs_labels else None
     return Score(
         name, len(labels), metric(outputs, truth, given), metric(truth, truth, given),
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
     )  # fmt: skip
+
+
+def asked(metric: Metric, name: str, labels: list[Any]) -> list[Any] | None:
+    """The labels, if the metric asks for them."""
+    if not metric.needs_labels:
+        return None
+    without = sum(label is None for label in labels)
+    if without:
+        raise DataError(
+            f'the metric "{name}" needs labels; {without} of {len(labels)} samples have none',
+            hint="an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none",
+        )
+    return labels
 
 
 def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[tuple[Mapping[str, Array], Any]]]:
@@ -105,7 +121,7 @@ def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[
         yield part
 
 
-def _stacked(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+def stacked(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """Outputs with samples along the first axis: the batch axis of 1 if there is one, else a new one."""
     made: dict[str, Array] = {}
     for name in rows[0]:

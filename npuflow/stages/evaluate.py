@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
@@ -18,12 +18,13 @@ from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import METRICS, Metric
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.stages.codegen import Compiled
+from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 
@@ -114,22 +115,35 @@ def evaluate(
     graph: Annotated[Parsed, Uses("to_onnx")],
     quantized: Annotated[Quantized, Uses("integer", "to_onnx")],
     compiled: Compiled,
+    labelled: Items[Labelled] | None,
     evaluate: Evaluate,
     numerics: Numerics,
 ) -> Evaluation:
     """Run the program on the simulator (or its integers on the reference) beside the float model."""
+    judges = frozenset(one.identity for one in labelled.values()) if labelled is not None else frozenset()
     if evaluate.by == "simulator":
         program = simulated(compiled.program, graph.graph)
     else:
         own, integers = quantized.graph.outputs, _Integers(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
-    score = scored(files, graph.graph, npu_share(quantized.graph), program, evaluate)
+    rest = without(files, judges)
+    if len(rest) < len(files):
+        log(f"{len(files) - len(rest)} samples judged the search and are left out")
+    score = scored(rest, graph.graph, npu_share(quantized.graph), program, evaluate)
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")
     log(f"{score.samples} samples, {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
     for figure, value in score.figures.items():
         log(f"{figure}: {value:.4f}, float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}")
     return Evaluation(score)
+
+
+def without(files: Files, judges: Collection[str]) -> Files:
+    """The listed samples that are none of those."""
+    if not judges:
+        return files
+    known = dict(identities((name, item.files, item.detail["read"]) for name, item in files.items()))
+    return Files({name: item for name, item in files.items() if known[name] not in judges})
 
 
 def simulated(program: Program, graph: Graph) -> scoring.Model:

@@ -130,10 +130,10 @@ def test_search_takes_the_best_rival(objective, winner) -> None:
     ratings = {"recipe": Rating(10.0, 0.98), "kl": Rating(20.0, 0.99), "ema": Rating(19.0, 0.995)}
     rivals = {n: Rival({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n}) for i, n in enumerate(ratings)}
     rated = {n: Rated(one) for n, one in ratings.items()}
-    done = search(thresholds(), rivals, rated, Search(objective=objective))
+    done = search(thresholds(), rivals, rated, None, Search(objective=objective))
     assert done.methods == {"a": winner, "b": "by hand"} and done.ranges["b"] == (0.0, 2.0)
     rated["recipe"] = Rated(Rating(20.0, 0.995))
-    assert search(thresholds(), rivals, rated, Search(objective=objective)) == thresholds()
+    assert search(thresholds(), rivals, rated, None, Search(objective=objective)) == thresholds()
 
 
 def test_ratings() -> None:

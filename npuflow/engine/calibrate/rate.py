@@ -1,19 +1,24 @@
-"""How close a quantised network comes to the float one: the objectives of [search]."""
+"""How close a quantised network comes to the float one, and how well it does its task: the objectives of [search]."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log10
+from typing import Any
 
 import numpy as np
 
 from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.evaluate import stacked
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
+from npuflow.ir.contracts import Metric, Outputs
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
+
+Marks = Mapping[str, float]               # a metric's figures; the first one counts
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,17 @@ def rate(
     truth: Sequence[Sequence[Array]],
 ) -> Rating:
     """Quantise, run, compare. `truth`: the float network's outputs, output by output."""
-    made = outputs_of(quantize_graph(graph, on_npu, ranges, quantize, numerics, stated).graph, feeds)
-    return rating(truth, made)
+    return rating(truth, outputs_of(quantize_graph(graph, on_npu, ranges, quantize, numerics, stated).graph, feeds))
+
+
+def mark(outputs: Sequence[Sequence[Array]], truth: Outputs, names: Sequence[str], metric: Metric, labels: Any) -> Marks:
+    """What the metric says of a network's outputs. `truth`: the float network's, as `by_name` gives them."""
+    return dict(metric(by_name(outputs, names), truth, labels))
+
+
+def by_name(outputs: Sequence[Sequence[Array]], names: Sequence[str]) -> Outputs:
+    """Outputs by their names in the float model, samples along the first axis."""
+    return stacked([dict(zip(names, row, strict=True)) for row in zip(*outputs, strict=True)])
 
 
 def rating(truth: Sequence[Sequence[Array]], made: Sequence[Sequence[Array]]) -> Rating:

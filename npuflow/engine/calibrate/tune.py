@@ -46,8 +46,8 @@ class Search(Config):
 
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse", "octav", "ema")
     """With their defaults; the recipe's own method is tried with its options."""
-    objective: Literal["sqnr", "cosine"] = "sqnr"
-    """Of the quantised network's outputs against the float network's."""
+    objective: Literal["sqnr", "cosine", "metric"] = "sqnr"
+    """The outputs against the float network's, or what the metric of [search.labelled] says (of equals the best SQNR)."""
     mix: bool = True
     """Also try a mixture: for each tensor the method that its consumers' outputs like best."""
     samples: Annotated[int, Within(2, None)] = 16

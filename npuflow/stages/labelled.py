@@ -1,0 +1,64 @@
+"""The labelled samples that judge the rivals of [search] by a metric; none of them takes part in the evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npuflow.base.digest import digest, digest_file
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.read import samples as read
+from npuflow.engine.evaluate import Labelled as Table
+from npuflow.engine.evaluate import labelled as listed
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import log, stage
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class Labelled(Artifact):
+    """A sample, what is true of it, and what tells it from all others wherever it is listed."""
+
+    sample: Sample
+    label: Any
+    identity: str
+
+    def save(self, folder: Writer) -> None:
+        self.sample.save(folder)
+        folder.json("labelled", {"label": self.label, "identity": self.identity})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Labelled:
+        return cls(Sample.load(folder), **folder.json("labelled"))
+
+    def summary(self) -> dict[str, Any]:
+        return self.sample.summary()
+
+
+def listing(labelled: Table, data: Data) -> Listing:
+    found = listed(labelled, data)
+    return {name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label}) for name, one in found.items()}
+
+
+@stage(over="files", files=listing, when="search.labelled", batch=32)
+def labelled(files: Files) -> Iterator[tuple[str, Labelled]]:
+    """Read the samples, with their labels."""
+    known = dict(identities((name, item.files, item.detail["read"]) for name, item in files.items()))
+    for name, content in read({name: (item.files, item.detail["read"]) for name, item in files.items()}):
+        if content.broken:
+            log(f"{name} is left out: {content.broken}")
+        yield name, Labelled(Sample(content), files[name].detail["label"], known[name])
+
+
+def identities(items: Iterable[tuple[str, tuple[Path, ...], Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """Name and identity of each: contents of its files and its place in them, whatever they are called."""
+    contents: dict[Path, str] = {}
+    for name, paths, detail in items:
+        for path in paths:
+            contents[path] = contents.get(path) or digest_file(path)
+        own = name if detail["kind"] == "python" else None
+        place = [own, detail.get("function"), detail.get("row"), detail.get("seed")]
+        yield name, digest([[contents[path] for path in paths], place])
