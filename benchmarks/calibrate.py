@@ -24,7 +24,7 @@ import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from npuflow.engine.calibrate import observe, statistics, thresholds
+from npuflow.engine.calibrate import observe, segments, statistics, thresholds, walk
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples
@@ -71,13 +71,20 @@ class Case:
         ready = [(name, s.feed(self.types)) for name, s in samples(listed) if not s.broken]
         return ready if count is None else (ready * -(-count // len(ready)))[:count]
 
-    def observer(self):
-        model = export_model(self.graph, [n for n in self.names if n not in self.types])
-        return observe.Observer(model, self.types, self.names)
-
-    def collect(self, feeds):
-        observer = self.observer()
-        return statistics.merged((f"{i}/{name}", observer.observe(feed)) for i, (name, feed) in enumerate(feeds))
+    def collect(self, feeds, room=None):
+        """As a build does: the network in segments, shards of 32 samples merged, then all of them."""
+        parts = segments.segments(self.graph, self.names)
+        shards = {name: [] for name in parts}
+        held = {name: [] for name in parts}
+        ready = {f"{i}/{name}": (lambda feed=feed: feed) for i, (name, feed) in enumerate(feeds)}
+        for segment, sample, one in walk.observed(parts, list(parts), ready, room):
+            held[segment].append((sample, one))
+            if len(held[segment]) == 32:
+                shards[segment].append(statistics.merged(held[segment]))
+                held[segment] = []
+        for segment, left in held.items():
+            shards[segment] += [statistics.merged(left)] if left else []
+        return statistics.beside([statistics.added(mine) for mine in shards.values()])
 
     def ranges(self, stats, method):
         calibrate = thresholds.Calibrate(method=method)
@@ -181,7 +188,7 @@ def memory(args, counts):
 def streamed(case, count, what):
     """Samples decoded one by one, so that only the pass itself shows."""
     ready = case.feeds(min(count, 4))
-    feeds = (ready[i % len(ready)] for i in range(count))
+    feeds = [ready[i % len(ready)] for i in range(count)]       # the same few arrays again and again
     plain_pass(case, feeds) if what == "plain" else case.collect(feeds)
     print(f"{peak():.0f}")
 

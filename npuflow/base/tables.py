@@ -14,6 +14,7 @@ from npuflow.base.tables_types import (
     Fault,
     NamedEntries,
     Range,
+    Unkeyed,
     canonical,
     files,
     hints,
@@ -25,8 +26,8 @@ from npuflow.base.tables_types import (
 )
 
 __all__ = [
-    "Config", "Doc", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range", "canonical", "files", "hints",
-    "options_class", "parse", "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
+    "Config", "Doc", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range", "Unkeyed", "canonical", "files",
+    "hints", "options_class", "parse", "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=Config)

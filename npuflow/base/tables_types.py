@@ -35,6 +35,11 @@ class Doc:
 
 
 @dataclass(frozen=True)
+class Unkeyed:
+    """`Annotated[str, Unkeyed()]`: how a step is run and not what it makes, so that it is in no key."""
+
+
+@dataclass(frozen=True)
 class Fault:
     """What a `Config.check` yields: the field at fault (or "" for the whole table), and what is wrong with it."""
 
@@ -175,7 +180,7 @@ def canonical(cfg: Config) -> dict[str, Any]:
     """The JSON-able form that enters keys: all fields after defaults, files by content, the selected options only."""
     table: dict[str, Any] = {}
     for name, kind in hints(type(cfg)).items():
-        if not _is_location(kind):
+        if not _is_location(kind) and not any(isinstance(mark, Unkeyed) for mark in getattr(kind, "__metadata__", ())):
             table[name] = _plain(getattr(cfg, name), tagged=_union_of_tables(kind))
     for name in registry_fields(type(cfg)):
         options = cfg.options_for(name)

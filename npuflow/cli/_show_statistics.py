@@ -70,7 +70,7 @@ def _gathered(path: Path, sets: Sequence[str] | None, cache: Path | None, patter
 
 def _last(wired: Any, stage: str, param: str) -> str:
     """The step whose graph the statistics are of."""
-    for step in (stage, "observed", "thresholds"):
+    for step in (stage, "segments", "thresholds"):
         if step in wired and param in wired[step].inputs and wired[step].inputs[param].step is not None:
             return str(wired[step].inputs[param].step)
     return "parse"

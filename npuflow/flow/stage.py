@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from npuflow.base.registry import Registry
-from npuflow.flow.memory import size
+from npuflow.flow.memory import shown, size
 from npuflow.flow.refs import Item, Listing, pair
 
 STAGES = Registry("stages", "npuflow.stages")
@@ -178,5 +178,5 @@ def listening(
 
 __all__ = [
     "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Uses", "Whole", "listening", "log", "pair", "progress",
-    "stage",
+    "shown", "size", "stage",
 ]  # fmt: skip

@@ -63,9 +63,11 @@ def test_a_hundred_more_images_compute_a_hundred(project: Path) -> None:
     first = built(project)
     assert first["samples"] == first["observed"] == 20
     pictures(project / "images", 20, 100)
-    assert built(project) == {"samples": 100, "observed": 100, "statistics": 1}
+    more = built(project)
+    assert more["samples"] == more["observed"] == 100
+    assert set(more) == {"samples", "observed", "shards", "regions", "statistics"}
     (project / "images" / "0007.png").unlink()
-    assert built(project) == {"statistics": 1}
+    assert built(project) == {"shards": 1, "regions": 1, "statistics": 1}        # of several shards, the one it was in
     assert built(project) == {}
 
 

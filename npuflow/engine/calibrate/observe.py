@@ -15,7 +15,7 @@ from npuflow.base.errors import ModelError
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.contracts import TAILS
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import Array
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -56,16 +56,28 @@ class Observation:
     blob: Bytes
 
 
-class Counter:
-    """Counts arrays. One table of counters and one buffer serve all tensors and samples."""
+class Scratch:
+    """The tables of counters and the buffer that serve all tensors and samples of a thread."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self) -> None:
         from npuflow.engine.calibrate.kernels import KEYS
 
-        self.names = tuple(names)
         # Apart by odd distances: tables of one alignment would crowd into the same cache sets.
-        self._tallies: tuple[Any, ...] = tuple(np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4))
-        self._buffer = np.zeros(1 << 20, np.uint8)
+        self.tallies: tuple[Any, ...] = tuple(np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4))
+        self.buffer = np.zeros(1 << 20, np.uint8)
+
+    def room(self, at: int) -> None:
+        """A tensor takes at most 8 bytes a key."""
+        if self.buffer.size - at < 8 * self.tallies[0].size:
+            self.buffer = np.concatenate([self.buffer, np.zeros(max(self.buffer.size, 1 << 22), np.uint8)])
+
+
+class Counter:
+    """Counts arrays."""
+
+    def __init__(self, names: Sequence[str], scratch: Scratch | None = None) -> None:
+        self.names = tuple(names)
+        self._scratch = scratch or Scratch()
 
     def observe(self, arrays: Iterable[Array]) -> Observation:
         """The statistics of one sample, whose tensors come in the order of `names`."""
@@ -79,60 +91,64 @@ class Counter:
             lo[i], hi[i], at = self._tensor(flat, counts[i], ends[i], at)
             offsets[i + 1] = at
         tails = np.clip(ends.astype(np.uint32).view(np.float32), lo[:, None, None], hi[:, None, None])
-        return Observation(self.names, lo, hi, tails, counts, offsets, self._buffer[:at].copy())
+        return Observation(self.names, lo, hi, tails, counts, offsets, self._scratch.buffer[:at].copy())
 
     def _tensor(self, flat: Array, counts: Int64s, ends: Int64s, at: int) -> tuple[float, float, int]:
         """Extrema and the end of the encoded cells; element and special counts go into `counts`, tails into `ends`."""
         from npuflow.engine.calibrate import kernels
 
-        bits, peaks = flat.view(np.uint32), np.zeros(3, np.int64)
+        bits, peaks, tallies = flat.view(np.uint32), np.zeros(3, np.int64), self._scratch.tallies
         counts[0] = bits.size
         if not bits.size:
             return 0.0, 0.0, at
-        kernels.survey(bits, bits[: bits.size & ~1].view(np.uint64), peaks, *self._tallies)
+        kernels.survey(bits, bits[: bits.size & ~1].view(np.uint64), peaks, *tallies)
         first = kernels.SPECIAL >> kernels.SHIFT
         if max(peaks[0], peaks[1]) >= kernels.SPECIAL:
             kernels.specials(bits, counts[1:], peaks)
             for sign in (0, kernels.SIGN):
-                for table in self._tallies:
+                for table in tallies:
                     table[sign + first : sign + kernels.SIGN] = 0
-        self._room(at)
+        self._scratch.room(at)
         limits = _limits(bits.size - int(counts[1:].sum()))
-        at, zeros = kernels.encode(peaks, limits, ends, self._buffer, at, *self._tallies)
+        at, zeros = kernels.encode(peaks, limits, ends, self._scratch.buffer, at, *tallies)
         top, bottom, least = peaks.tolist()
         return *_extrema(top, bottom, least, zeros), at
-
-    def _room(self, at: int) -> None:
-        """A tensor takes at most 8 bytes a key."""
-        if self._buffer.size - at < 8 * self._tallies[0].size:
-            self._buffer = np.concatenate([self._buffer, np.zeros(max(self._buffer.size, 1 << 22), np.uint8)])
 
 
 class Observer:
     """Runs samples through a float model and counts what its tensors hold."""
 
-    def __init__(self, model: bytes, inputs: Mapping[str, TensorType], names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        self.inputs = dict(inputs)
-        self.session = session(model)
-        given = {i.name for i in self.session.get_inputs()}
+    def __init__(
+        self, model: bytes, inputs: Iterable[str], names: Sequence[str], made: Sequence[str] | None = None,
+        scratch: Scratch | None = None,
+    ) -> None:  # fmt: skip
+        """`inputs`: what the model is fed. `names`: what is counted, some of it inputs. `made`: the model's outputs, where
+        those are not just what is counted of it."""
+        self.names, self.inputs = tuple(names), tuple(inputs)
+        self.made = tuple(n for n in self.names if n not in self.inputs) if made is None else tuple(made)
+        self.session = session(model) if self.made else None
+        given = {i.name for i in self.session.get_inputs()} if self.session is not None else ()
         self.fed = [n for n in self.inputs if n in given]
-        self.made = [n for n in self.names if n not in self.inputs]
-        self.counter = Counter(names)
+        self.counter = Counter(names, scratch)
 
     def observe(self, feed: Mapping[str, Array]) -> Observation:
         """The statistics of one sample."""
-        results = self._run(feed)
-        return self.counter.observe(feed[n] if n in self.inputs else results[n] for n in self.names)
+        return self.count(feed, self.run(feed))
 
-    def _run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        if not self.made:
+    def count(self, feed: Mapping[str, Array], results: Mapping[str, Array]) -> Observation:
+        """The statistics of one sample from what `run` gave."""
+        return self.counter.observe(results[n] if n in results else feed[n] for n in self.names)
+
+    def run(self, feed: Mapping[str, Array], wanted: Sequence[str] | None = None) -> dict[str, Array]:
+        """The model's outputs, or some of them."""
+        names = self.made if wanted is None else wanted
+        if self.session is None or not names:
             return {}
         try:
-            results = self.session.run(self.made, {n: feed[n] for n in self.fed})
+            results = self.session.run(names, {n: feed[n] for n in self.fed})
         except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
             raise ModelError("the float model does not run on this sample", because=str(fault)) from fault
-        return dict(zip(self.made, results, strict=True))
+        return dict(zip(names, results, strict=True))
 
 
 @cache

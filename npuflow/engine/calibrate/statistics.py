@@ -10,10 +10,11 @@ from itertools import chain, islice
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import DataError, InternalError
 from npuflow.engine.calibrate.observe import COLUMNS, Int64s, Observation
 from npuflow.ir.contracts import TAILS
 from npuflow.ir.moments import Moments
+from npuflow.ir.types import Array
 
 Floats = npt.NDArray[np.float64]
 KEPT = 2_000_000                           # cells of all tensors up to which their derived arrays (0.1 kB a cell) are kept
@@ -226,23 +227,37 @@ class Statistics:
         found = self
         walk = iter(shards)
         while part := list(islice(walk, CHUNK)):
-            found = found._changed(part, 1)
+            found = found._more([one for _, one in part], tuple(name for name, _ in part))
         return found
 
     def minus(self, shards: Mapping[str, Observation]) -> Statistics:
         """Without these samples: exactly what the statistics of the others are."""
-        missing = [name for name in shards if name not in self.samples]
+        return self._less(list(shards.values()), tuple(shards))
+
+    def without(self, part: Statistics) -> Statistics:
+        """Without the samples of a part of these statistics."""
+        return self._less([part], part.samples)
+
+    def _more(self, parts: Sequence[Observation | Statistics], samples: tuple[str, ...]) -> Statistics:
+        rows = [_rows(one) for one in parts]
+        lo, hi, tails, totals = (
+            np.concatenate([mine, *(row[k] for row in rows)])
+            for k, mine in enumerate((self.lo, self.hi, self.tails, self.totals))
+        )
+        return Statistics(self.names, (*self.samples, *samples), lo, hi, tails, totals, *self._cells(parts, 1))
+
+    def _less(self, parts: Sequence[Observation | Statistics], samples: tuple[str, ...]) -> Statistics:
+        held, gone = set(self.samples), set(samples)
+        missing = [name for name in samples if name not in held]
         if missing:
             raise DataError(f"these statistics do not hold the sample {missing[0]}")
-        found = self._changed(list(shards.items()), -1)
-        kept = [i for i, name in enumerate(self.samples) if name not in shards]
+        kept = [i for i, name in enumerate(self.samples) if name not in gone]
         names = tuple(self.samples[i] for i in kept)
-        return Statistics(
-            self.names, names, self.lo[kept], self.hi[kept], self.tails[kept], self.totals[kept],
-            found.offsets, found.keys, found.counts,
-        )  # fmt: skip
+        rows = self.lo[kept], self.hi[kept], self.tails[kept], self.totals[kept]
+        return Statistics(self.names, names, *rows, *self._cells(parts, -1))
 
-    def _changed(self, shards: Sequence[tuple[str, Observation]], sign: int) -> Statistics:
+    def _cells(self, parts: Sequence[Observation | Statistics], sign: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Offsets, keys and counts with (1) or without (-1) some parts."""
         from npuflow.engine.calibrate.kernels import KEYS, SIGN, collect, occupied
 
         dense = np.zeros(KEYS, np.int64)
@@ -250,29 +265,39 @@ class Statistics:
         keys, counts, offsets = [], [], [0]
         for i in range(len(self.names)):
             span = np.array([[SIGN, -1], [KEYS, SIGN - 1]])
-            held = self.keys[self.offsets[i] : self.offsets[i + 1]]
-            dense[held] = self.counts[self.offsets[i] : self.offsets[i + 1]]
-            for side, part in enumerate((held[held < SIGN], held[held >= SIGN])):
-                if part.size:
-                    span[side] = part[0], part[-1]
-            for _, one in shards:
-                collect(one.blob, one.offsets[i], one.offsets[i + 1], dense, sign, span)
+            _count(self, i, dense, 1, span)
+            for one in parts:
+                if isinstance(one, Statistics):
+                    _count(one, i, dense, sign, span)
+                else:
+                    collect(one.blob, one.offsets[i], one.offsets[i + 1], dense, sign, span)
             size = occupied(dense, span, room, space)
             keys.append(room[:size].copy())
             counts.append(space[:size].copy())
             offsets.append(offsets[-1] + size)
-        rows = [one for _, one in shards] if sign > 0 else []
-        return Statistics(
-            self.names,
-            (*self.samples, *(name for name, _ in shards)) if sign > 0 else self.samples,
-            np.concatenate([self.lo, *(one.lo[None] for one in rows)]),
-            np.concatenate([self.hi, *(one.hi[None] for one in rows)]),
-            np.concatenate([self.tails, *(one.tails[None] for one in rows)]),
-            np.concatenate([self.totals, *(one.counts[None] for one in rows)]),
-            np.array(offsets, np.int64),
-            np.concatenate(keys) if keys else np.zeros(0, np.int64),
-            np.concatenate(counts) if counts else np.zeros(0, np.int64),
-        )
+        return np.array(offsets, np.int64), _joined(keys), _joined(counts)
+
+
+def _rows(one: Observation | Statistics) -> tuple[Array, Array, Array, Array]:
+    """What is kept for each sample, samples first."""
+    if isinstance(one, Statistics):
+        return one.lo, one.hi, one.tails, one.totals
+    return one.lo[None], one.hi[None], one.tails[None], one.counts[None]
+
+
+def _count(one: Statistics, i: int, dense: Int64s, sign: int, span: Int64s) -> None:
+    """Add the cells of one tensor to dense counts, and widen the span of keys touched on each side of zero."""
+    part = slice(one.offsets[i], one.offsets[i + 1])
+    keys = one.keys[part]
+    dense[keys] += sign * one.counts[part]
+    middle = int(np.searchsorted(keys, dense.size >> 1))
+    for side, half in enumerate((keys[:middle], keys[middle:])):
+        if half.size:
+            span[side] = min(span[side, 0], half[0]), max(span[side, 1], half[-1])
+
+
+def _joined(parts: Sequence[Int64s]) -> Int64s:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def empty(names: Sequence[str]) -> Statistics:
@@ -289,3 +314,26 @@ def merged(shards: Iterable[tuple[str, Observation]]) -> Statistics | None:
     walk = iter(shards)
     first = next(walk, None)
     return None if first is None else empty(first[1].names).plus(chain([first], walk))
+
+
+def added(parts: Iterable[Statistics]) -> Statistics:
+    """The statistics of all samples of some statistics of the same tensors, in their order; however they are nested."""
+    walk = iter(parts)
+    found = next(walk)
+    while some := list(islice(walk, CHUNK)):
+        found = found._more(some, tuple(name for one in some for name in one.samples))
+    return found
+
+
+def beside(parts: Sequence[Statistics]) -> Statistics:
+    """The statistics of other tensors over the same samples, as one."""
+    if any(one.samples != parts[0].samples for one in parts):
+        raise InternalError("statistics of different samples cannot stand beside each other")
+    names = tuple(name for one in parts for name in one.names)
+    starts = np.cumsum([0, *(one.keys.size for one in parts)])
+    offsets = [np.zeros(1, np.int64), *(one.offsets[1:] + start for one, start in zip(parts, starts, strict=False))]
+    lo, hi, tails, totals = (
+        np.concatenate([getattr(one, field) for one in parts], axis=1) for field in ("lo", "hi", "tails", "totals")
+    )
+    keys, counts = _joined([one.keys for one in parts]), _joined([one.counts for one in parts])
+    return Statistics(names, parts[0].samples, lo, hi, tails, totals, np.concatenate(offsets), keys, counts)

@@ -1,0 +1,55 @@
+"""The float network in consecutive segments, each a model of its own whose digest covers all that is above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from npuflow.engine.calibrate import segments as cutting
+from npuflow.engine.calibrate.observe import needed_values
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.ir.types import TensorType
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+
+
+@dataclass(frozen=True)
+class Segment(Artifact):
+    """A segment, ready to run."""
+
+    content: cutting.Segment
+
+    def save(self, folder: Writer) -> None:
+        one = self.content
+        about = {
+            "inputs": {name: asdict(kind) for name, kind in one.inputs.items()}, "fed": list(one.fed), "made": list(one.made),
+            "names": list(one.names), "above": list(one.above), "cone": one.cone,
+            "weights": one.weights, "activations": one.activations,
+        }  # fmt: skip
+        folder.json("about", about)
+        folder.bytes("segment.onnx", one.model)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Segment:
+        about = folder.json("about")
+        inputs = {name: TensorType(tuple(kind["shape"]), kind["dtype"]) for name, kind in about["inputs"].items()}
+        fed, made, names, above = (tuple(about[key]) for key in ("fed", "made", "names", "above"))
+        model = folder.bytes("segment.onnx")
+        return cls(cutting.Segment(model, inputs, fed, made, names, above, about["cone"], about["weights"], about["activations"]))
+
+    def summary(self) -> dict[str, Any]:
+        return {"tensors": len(self.content.names), "model_bytes": len(self.content.model)}
+
+
+@stage
+def segments(
+    graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range")], placement: Placement
+) -> Iterator[tuple[str, Segment]]:
+    """Cut the graph, from its inputs on, wherever enough tensors have been counted."""
+    names = needed_values(graph.graph, placement.placed.on_npu)
+    found = cutting.segments(graph.graph, names)
+    for name, one in found.items():
+        log(f"{name}: {len(one.names)} tensors, {one.names[0]} to {one.names[-1]}" if one.names else f"{name}: no tensors")
+        yield name, Segment(one)
