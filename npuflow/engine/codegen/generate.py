@@ -105,7 +105,8 @@ def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machi
         node = group.nodes[0]
         live = [m for n, m in enumerate(topology.moving[node]) if (node, n) not in views.saved]
         slots = local.slots(f"{number}.move", 2)
-        emit_moves(out.benches[0], topology.site(node), live, staging_bytes(machine), slots, node)
+        size = topology.staging(node, machine)
+        emit_moves(out.benches[0], topology.site(node), live, staging_bytes(machine), slots, size, node)
     else:
         for core in range(group.cores[1]):
             bench, residents = out.benches[core], out.residents[core]

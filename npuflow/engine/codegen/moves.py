@@ -11,19 +11,18 @@ from npuflow.engine.codegen.commands import Touch
 from npuflow.engine.codegen.dma import dma
 from npuflow.engine.codegen.slots import Slot
 from npuflow.engine.codegen.tiles import Bench, TileEmitter
-from npuflow.engine.tiling.moves import Piece, pieces_of
+from npuflow.engine.tiling.moves import FILL_MOST, Piece, pieces_of
 from npuflow.hw.numerics import quantize
 from npuflow.ir.op import Move, Site
 
-FILL_MOST = 4096                        # elements of a constant that are written at once and stored repeatedly
 Dims = Sequence[tuple[int, int, int]]
 
 
 def emit_moves(
-    bench: Bench, site: Site, moves: Sequence[Move], staging: int, addresses: Sequence[int], node: int
+    bench: Bench, site: Site, moves: Sequence[Move], staging: int, addresses: Sequence[int], size: int, node: int
 ) -> None:
-    """All moves of one node; `staging` bytes in each of two slots."""
-    slots = [bench.commands.local.open(a, staging) for a in addresses] if moves else []
+    """All moves of one node in pieces of at most `staging` bytes, through two slots of `size` bytes."""
+    slots = [bench.commands.local.open(a, size) for a in addresses] if moves else []
     step = 0
     for move in moves:
         if move.source is None:

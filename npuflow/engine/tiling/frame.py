@@ -12,13 +12,15 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout, place
 from npuflow.engine.partition import is_npu, segments
+from npuflow.engine.tiling.ahead import go_round
 from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull
 from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.model import Layer, describe, space_of
-from npuflow.engine.tiling.moves import staging_bytes
+from npuflow.engine.tiling.moves import piece_bytes
 from npuflow.engine.tiling.units import Unit, units_of, windowed
+from npuflow.engine.tiling.views import Views, views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Move, Site
@@ -79,6 +81,17 @@ class Topology:
         if value not in kept or value in self._outputs:
             return True
         return any(r in self.moving or not is_npu(self.graph.nodes[r]) for r in self.readers.get(value, ()))
+
+    @cached_property
+    def views(self) -> Views:
+        order = [(i, self.graph.nodes[i]) for i in self.order]
+        return views_of(self.graph, [(i, n) for i, n in order if i in self.moving], self.moving)
+
+    def staging(self, index: int, machine: Machine) -> int:
+        """Bytes of each staging slot of a mover: those of its largest piece; hardly any where nothing is left to move."""
+        moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.views.saved]
+        outputs = self.site(index).outputs
+        return max((piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1)
 
     def member(self, nodes: tuple[int, ...], kept: Collection[str]) -> Member:
         touched = {v for n in nodes for v in (*self.graph.nodes[n].inputs, *self.graph.nodes[n].outputs)}
@@ -206,7 +219,10 @@ def lay_local(frames: Sequence[Frame], kept: Collection[str], machine: Machine, 
             because=f"{base.bound} bytes are alive at once in the worst step", code="does-not-fit",
         )  # fmt: skip
     best, chosen = base, list(lives)
-    for share in (1.0, 0.9, 0.75, 0.5) if look else ():
+    ring = go_round(lives, movable, limit, align) if look else None
+    if ring is not None:
+        chosen, best = ring
+    for share in (1.0, 0.9, 0.75, 0.5) if look and ring is None else ():
         early = _early(lives, movable, int(limit * share), align, look)
         layout = place(early, align)
         if layout.total <= limit:
@@ -282,7 +298,7 @@ def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> 
         if own != segment:
             segment, start = own, now
         if frame.moves:
-            lives += [Life(f"{g}.move/{k}", staging_bytes(machine), now, now) for k in range(2)]
+            lives += [Life(f"{g}.move/{k}", frame.topology.staging(frame.group.nodes[0], machine), now, now) for k in range(2)]
             now += 1
             continue
         at = _moments(frame, now)

@@ -12,6 +12,7 @@ from npuflow.engine.tiling.search import Costs
 from npuflow.ir.movement import merged
 from npuflow.ir.op import Move
 
+FILL_MOST = 4096                        # elements of a constant that are written at once and stored repeatedly
 WASTE = 8                               # a strided row is read whole when at most this many times too much comes in
 
 
@@ -41,6 +42,15 @@ class Piece:
 def staging_bytes(machine: Machine) -> int:
     """Bytes of each of the two staging slots of a mover."""
     return machine.memory.local_bytes // 4 // machine.memory.slot_align * machine.memory.slot_align
+
+
+def piece_bytes(move: Move, item: int, machine: Machine) -> int:
+    """Local bytes of a move's largest piece, its first."""
+    most = staging_bytes(machine) // item
+    if move.source is None:
+        return max(1, min(most, FILL_MOST, prod(move.dims))) * item
+    shape = shape_of(move)
+    return max(1, local_form(chunks_of(shape, most), shape.src)[1]) * item
 
 
 def shape_of(move: Move) -> Shape:

@@ -19,6 +19,7 @@ from npuflow.ir.space import Tile, elements
 
 BUDGETS = (1.0, 0.875, 0.75, 0.625, 0.5, 0.4, 0.3, 0.225, 0.175, 0.125, 0.09, 0.0625, 0.03)   # shares of local memory
 ROLLED = 2                                # a whole buffer at most this many times a strip's is kept whole: no copies
+AHEAD = 8                                 # constants of a part up to this share of local memory may all be there before it runs
 QUICK = 0                                 # the level of sizes tried for a part of a group
 WASTE = Costs(*[0.0] * 12)
 
@@ -136,10 +137,14 @@ class Scorer:
                 answer, stays = self._part(layer, free, False, cores), False
             if answer is None:
                 return None
+            small = _const_bytes(layer) * AHEAD <= self.machine.memory.local_bytes
+            ahead = self._part(layer, free, True, cores) if small and not turns and weights[p] == 1 else None
+            if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
+                answer, stays = ahead, True
             if turns:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
-            found.append((answer.choice, self._times(layer, answer.costs, weights[p], stays, cores)))
+            found.append((answer.choice, self._times(layer, answer.costs, weights[p], stays, cores, turns)))
         used = alive[0] + resident + scratch if turns else max(a + c.local_bytes for a, (c, _) in zip(alive, found, strict=True))
         if used > room:
             return None
@@ -165,14 +170,16 @@ class Scorer:
                 self.solutions[key] = None
         return self.solutions[key]
 
-    def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cores: int) -> Costs:
+    def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cores: int, turns: bool) -> Costs:
         """All strips of a part; constants that stay are loaded once."""
         size = float(_const_bytes(layer)) if stays else 0.0
         once = size * cores / self.machine.memory.external_bandwidth
         front = (self.machine.dma.setup_cycles + self.machine.compute.command_cycles) * 2 if stays else 0
+        first = once + front if not turns else 0.0
         return replace(
             c, cycles=c.cycles * weight, load=c.load * weight + once + front, store=c.store * weight, tensor=c.tensor * weight,
-            vector=c.vector * weight, bus=c.bus * weight + once, bytes=c.bytes * weight + size, early=c.early * weight,
+            vector=c.vector * weight, bus=c.bus * weight + once, bytes=c.bytes * weight + size,
+            early=c.early * weight + first, head=c.head + first,
         )  # fmt: skip
 
     def _scratch(self, layer: Layer, choice: Choice) -> int:
