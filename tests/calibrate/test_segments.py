@@ -37,22 +37,22 @@ source = "x.npy"
 """
 
 
-def network(path: Path, last: float = 1.0, first: float = 1.0, widths: tuple[int, int] = (3, 8)) -> None:
+def network(path: Path, last: float = 1.0, first: float = 1.0) -> None:
     """Forty convolutions with sums around pairs of them; the weights of the first and the last may be scaled."""
     rng = np.random.default_rng(0)
-    nodes, held, top, ways = [], [], "x", widths[0]
+    nodes, held, top, ways = [], [], "x", 3
     for i in range(LAYERS):
-        weight = rng.normal(0, 0.3, (8, ways, 3, 3)).astype(np.float32) * (last if i == LAYERS - 1 else first if i == 0 else 1)
+        weight = rng.normal(0, 0.05, (64, ways, 3, 3)).astype(np.float32) * (last if i == LAYERS - 1 else first if i == 0 else 1)
         held.append(numpy_helper.from_array(weight.astype(np.float32), f"w{i}"))
         nodes.append(helper.make_node("Conv", [top, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1], name=f"conv{i}"))
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
-        top, ways = f"r{i}", 8
+        top, ways = f"r{i}", 64
         if i % 2 == 0 and i:
             nodes.append(helper.make_node("Add", [f"r{i}", f"r{i - 2}" if i == 2 else f"s{i - 2}"], [f"s{i}"], name=f"sum{i}"))
             top = f"s{i}"
     nodes.append(helper.make_node("GlobalAveragePool", [top], ["y"]))
     info = helper.make_tensor_value_info
-    ends = [info("x", TensorProto.FLOAT, [1, 3, 10, 10])], [info("y", TensorProto.FLOAT, [1, 8, 1, 1])]
+    ends = [info("x", TensorProto.FLOAT, [1, 3, 20, 20])], [info("y", TensorProto.FLOAT, [1, 64, 1, 1])]
     graph = helper.make_graph(nodes, "g", *ends, held)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
@@ -69,7 +69,7 @@ def read(path: Path) -> tuple[Graph, tuple[str, ...]]:
 
 
 def inputs(count: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(1).normal(0, 1, (count, 3, 10, 10)).astype(np.float32)
+    return np.random.default_rng(1).normal(0, 1, (count, 3, 20, 20)).astype(np.float32)
 
 
 @pytest.fixture

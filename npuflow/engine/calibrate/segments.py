@@ -10,9 +10,12 @@ import numpy as np
 from npuflow.base.digest import Hasher, digest
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph, Node, prune
+from npuflow.ir.macs import node_macs
 from npuflow.ir.types import TensorType
 
-LEAST = 16                     # counted tensors of a segment, so that what it tells of a sample is worth a file
+LEAST = 16                     # counted tensors of a segment, and
+WORK = 1 << 28                 # what it computes in a sample, so that what it tells is worth the milliseconds of a file:
+VALUE = 32                     # multiplications, of which so many take the time that counting a value takes
 MOST = 64 << 20                # bytes of counted tensors after which a segment ends even so
 READERS = 3                    # a value that so many nodes read is no step inside a fused operator
 
@@ -86,15 +89,16 @@ def _runs(graph: Graph, counted: Collection[str]) -> Iterator[tuple[Node, ...]]:
         for v in dict.fromkeys(_read(graph, [node])):
             last[v], readers[v] = i, readers.get(v, 0) + 1
     fit = {v for v in last if v in counted or v in graph.inputs or (readers[v] >= READERS and _plain(graph.type(v)))}
-    start, number, size = 0, 0, 0
+    start, number, size, work = 0, 0, 0, 0
     crossing: set[str] = set()                                     # values that a cut here may not pass through
     for i, node in enumerate(graph.nodes):
         crossing = {v for v in (*crossing, *node.outputs) if v and v not in fit and last.get(v, -1) > i}
         told = [v for v in node.outputs if v in counted]
-        number, size = number + len(told), size + sum(_bytes(graph.type(v)) for v in told)
-        if not crossing and (number >= LEAST or size >= MOST) and i + 1 < len(graph.nodes):
+        own = sum(_bytes(graph.type(v)) for v in told)
+        number, size, work = number + len(told), size + own, work + node_macs(graph, node) + VALUE * own // 4
+        if not crossing and ((number >= LEAST and work >= WORK) or size >= MOST) and i + 1 < len(graph.nodes):
             yield graph.nodes[start : i + 1]
-            start, number, size = i + 1, 0, 0
+            start, number, size, work = i + 1, 0, 0, 0
     if graph.nodes:
         yield graph.nodes[start:]
 
