@@ -226,11 +226,15 @@ def mutations_page() -> str:
     text += "Tests flip single bits in every word of every opcode's commands, with the digests ignored. A flip must\n"
     text += "give a difference in memory, a hazard, or an error that names the command; or one of these proofs that it does not\n"
     text += "matter.\n"
-    text += "At most one in a hundred may be left over: it is a number whose effect only a rarer memory would show.\n\n"
+    text += "None may be left over. Where memories at random show nothing, operands that must show it are computed: a result\n"
+    text += "that is scaled, rounded and clamped goes from code to code at known numbers; two commands differ where these do.\n\n"
     text += "| proof | why nothing changes |\n| --- | --- |\n"
     text += "| order | Only the waits or the node index differ, and the program has no hazards: "
     text += "whatever order the waits allow, every read finds the same bytes. |\n"
-    text += "| all codes | An element-wise command with operands of at most 16 bits was run on each code, or each pair. |\n"
+    text += "| all codes | An element-wise command with operands of at most 16 bits was run on each code, or each pair; "
+    text += "an operand whose every code gives the same result may lie anywhere. |\n"
+    text += "| steps | The results go from each code to the next at the same numbers, or no operands make one of the numbers "
+    text += "between. |\n"
     for rule in RULES:
         text += f"| {rule.__name__.replace('_', ' ')} | {' '.join((rule.__doc__ or '').split())} |\n"
     return text

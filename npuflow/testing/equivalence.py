@@ -150,6 +150,24 @@ def unused_tables(opcode: str, f: Fields, tables: Tables) -> None:
 
 
 @rule
+def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
+    """How long a table is, or how large a tile whose places a table names, only says which reads are faults: as long as every
+    code finds its entry, and every entry of the table its place, more of them change nothing."""
+    if opcode in ("LUT", "SOFTMAX"):
+        lo, hi = RANGES[f["x_type"]]
+        first, last = (lo - f["base"], hi - f["base"]) if opcode == "LUT" else (0, hi - lo)
+        bits = f["bits"] if opcode == "LUT" else f["low_bits"] if f["high"] != NONE else 0
+        most = (last >> bits) + (1 if opcode == "LUT" and bits else 0)
+        if first >= 0 and f["entries"] > most:
+            f["entries"] = most + 1
+    if opcode == "RESIZE" and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
+        places = [np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, :2].astype(np.int64) for n, _ in _AXES]
+        spans = zip(places, f["origin"], f["x_dims"][2:], strict=True)
+        if all((at + start >= 0).all() and (at + start < size).all() for at, start, size in spans):
+            f["x_dims"] = f["x_dims"][:2]
+
+
+@rule
 def lone_barrier(opcode: str, f: Fields, tables: Tables) -> None:
     """A barrier of one core waits for nobody: its id is compared with nothing."""
     if opcode == "BARRIER" and f["mask"] & (f["mask"] - 1) == 0:
@@ -215,6 +233,8 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         return min(ends), max(ends)
     if opcode == "RESCALE":
         return _rounded(f, *(v * f["multiplier"] for v in span("x")))
+    if opcode == "REQUANT":
+        return _rounded(f, *_scaled(f, tables))
     if opcode == "AVGPOOL" and f["multipliers"] in tables:
         factors = np.frombuffer(tables[f["multipliers"]], np.uint32).tolist()
         corners = [0]
@@ -231,6 +251,24 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         corners = [v * n * f["multiplier"] for v in span("x") for n in (0, most[0] * most[1])]
         return _rounded(f, min(corners), max(corners), 2 * f["weight_bits"])
     return None
+
+
+def _scaled(f: Fields, tables: Tables) -> tuple[int, int]:
+    """Between what REQUANT's scaled sums lie; of a table that is not known, anything that its type can be."""
+    if f["bias"] == NONE:
+        biases = [0]
+    elif f["bias"] in tables:
+        biases = np.frombuffer(tables[f["bias"]], f["bias_type"]).tolist()
+    else:
+        biases = list(RANGES[f["bias_type"]])
+    if f["multipliers"] == NONE:
+        factors = [f["multiplier"]]
+    else:
+        known = tables.get(f["multipliers"])
+        factors = [0, (1 << 32) - 1] if known is None else np.frombuffer(known, np.uint32).tolist()
+    low, high = RANGES[f["acc_type"]]
+    least, most = low + (min(biases) << f["bias_shift"]), high + (max(biases) << f["bias_shift"])
+    return min(least * min(factors), least * max(factors)), max(most * min(factors), most * max(factors))
 
 
 def _rounded(f: Fields, low: int, high: int, extra: int = 0) -> tuple[int, int]:
