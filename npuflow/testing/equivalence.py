@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,14 +123,18 @@ def windows(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def one_side(opcode: str, f: Fields, tables: Tables) -> None:
-    """Where no code of x lies below the zero point, PRELU never reads its slope; where none lies above, never `multiplier`."""
+    """Where no code of x lies below the zero point, PRELU never reads its slope; where none lies above, never `multiplier`. Where
+    a whole side lies beyond a bound, the bound is what it gives."""
     if opcode != "PRELU":
         return
-    if f["x_zero"] <= RANGES[f["x_type"]][0]:
+    above, below = _sides(f)
+    if f["x_zero"] >= RANGES[f["x_type"]][1] or above[0] >= f["hi"] or above[1] <= f["lo"]:
+        f["above"] = f["hi"] if above[0] >= f["hi"] else f["lo"] if above[1] <= f["lo"] else f["zero"]
+        f["multiplier"], f["shift"] = 0, -1
+    if f["x_zero"] <= RANGES[f["x_type"]][0] or below[0] >= f["hi"] or below[1] <= f["lo"]:
+        f["below"] = f["hi"] if below[0] >= f["hi"] else f["lo"] if below[1] <= f["lo"] else f["zero"]
         f["slope_strides"], f["slope_zero"], f["negative"], f["slope"], f["slope_type"] = (), 0, 0, 0, ""
         f["negative_shift"] = -1
-    if f["x_zero"] >= RANGES[f["x_type"]][1]:
-        f["multiplier"], f["shift"] = 0, -1
 
 
 @rule
@@ -204,16 +209,18 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
     return out
 
 
+def span_of(f: Mapping[str, Any], name: str) -> tuple[int, int]:
+    """What an operand less its zero point can be."""
+    lo, hi = RANGES[f[f"{name}_type"]]
+    return lo - f.get(f"{name}_zero", 0), hi - f.get(f"{name}_zero", 0)
+
+
 _AXES = (("rows", "out_height"), ("columns", "out_width"))
 
 
 def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
     """Between what the results lie before they are clamped, as far as the fields and tables show; None: not known."""
-
-    def span(name: str) -> tuple[int, int]:
-        lo, hi = RANGES[f[f"{name}_type"]]
-        return lo - f.get(f"{name}_zero", 0), hi - f.get(f"{name}_zero", 0)
-
+    span = partial(span_of, f)
     if opcode == "MAXPOOL":
         empty = not all(all(rows) for rows in f["windows"])          # such a window gives lo
         return min(f["lo"] if empty else span("x")[0], span("x")[0]), max(f["lo"] if empty else span("x")[1], span("x")[1])
@@ -227,10 +234,9 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         corners = [a * b * f["multiplier"] for a in span("a") for b in span("b")]
         return _rounded(f, min(corners), max(corners))
     if opcode == "PRELU":
-        up, down = max(0, span("x")[1]), min(0, span("x")[0])
-        below = sorted(down * v * f["negative"] for v in span("slope")) if f["slope_type"] and down else [0, 0]
-        ends = (*_rounded(f, 0, up * f["multiplier"]), *_rounded({**f, "shift": f["negative_shift"]}, *below))
-        return min(ends), max(ends)
+        above = (f["above"],) if "above" in f else _sides(f)[0]
+        below = (f["below"],) if "below" in f else _sides(f)[1]
+        return min(*above, *below), max(*above, *below)
     if opcode == "RESCALE":
         return _rounded(f, *(v * f["multiplier"] for v in span("x")))
     if opcode == "REQUANT":
@@ -251,6 +257,13 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         corners = [v * n * f["multiplier"] for v in span("x") for n in (0, most[0] * most[1])]
         return _rounded(f, min(corners), max(corners), 2 * f["weight_bits"])
     return None
+
+
+def _sides(f: Fields) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Between what PRELU's results lie where x is not below its zero point, and where it is, before they are clamped."""
+    (down, up), slopes = span_of(f, "x"), span_of(f, "slope") if f["slope_type"] else (0, 0)
+    below = sorted(v * s * f["negative"] for v in (min(-1, down), -1) for s in slopes)
+    return _rounded(f, 0, max(0, up) * f["multiplier"]), _rounded({**f, "shift": f["negative_shift"]}, below[0], below[-1])
 
 
 def _scaled(f: Fields, tables: Tables) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.hw.check import RANGES
 from npuflow.hw.isa import NONE
 
 Fields = Mapping[str, Any]
@@ -192,9 +191,3 @@ def _mixed(terms: Sequence[tuple[tuple[int, ...], int]], span: Run, run: Run, rn
         return None
     i = int(rng.choice(np.flatnonzero(fits)))
     return {least: int(needed[i]), next_: int(every[i]), **drawn}
-
-
-def span_of(f: Fields, name: str) -> Run:
-    """What an operand less its zero point can be."""
-    lo, hi = RANGES[f[f"{name}_type"]]
-    return lo - f.get(f"{name}_zero", 0), hi - f.get(f"{name}_zero", 0)

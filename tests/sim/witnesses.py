@@ -13,7 +13,8 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import Machine
 from npuflow.hw.check import RANGES
 from npuflow.hw.encode import Command
-from npuflow.testing.steps import operands, span_of, sums
+from npuflow.testing.equivalence import span_of
+from npuflow.testing.steps import operands, sums
 
 ELEMENTWISE = {
     "RESCALE": ("x",), "LUT": ("x",), "ADD": ("a", "b"), "MUL": ("a", "b"), "DIV": ("a", "b"), "MINMAX": ("a", "b"),
