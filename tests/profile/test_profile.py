@@ -22,8 +22,8 @@ from tests.codegen.networks import mixed
 @pytest.fixture(scope="module")
 def programs() -> tuple[Program, Program]:
     graph, _ = mixed(SMALL.numerics)
-    alone = plan_network(graph, machine(SMALL), SMALL.numerics, level=0)
-    return build(graph, SMALL), build(graph, local(SMALL, 1 << 14), alone)
+    larger = local(SMALL, 1 << 14)
+    return build(graph, SMALL), build(graph, larger, plan_network(graph, machine(larger), SMALL.numerics, level=0))
 
 
 @pytest.fixture(scope="module")

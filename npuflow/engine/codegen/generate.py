@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from npuflow.base.errors import InternalError
+from npuflow.engine.closed.core import Places, Terms
+from npuflow.engine.closed.rehearse import Rehearsal, rehearse
 from npuflow.engine.codegen.commands import CommandList
 from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.data import Data, lay_out
@@ -90,7 +92,9 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
         segment += 1
-    return _program(graph, plan, target, name, out, views, local)
+    data = benches[0].data
+    places = Places({v: (views.root(v)[0], data.address(v)) for v in graph.values if v in data}, views.saved)
+    return _program(graph, plan, target, name, out, views, local, rehearse(frames, local, machine, places))
 
 
 def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machine, out: _Output) -> None:
@@ -210,7 +214,7 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def _program(
-    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, local: Local
+    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, local: Local, closed: Rehearsal
 ) -> Program:
     bench, data = out.benches[0], out.benches[0].data
     const = bench.consts.to_bytes()
@@ -231,7 +235,7 @@ def _program(
             "const_given": bench.consts.given,
             "local_used": local.total, "local_bound": local.layout.bound,
         },
-        "plan": _plan_meta(plan),
+        "plan": _plan_meta(plan, closed),
     }
     words = [b.commands.words() for b in out.benches]
     return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts), _taps(graph, out.benches))
@@ -249,25 +253,30 @@ def _taps(graph: Graph, benches: Sequence[Bench]) -> bytes:
     return encode_taps(Taps(values, tuple(tuple(b.taps) for b in benches)))
 
 
-def _plan_meta(plan: Plan) -> dict[str, Any]:
-    """The closed form's figures, for profiles and for the comparison with the clock."""
+def _plan_meta(plan: Plan, closed: Rehearsal) -> dict[str, Any]:
+    """The closed form's figures, for profiles and for the comparison with the clock; `searched`: what the search went by."""
     return {
         "groups": [
-            {"nodes": list(g.nodes), "cycles": g.costs.cycles, "bytes": g.costs.bytes, "bound": g.costs.bound_cycles,
+            {"nodes": list(g.nodes), "cycles": span, "bytes": t.bytes, "bound": g.costs.bound_cycles,
              "cores": g.cores[1], "strips": [list(c) for c in g.strips], "held": len(g.held),
              "sizes": dict(g.choice.sizes) if g.choice else {}, "order": list(g.choice.order) if g.choice else [],
-             "terms": _terms(g.costs)}
-            for g in plan.groups
+             "terms": _terms(t), "searched": _searched(g.costs)}
+            for g, t, span in zip(plan.groups, closed.terms, closed.spans, strict=True)
         ],
-        "cycles": plan.cycles, "bytes": plan.bytes, "bound_cycles": plan.bounds.cycles, "bound_bytes": plan.bounds.bytes,
+        "cycles": closed.cycles, "bytes": sum(t.bytes for t in closed.terms), "searched": plan.cycles,
+        "bound_cycles": plan.bounds.cycles, "bound_bytes": plan.bounds.bytes,
         "bound_compute": plan.bounds.compute, "bound_traffic": plan.bounds.traffic, "roofline": plan.bounds.roofline,
     }  # fmt: skip
 
 
-def _terms(costs: Costs) -> dict[str, float]:
+def _searched(c: Costs) -> dict[str, float]:
+    """The same by the sums that the search ranks candidates by."""
+    return {"cycles": c.cycles, "array": c.tensor, "vector": c.vector, "set-up": c.load + c.store - c.bus, "bus": c.bus}
+
+
+def _terms(t: Terms) -> dict[str, float]:
     """What the closed form adds up, in cycles of the engine or bus that spends them; profiles set the clock's beside it."""
-    set_up = costs.load + costs.store - costs.bus
-    return {"array": costs.tensor, "vector": costs.vector, "set-up": set_up, "bus": costs.bus}
+    return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}
 
 
 def _port(graph: Graph, value_id: str) -> dict[str, Any]:

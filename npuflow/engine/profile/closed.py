@@ -31,25 +31,34 @@ class Comparison:
         return f"{self.name} {self.clock:,.0f} by the clock, {self.closed:,.0f} by the closed form ({self.error:+.1%})"
 
 
-def compare(found: Profile) -> tuple[Comparison, ...]:
-    """The whole program, then each term; empty for a program without a plan."""
+def compare(found: Profile, form: str = "closed") -> tuple[Comparison, ...]:
+    """The whole program, then each term; empty for a program without a plan. `form`: "closed", or "searched", by which the
+    search ranked its candidates."""
     totals = found.totals()
-    if not totals["closed_cycles"]:
+    if not totals[f"{form}_cycles"]:
         return ()
-    rows = [Comparison("cycles", totals["cycles"], totals["closed_cycles"], TOTAL_BAR)]
+    rows = [Comparison("cycles", totals["cycles"], totals[f"{form}_cycles"], TOTAL_BAR)]
     floor = SMALL * totals["cycles"]
     for term in TERMS:
-        clock, closed = totals["terms"][term], totals["closed_terms"].get(term)
+        clock, closed = totals["terms"][term], totals[f"{form}_terms"].get(term)
         if closed is not None and max(clock, closed) > floor:
             rows.append(Comparison(term, clock, closed, TERM_BAR))
     return tuple(rows)
 
 
 def worst_groups(found: Profile, most: int = 5) -> tuple[Comparison, ...]:
-    """The groups whose closed form is farthest from the clock, by the sum of their engines' terms."""
-    rows = []
+    """Groups whose closed form is farthest from the clock: by the sum of their engines' terms, and by the cycles that they
+    add to the program where these are more than a trifle."""
+    rows, floor = [], SMALL * found.cycles
     for row in found.layers():
         if row["closed_terms"]:
             clock, closed = (sum(row[key].values()) for key in ("terms", "closed_terms"))
-            rows.append(Comparison(row["name"], clock, closed, GROUP_BAR))
+            rows.append(Comparison(f"terms of {row['name']}", clock, closed, GROUP_BAR))
+            if max(row["cycles"], row["closed"]) > floor:
+                rows.append(Comparison(f"cycles of {row['name']}", row["cycles"], row["closed"], GROUP_BAR))
     return tuple(sorted(rows, key=lambda c: -abs(c.error))[:most])
+
+
+def apart(found: Profile) -> tuple[Comparison, ...]:
+    """Every figure of the closed form that is farther from the clock than its bar."""
+    return tuple(row for row in (*compare(found), *worst_groups(found)) if not row.within)

@@ -225,7 +225,7 @@ class Profile:
         for step in self.path:
             causes[step["cause"]] = causes.get(step["cause"], 0.0) + step["cycles"]
         rows = self.layers()
-        closed = [g["terms"] for _, g in self.groups if g and "terms" in g]
+        closed, searched = ([g[key] for _, g in self.groups if g and key in g] for key in ("terms", "searched"))
         return {
             "cycles": self.cycles, "milliseconds": self.cycles / clock / 1000, "bytes": float(self.timeline.moved.sum()),
             "shared_bytes": float(self.timeline.shared.sum()),
@@ -236,6 +236,8 @@ class Profile:
             "bound_bytes": plan.get("bound_bytes"), "roofline": plan.get("roofline"), "path": causes,
             "terms": {name: sum(row["terms"][name] for row in rows) for name in TERMS},
             "closed_terms": {name: sum(g[name] for g in closed) for name in TERMS} if closed else {},
+            "searched_cycles": plan.get("searched"),
+            "searched_terms": {name: sum(g[name] for g in searched) for name in TERMS} if searched else {},
         }  # fmt: skip
 
 

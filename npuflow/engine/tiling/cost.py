@@ -263,6 +263,16 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
         yield np.full(grid.length, float(-(-mac.group_rows // depth)))
 
 
+def _gathers(layer: Layer, stream: Stream, grid: Grid) -> Floats:
+    """Commands that gather the columns of a tile: more where the window hangs over the input's edge, as it does at both ends."""
+    copies, fills = np.ones(grid.length), np.zeros(grid.length)
+    for m in stream.refs[0].operand.maps[2:]:
+        if m.axis is not None:
+            copies = copies * (1 + (layer.gathers - 1) / grid.counts[m.axis])
+            fills = fills + 2 / grid.counts[m.axis]
+    return copies + fills
+
+
 def estimate(
     layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], order: Sequence[str], slots: Sequence[str],
     tensor: Floats,
@@ -280,7 +290,7 @@ def estimate(
     for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
         if stream.refs[0].key == COLUMNS:
             again = _loads(stream, m, order, grid, False)
-            gather = layer.gathered / m.distinct * again / c.vector_lanes + again * layer.gathers * c.command_cycles
+            gather = layer.gathered / m.distinct * again / c.vector_lanes + again * _gathers(layer, stream, grid) * c.command_cycles
         if stream.home in ("acc", "inner") or slot == "there":
             continue
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps

@@ -1,0 +1,161 @@
+"""One core in closed form: its queues, its local memory, what it has stored, and what it spends by group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from npuflow.engine.closed.tile import Transfer, box_transfer, rows_transfer
+from npuflow.engine.closed.timetable import INSIDE, OUTSIDE, Timetable
+from npuflow.engine.closed.touches import Area, Areas, Latest, Stored
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import Local
+from npuflow.engine.tiling.model import Ref
+from npuflow.ir.space import Box, elements
+
+Place = tuple[Area, Box | None]           # an area, and which box of what lies there
+
+
+@dataclass
+class Terms:
+    """What a group adds up to on one core, in cycles, and the bytes that it moves outside the chip."""
+
+    array: float = 0.0
+    vector: float = 0.0
+    set_up: float = 0.0
+    bus: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where values lie in external memory: (owner, byte address) of each, and the moves that sharing bytes saves."""
+
+    of: Mapping[str, tuple[str, int]]
+    saved: Collection[tuple[int, int]] = ()
+
+
+@dataclass
+class Stage:
+    """What all cores share: the machine, the timetable, where things lie, and what has been spent by group and core."""
+
+    machine: Machine
+    local: Local
+    places: Places
+    groups: int
+    number: int = 0                                         # the group that runs
+    terms: list[list[Terms]] = field(init=False)
+    table: Timetable = field(init=False)
+
+    def __post_init__(self) -> None:
+        m = self.machine
+        self.width = 2 * m.dma.channels + 2                 # queues of a core
+        widths = float(m.memory.external_bandwidth), float(m.memory.shared_bandwidth)
+        self.terms = [[Terms() for _ in range(m.compute.cores)] for _ in range(self.groups)]
+        self.table = Timetable(self.width * m.compute.cores, widths, float(m.memory.local_bandwidth))
+
+    def inside(self, value: str, shape: Sequence[int], box: Box, item: int) -> bool:
+        """Whether a box of a value lies in the chip's shared memory whole."""
+        end = self.places.of[value][1] + item
+        end += sum((b - 1) * prod(shape[d + 1 :]) * item for d, (_, b) in enumerate(box))
+        return end <= self.machine.memory.shared_bytes
+
+
+@dataclass
+class Resident:
+    """A value in local memory: its area, and the box that it is laid out for."""
+
+    area: Area
+    box: Box
+
+
+class Core:
+    """One core: its queues, its local memory, and the external values that it has touched."""
+
+    def __init__(self, stage: Stage, index: int) -> None:
+        self.stage, self.index = stage, index
+        first, channels = index * stage.width, stage.machine.dma.channels
+        self.values, self.constants, self.stores = first, first + channels - 1, first + channels
+        self.tensor, self.vector = first + 2 * channels, first + 2 * channels + 1
+        self.areas = Areas()
+        self.now: dict[str, Resident] = {}                           # values with buffers of the group that runs
+        self.kept: dict[str, Resident] = {}                          # values that stay between groups
+        self.written: dict[str, Stored] = {}                         # by owner of the bytes
+        self.shared: dict[str, int] = {}                             # owner of bytes -> the barrier behind which they are there
+        self.loaded = -1                                             # the last load of a value
+
+    @property
+    def terms(self) -> Terms:
+        return self.stage.terms[self.stage.number][self.index]
+
+    def spend(self, array: float = 0.0, vector: float = 0.0, set_up: float = 0.0) -> None:
+        terms = self.terms
+        terms.array, terms.vector, terms.set_up = terms.array + array, terms.vector + vector, terms.set_up + set_up
+
+    def resident(self, value: str) -> Resident:
+        return self.now[value] if value in self.now else self.kept[value]
+
+    def compute(self, queue: int, cycles: int, read: Sequence[Place], written: Sequence[Place]) -> None:
+        """A job of the array or of the vector unit, behind what made what it reads and what still uses where it writes."""
+        after: Latest = {}
+        for area, box in read:
+            area.before_read(box, after)
+        for area, box in written:
+            area.before_write(box, after)
+        self.spend(**{"array" if queue == self.tensor else "vector": cycles})
+        job = self.stage.table.add(queue, cycles, self._others(queue, after))
+        for area, box in read:
+            area.touch(box, queue, job, False)
+        for area, box in written:
+            area.touch(box, queue, job, True)
+
+    def load_block(self, size: int, area: Area) -> None:
+        """Constants, packed."""
+        if size:
+            after: Latest = {}
+            area.before_write(None, after)
+            job = self._move(self.constants, rows_transfer(1, size, self.stage.machine), after, False)
+            area.touch(None, self.constants, job, True)
+
+    def load_box(self, value: str, ref: Ref, box: Box, area: Area, place: Box | None) -> None:
+        if elements(box):
+            self.load(value, *self._side(value, ref, box), area, place, box)
+
+    def store_box(self, value: str, ref: Ref, box: Box, area: Area, place: Box | None) -> None:
+        self.store(value, *self._side(value, ref, box), area, place, box)
+
+    def _side(self, value: str, ref: Ref, box: Box) -> tuple[Transfer, bool]:
+        shape, item = ref.operand.shape, ref.itemsize
+        return box_transfer(shape, box, item, self.stage.machine), self.stage.inside(value, shape, box, item)
+
+    def load(self, value: str, moved: Transfer, inside: bool, area: Area, place: Box | None, box: Box) -> None:
+        """A box of a value (empty: any of its bytes), behind the stores that made it."""
+        after: Latest = {}
+        area.before_write(place, after)
+        owner = self.stage.places.of[value][0]
+        last = self.written[owner].last(value, box) if owner in self.written else -1
+        last = max(last, self.shared.get(owner, -1))
+        if last > after.get(self.stores, -1):
+            after[self.stores] = last
+        self.loaded = self._move(self.values, moved, after, inside)
+        area.touch(place, self.values, self.loaded, True)
+
+    def store(self, value: str, moved: Transfer, inside: bool, area: Area, place: Box | None, box: Box) -> None:
+        after: Latest = {}
+        area.before_read(place, after)
+        job = self._move(self.stores, moved, after, inside)
+        area.touch(place, self.stores, job, False)
+        self.written.setdefault(self.stage.places.of[value][0], Stored()).add(value, box, job)
+
+    def _move(self, queue: int, moved: Transfer, after: Latest, inside: bool) -> int:
+        memory, terms = self.stage.machine.memory, self.terms
+        terms.set_up += moved.front
+        terms.bus += moved.bytes / (memory.shared_bandwidth if inside else memory.external_bandwidth)
+        terms.bytes += 0.0 if inside else moved.bytes
+        bus = INSIDE if inside else OUTSIDE
+        return self.stage.table.add(queue, moved.front, self._others(queue, after), moved.bytes, bus)
+
+    @staticmethod
+    def _others(queue: int, after: Latest) -> list[int]:
+        return [job for q, job in after.items() if q != queue]

@@ -1,0 +1,84 @@
+"""Jobs on queues in time: a recurrence over what each waits for, with the bytes in flight sharing a bus."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from npuflow.base.errors import InternalError
+
+OUTSIDE, INSIDE = 0, 1                    # the bus to external memory, and the one to the chip's shared memory
+
+
+@dataclass
+class Timetable:
+    """Jobs in the order in which their queues take them. `widths`: bytes a cycle of each bus; `most`: of one transfer."""
+
+    queues: int
+    widths: tuple[float, float]
+    most: float
+    cycles: list[float] = field(default_factory=list)
+    bytes: list[float] = field(default_factory=list)
+    bus: list[int] = field(default_factory=list)
+    after: list[tuple[int, ...]] = field(default_factory=list)
+    queue: list[int] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    done: int = 0                                        # jobs that earlier runs have ended
+    now: float = 0.0
+
+    def add(self, queue: int, cycles: float, after: Sequence[int] = (), amount: float = 0.0, bus: int = OUTSIDE) -> int:
+        """A job that takes so many cycles, then moves its bytes, once the jobs before it in its queue and `after` are done."""
+        self.cycles.append(cycles)
+        self.bytes.append(amount)
+        self.bus.append(bus)
+        self.after.append(tuple(after))
+        self.queue.append(queue)
+        self.end.append(-1.0)
+        return len(self.cycles) - 1
+
+    def run(self) -> float:
+        """Until all jobs are done; the next ones begin behind them."""
+        lines: list[list[int]] = [[] for _ in range(self.queues)]
+        for job in range(len(self.cycles) - 1, self.done - 1, -1):
+            lines[self.queue[job]].append(job)           # the next one last
+        started: list[tuple[float, int]] = []            # (end of its cycles, job)
+        moving: tuple[list[tuple[float, int]], ...] = ([], [])   # (bytes served when it ends, job), by bus
+        served = [0.0, 0.0]                              # bytes that each transfer in flight has been served since the start
+        waiting: dict[int, list[int]] = {}               # job -> queues that wait for it
+        ready = list(range(self.queues))
+        while True:
+            for queue in ready:
+                line = lines[queue]
+                if not line:
+                    continue
+                missing = next((j for j in self.after[line[-1]] if self.end[j] < 0), None)
+                if missing is not None:
+                    waiting.setdefault(missing, []).append(queue)
+                else:
+                    heapq.heappush(started, (self.now + self.cycles[line[-1]], line[-1]))
+            rates = [min(self.most, w / max(1, len(m))) for w, m in zip(self.widths, moving, strict=True)]
+            ends = [self.now + (m[0][0] - s) / r if m else float("inf") for m, s, r in zip(moving, served, rates, strict=True)]
+            bus = OUTSIDE if ends[OUTSIDE] <= ends[INSIDE] else INSIDE
+            first = started[0][0] if started else float("inf")
+            moment = min(first, ends[bus])
+            if moment == float("inf"):
+                break
+            for b in (OUTSIDE, INSIDE):
+                served[b] += (moment - self.now) * rates[b]
+            self.now = moment
+            if first <= ends[bus]:
+                _, job = heapq.heappop(started)
+                if self.bytes[job]:
+                    heapq.heappush(moving[self.bus[job]], (served[self.bus[job]] + self.bytes[job], job))
+                    ready = []
+                    continue
+            else:
+                _, job = heapq.heappop(moving[bus])
+            self.end[job] = self.now
+            lines[self.queue[job]].pop()
+            ready = [self.queue[job], *waiting.pop(job, ())]
+        if any(lines):
+            raise InternalError(f"jobs {[line[-1] for line in lines if line]} wait for each other")
+        self.done = len(self.cycles)
+        return self.now

@@ -1,0 +1,123 @@
+"""Areas of one core's local memory over time: which job last touched which box of what lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.ir.space import Box
+
+INFINITE = 1 << 60
+Latest = dict[int, int]                   # queue -> the last job of it; jobs of a queue end in order
+
+
+class _Touch(NamedTuple):
+    box: Box | None                       # None: all of it
+    queue: int
+    job: int
+    writes: bool
+
+
+class Area:
+    """A range of local memory with the accesses to what lies there now, and the last ones to what lay there before."""
+
+    __slots__ = ("_before", "_touches", "high", "low")
+
+    def __init__(self, low: int, high: int, before: Latest) -> None:
+        self.low, self.high, self._before = low, high, before
+        self._touches: list[_Touch] = []
+
+    def last(self) -> Latest:
+        return latest(((t.queue, t.job) for t in self._touches), self._before)
+
+    def renew(self) -> None:
+        """Something else comes to lie here."""
+        self._before, self._touches = self.last(), []
+
+    def before_read(self, box: Box | None, into: Latest) -> None:
+        for t in self._touches:
+            if t.writes and t.job > into.get(t.queue, -1) and meet(t.box, box):
+                into[t.queue] = t.job
+
+    def before_write(self, box: Box | None, into: Latest) -> None:
+        for queue, job in self._before.items():
+            if job > into.get(queue, -1):
+                into[queue] = job
+        for t in self._touches:
+            if t.job > into.get(t.queue, -1) and meet(t.box, box):
+                into[t.queue] = t.job
+
+    def touch(self, box: Box | None, queue: int, job: int, writes: bool) -> None:
+        """A write follows all that met its box; a read only what its own queue read there."""
+        if box is None:
+            self._touches = [] if writes else [t for t in self._touches if t.writes or t.queue != queue]
+        else:
+            self._touches = [
+                t for t in self._touches if not ((writes or (t.queue == queue and not t.writes)) and _within(t.box, box))
+            ]
+        self._touches.append(_Touch(box, queue, job, writes))
+
+
+class Stored:
+    """Boxes of values that share bytes in external memory, in the order in which one queue stores them."""
+
+    def __init__(self) -> None:
+        self._boxes: list[tuple[str, Box, int]] = []
+        self._known: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
+
+    def add(self, value: str, box: Box, job: int) -> None:
+        self._boxes.append((value, box, job))
+        self._known.clear()
+
+    def last(self, value: str, box: Box) -> int:
+        """The last job that stored some of a box, or -1; what other values in the same bytes store counts whole."""
+        if not self._boxes:
+            return -1
+        if value not in self._known:
+            every = [b if v == value and b else ((-INFINITE, INFINITE),) * len(box) for v, b, _ in self._boxes]
+            both = np.array(every, np.int64).reshape(len(every), len(box), 2)
+            self._known[value] = both[..., 0], both[..., 1]
+        low, high = self._known[value]
+        own = np.array(box, np.int64).reshape(len(box), 2)
+        found = np.flatnonzero(((low < own[:, 1]) & (own[:, 0] < high)).all(1))
+        return self._boxes[found[-1]][2] if len(found) else -1
+
+
+class Areas:
+    """The areas of one core that have been opened."""
+
+    def __init__(self) -> None:
+        self._areas: list[Area] = []
+
+    def open(self, low: int, size: int) -> Area:
+        high, rest = low + size, []
+        before: Latest = {}
+        for other in self._areas:
+            if other.low < high and low < other.high:
+                before = latest(other.last().items(), before)
+            if not (low <= other.low and other.high <= high):
+                rest.append(other)
+        found = Area(low, high, before)
+        self._areas = [*rest, found]
+        return found
+
+
+def latest(found: Iterable[tuple[int, int]], known: Latest | None = None) -> Latest:
+    result = dict(known or ())
+    for queue, job in found:
+        if job > result.get(queue, -1):
+            result[queue] = job
+    return result
+
+
+def meet(a: Box | None, b: Box | None) -> bool:
+    return a is None or b is None or all(p < s and r < q for (p, q), (r, s) in zip(a, b, strict=True))
+
+
+def _within(inner: Box | None, outer: Box | None) -> bool:
+    if inner is None or outer is None:
+        return outer is None
+    return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
