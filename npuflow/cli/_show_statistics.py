@@ -32,18 +32,22 @@ class _Found:
 
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None) -> str:
     """The table; the picture is written to `plot`."""
-    found, samples = _gathered(path, sets, cache, patterns)
+    found, samples, wider = _gathered(path, sets, cache, patterns)
     lines = [f"{len(found)} tensors, {samples} samples", "", *_table(found)]
     told = [(one.name, s) for one in found for s in one.told]
     if told:
         lines += ["", "suggestions"]
         lines += [f"  {name}: {s.kind}: {s.text}" for name, s in sorted(told, key=lambda pair: -pair[1].weight)]
+    if wider:
+        lines += ["", "to try, if the target has the width", *wider]
     if plot is not None:
         lines += ["", _plotted(found, plot)]
     return "\n".join(lines) + "\n"
 
 
-def _gathered(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]) -> tuple[list[_Found], int]:
+def _gathered(
+    path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]
+) -> tuple[list[_Found], int, list[str]]:
     from npuflow.cli._engine import plan, recipe, store
     from npuflow.cli._records import record_of
     from npuflow.ir.ranges import span
@@ -61,11 +65,21 @@ def _gathered(path: Path, sets: Sequence[str] | None, cache: Path | None, patter
     names = [n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)]
     if not names:
         raise UsageError(f'no tensor is called "{patterns[0]}"', hint=suggestion(patterns[0], statistics.names))
-    from npuflow.engine.report.suggest import of_network
+    from npuflow.engine.report.suggest import of_network, overrides
 
-    told = of_network(graph, statistics, spans, {}, {})
+    told = of_network(graph, statistics, spans, _quants(wired, kept), {}, _channels(wired, kept))
     found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), told.get(n, [])) for n in names]
-    return found, len(statistics.samples)
+    wider = overrides(graph, {n: told[n] for n in names if n in told})
+    return found, len(statistics.samples), [line for key, layers in wider for line in _override(key, layers)]
+
+
+def _override(key: str, layers: Sequence[str]) -> Iterator[str]:
+    """As it stands in a recipe."""
+    from npuflow.base.tables_write import value
+
+    yield "  [[quantize.overrides]]"
+    yield f"  layers = {value(list(layers))}"
+    yield f"  {key} = 16"
 
 
 def _last(wired: Any, stage: str, param: str) -> str:
@@ -87,6 +101,29 @@ def _thresholds(wired: Any, kept: Store) -> tuple[dict[str, tuple[float, float]]
     except (UsageError, DataError, KeyError):
         return {}, {}
     return held.ranges, held.methods
+
+
+def _quants(wired: Any, kept: Store) -> dict[str, Any]:
+    """How the last build coded each value, if it came so far."""
+    from npuflow.cli._records import record_of
+    from npuflow.stages.quantize import Quantized
+
+    try:
+        graph = Quantized.load(kept.open(record_of(wired, kept, "quantize").output)).graph
+    except (UsageError, DataError, KeyError):
+        return {}
+    return {v.id.removesuffix(":q"): v.quant for v in graph.values.values() if v.quant is not None}
+
+
+def _channels(wired: Any, kept: Store) -> Any:
+    """Extrema of channels, where the recipe asks for them."""
+    from npuflow.cli._records import record_of
+    from npuflow.stages.channels import ChannelRanges
+
+    try:
+        return ChannelRanges.load(kept.open(record_of(wired, kept, "channels").output)).content
+    except (UsageError, DataError, KeyError):
+        return {}
 
 
 def _table(found: Sequence[_Found]) -> Iterator[str]:

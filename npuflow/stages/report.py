@@ -13,10 +13,11 @@ from npuflow.engine.partition import npu_share
 from npuflow.engine.profile import profile
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
-from npuflow.engine.report.suggest import of_network
+from npuflow.engine.report.suggest import of_network, overrides
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, stage
 from npuflow.ir.ranges import span
+from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
@@ -62,6 +63,7 @@ def report(
     simulate: Simulation,
     input_check: InputCheck,
     evaluate: Evaluation | None,
+    channels: ChannelRanges | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
 
@@ -77,7 +79,8 @@ def report(
     stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
     ranges = {**thresholds.ranges, **stated}
     methods = {**thresholds.methods, **dict.fromkeys((n for n in stated if n in parse.stated), STATED)}
-    told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors)
+    extrema = channels.content if channels is not None else {}
+    told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors, extrema)
     clock = profile(codegen.program)
     sources = Sources(
         title="npuflow report",
@@ -93,6 +96,8 @@ def report(
         notes=[
             ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
             ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
+            ("Widths to try: [[quantize.overrides]]", ("key", "value", "layers"),
+             [(key, 16, ", ".join(layers)) for key, layers in overrides(parse.graph, told)]),
             ("Corrections, judged on held-out samples", TRIED, [_tried(t) for t in (*parse.trials, *quantize.trials)]),
             ("Samples left out", ("sample", "reason"), statistics.broken),
             ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in input_check.warnings]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,17 +20,22 @@ CODES = 16                                # that the middle 99 % should have at 
 ALONE = 2.0                               # times the largest of all other samples
 UNEVEN = 30.0                             # between the ranges of channels
 DEAD = 1e-4                               # of the largest channel's range
+FINE = 0.25                               # share of the values, zeros apart, that lie below half a step
+COARSER = 4.0                             # times the step that the tensor's own range needs
+FEW = 4.0                                 # codes to both sides of 0 that a channel's weights should have
 WEAK = 10.0                               # dB
 LOSS = 4.0                                # dB lost in one layer
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """`kind` in a word, `text` with the numbers and what to try. `weight` orders them, larger first."""
+    """`kind` in a word, `text` with the numbers and what to try. `weight` orders them, larger first. `wider`: the key
+    under [[quantize.overrides]] whose 16 bits would help."""
 
     kind: str
     text: str
     weight: float = 1.0
+    wider: str = ""
 
 
 def suggestions(
@@ -91,6 +97,7 @@ def _chosen(one: TensorStatistics, span: tuple[float, float], quant: QuantType |
             yield Suggestion("saturation", text, 3.0 + 10 * beyond)
     if quant is None or len(quant.scale) != 1:
         return
+    yield from _fine(one, span, quant)
     used = (one.quantile(0.995) - one.quantile(0.005)) / quant.scale[0]
     if 0 < used < CODES and one.zeros / one.count < 0.9:
         codes = quant.hi - quant.lo + 1
@@ -98,8 +105,24 @@ def _chosen(one: TensorStatistics, span: tuple[float, float], quant: QuantType |
         yield Suggestion("few codes", text, 2.0 + (CODES - used) / CODES)
 
 
-def weight_suggestions(graph: Graph, node: Node) -> list[Suggestion]:
-    """For the weights of a node of the float graph."""
+def _fine(one: TensorStatistics, span: tuple[float, float], quant: QuantType) -> Iterator[Suggestion]:
+    """Values whose own magnitudes the codes cannot hold: the range is wide, most of the values are small."""
+    half, coded = quant.scale[0] / 2, one.count - one.zeros
+    own = max(span[1], 0.0) - min(span[0], 0.0)
+    if quant.bits > 8 or coded <= 0 or own > COARSER * (max(one.hi, 0.0) - min(one.lo, 0.0)):
+        return                            # a range far beyond all values wants another method, not more bits
+    lost = (float(one.histogram(1, -half, half).sum()) - one.zeros) / coded
+    if lost <= FINE:
+        return
+    text = f"{100 * lost:.0f} % of the values that are not 0 lie below half a step ({half:.3g}) and are coded as 0: "
+    width = (quant.hi - quant.lo) * quant.scale[0]
+    if own > 0 and width > COARSER * own:
+        text += f"another tensor with the same scale makes it {width / own:.0f} times coarser than its own range needs; "
+    yield Suggestion("small values", text + "16 bits", 3.5 + lost, "bits")
+
+
+def weight_suggestions(graph: Graph, node: Node, quants: Mapping[str, QuantType] = MappingProxyType({})) -> list[Suggestion]:
+    """For the weights of a node of the float graph. `quants`: how constants are coded, where that is known."""
     site = graph.site(node)
     index = next((i for i, v in enumerate(site.consts) if v is not None and node.op.role(i) == "weight"), None)
     if index is None or not activation_inputs(graph, node):
@@ -108,11 +131,12 @@ def weight_suggestions(graph: Graph, node: Node) -> list[Suggestion]:
     axis = site.op.channel_axis(site, index)
     if held is None or axis is None or held.ndim < 2 or held.size == 0:
         return []
-    return list(_channels(np.abs(np.moveaxis(held, axis, 0).reshape(held.shape[axis], -1)).max(1)))
+    tops = np.abs(np.moveaxis(held, axis, 0).reshape(held.shape[axis], -1)).max(1)
+    return list(_channels(tops, quants.get(node.inputs[index])))
 
 
-def _channels(tops: Array) -> Iterator[Suggestion]:
-    """From the largest magnitude of each channel."""
+def _channels(tops: Array, quant: QuantType | None = None) -> Iterator[Suggestion]:
+    """From the largest magnitude of each channel, and how the weights are coded."""
     alive = tops[tops > DEAD * tops.max()]
     dead = len(tops) - len(alive)
     if dead:
@@ -121,25 +145,64 @@ def _channels(tops: Array) -> Iterator[Suggestion]:
     if len(alive) < 2:
         return
     low = float(np.quantile(alive, 0.1))
-    if alive.max() > UNEVEN * low:
+    codes = low / quant.scale[0] if quant is not None and len(quant.scale) == 1 else None
+    if codes is not None and codes < FEW and quant is not None and quant.bits <= 8:
+        text = f"a tenth of the channels have codes up to {codes:.1f} at most with one scale for all: "
+        yield Suggestion("lost channels", text + "weights per channel, 16 bits, or [equalize]", 3.5 - codes / 8, "weight_bits")
+    elif alive.max() > UNEVEN * low and (quant is None or codes is not None):
         ratio = float(alive.max()) / low
         text = f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: "
         yield Suggestion("uneven channels", text + "keep weights per channel, or [equalize]", 1.0 + float(np.log10(ratio)) / 10)
 
 
+def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
+    """From the extrema of an activation's channels, [2, channels]."""
+    low, high = extrema.astype(np.float64)
+    same = int((low == high).sum())
+    if same:
+        text = f"{same} of {len(low)} channels always have one value (the first is channel {int(np.argmax(low == high))}): "
+        yield Suggestion("dead channels", text + "look at the data, or prune", 2.0 + same / len(low))
+    widths = np.maximum(high, 0.0) - np.minimum(low, 0.0)
+    alive = widths[(widths > 0) & (low < high)]
+    if alive.size < 2 or alive.max() <= UNEVEN * float(np.quantile(alive, 0.1)):
+        return
+    ratio = float(alive.max() / np.quantile(alive, 0.1))
+    text = f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: [equalize], or 16 bits"
+    yield Suggestion("uneven channels", text, 1.5 + float(np.log10(ratio)) / 10)
+
+
+def overrides(graph: Graph, told: Mapping[str, Sequence[Suggestion]]) -> list[tuple[str, tuple[str, ...]]]:
+    """(key, layers) of [[quantize.overrides]] tables: what suggestions would have in 16 bits. A layer that writes a tensor
+    decides on its width; of what the network is fed those that read it do.
+    """
+    producer, consumers = graph.producer(), graph.consumers()
+    found: dict[str, dict[str, None]] = {}
+    for value_id, several in told.items():
+        for key in {one.wider for one in several} - {""}:
+            if value_id in producer:
+                found.setdefault(key, {})[producer[value_id].name] = None
+            else:
+                found.setdefault("input_bits", {}).update({n.name: None for n in consumers.get(value_id, ())})
+    return [(key, tuple(layers)) for key, layers in sorted(found.items())]
+
+
 def of_network(
     graph: Graph, statistics: Statistics, ranges: Mapping[str, tuple[float, float]], quants: Mapping[str, QuantType],
-    fidelity: Mapping[str, Fidelity],
+    fidelity: Mapping[str, Fidelity], channels: Mapping[str, Array] = MappingProxyType({}),
 ) -> dict[str, list[Suggestion]]:  # fmt: skip
-    """For every tensor with statistics: its own, and those of the weights that made it. `graph` is the float graph."""
+    """For every tensor with statistics: its own, those of its channels, and those of the weights that made it. `graph` is
+    the float graph.
+    """
     producer, found = graph.producer(), {}
     for name in statistics.names:
         read = [fidelity[i].sqnr for i in (producer[name].inputs if name in producer else ()) if i in fidelity]
         before = min((q for q in read if q is not None), default=None)
         one = statistics[name]
         told = suggestions(one, statistics.samples, ranges.get(name), quants.get(name), fidelity.get(name), before)
+        if name in channels:
+            told += channel_suggestions(channels[name])
         if name in producer:
-            told += weight_suggestions(graph, producer[name])
+            told += weight_suggestions(graph, producer[name], quants)
         if told:
             found[name] = told
     return found

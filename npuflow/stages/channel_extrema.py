@@ -1,0 +1,47 @@
+"""The lowest and highest value of every channel in each sample, where [channels] asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from npuflow.engine.calibrate.channels import Channels, Extrema, extrema, watched
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, stage
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class ChannelExtrema(Artifact):
+    """[2, channels] by value id; nothing of a sample that could not be read."""
+
+    content: Extrema
+
+    def save(self, folder: Writer) -> None:
+        folder.json("names", list(self.content))
+        folder.arrays("extrema", {str(i): array for i, array in enumerate(self.content.values())})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        held = folder.arrays("extrema")
+        return cls({name: held[str(i)] for i, name in enumerate(folder.json("names"))})
+
+
+@stage(over="samples", when="channels", cpu="native", memory="1GB", batch=32, floats=True)
+def channel_extrema(
+    samples: Items[Sample],
+    graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range")],
+    placement: Placement,
+    channels: Channels,
+) -> Iterator[tuple[str, ChannelExtrema]]:
+    """Run the float model, which finds the extrema itself."""
+    source = graph.graph
+    types = {name: source.type(name) for name in source.inputs}
+    names = watched(source, placement.placed.on_npu, channels)
+    whole = {item: one.content for item, one in samples.items() if not one.content.broken}
+    found = extrema(source, names, (content.feed(types) for content in whole.values()))
+    for item in samples:
+        yield item, ChannelExtrema(next(found) if item in whole else {})
