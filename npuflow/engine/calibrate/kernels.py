@@ -7,12 +7,16 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 
 MANTISSA = 9                      # mantissa bits of a key: cells are 2^-9 of an octave wide
 SHIFT = 23 - MANTISSA
 KEYS = 1 << (32 - SHIFT)          # sign, exponent, leading mantissa bits
 SIGN = KEYS >> 1                  # key bit of the sign
 SPECIAL = 0x7F800000             # bits of infinity; larger magnitudes are NaN
+SMALL = 1 << 15                   # values of a tensor below which one table of counters does
 _BLOCK = 4096                     # stays in the first-level cache between the two passes over it
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +44,7 @@ def _peaks(bits: Any) -> Any:
 
 
 @_compiled
-def survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+def _survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The tables gain its
     cells: four tables [KEYS], since neighbours often share a key and two additions to one place would wait for each
     other. `peaks` gets the greatest positive, greatest negative and least non-zero magnitude as patterns without sign
@@ -72,6 +76,18 @@ def survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) ->
 
 
 @_compiled
+def _survey_few(bits: Any, peaks: Any, a: Any) -> None:
+    """The same of a small tensor with one table: to gather four would take longer than neighbours wait for each other."""
+    top, bottom, least = _peaks(bits)
+    for i in range(bits.shape[0]):
+        a[bits[i] >> np.uint32(SHIFT)] += np.uint32(1)
+    high, low, small = np.int64(top), np.int64(bottom), np.int64(least)
+    peaks[0] = high if high > 0 else -1
+    peaks[1] = low - 0x80000000 if low > 0x80000000 else -1
+    peaks[2] = (small >> 1) + 1 if small < 0xFFFFFFFE else -1
+
+
+@_compiled
 def _gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
     """Everything of [first, last] in the first table, the others cleared."""
     w, x, y, z = a[first : last + 1], b[first : last + 1], c[first : last + 1], d[first : last + 1]
@@ -83,7 +99,7 @@ def _gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
 
 
 @_compiled
-def specials(bits: Any, whole: Any, peaks: Any) -> None:
+def _specials(bits: Any, whole: Any, peaks: Any) -> None:
     """NaN, +inf and -inf counted into `whole`, and `peaks` of what is finite: the slow way, for tensors that have them."""
     peaks[0], peaks[1], peaks[2] = -1, -1, -1
     for i in range(bits.shape[0]):
@@ -99,13 +115,14 @@ def specials(bits: Any, whole: Any, peaks: Any) -> None:
 
 
 @_compiled
-def _descend(counts: Any, first: Any, last: Any, limits: Any, out: Any, sign: Any) -> None:
+def _descend(counts: Any, first: Any, last: Any, low: Any, limits: Any, out: Any, sign: Any) -> None:
     """Patterns of the values that at most limits[j] (falling) greater ones precede, walking keys down from `first` on
-    the side of `sign`, past zero, and up to `last` on the other. Values stand at the greater end of their cell.
+    the side of `sign`, past zero, and up to `last` on the other; none is occupied between zero and `low`. Values stand
+    at the greater end of their cell.
     """
     other = SIGN - sign
-    held, j = np.int64(0), len(limits) - 1
-    for k in range(first, -last - 1, -1):
+    held, j, k = np.int64(0), len(limits) - 1, np.int64(first)
+    while k >= -last:
         if k > 0:
             n = np.int64(counts[sign + k])
         elif k == 0:
@@ -121,15 +138,20 @@ def _descend(counts: Any, first: Any, last: Any, limits: Any, out: Any, sign: An
             j -= 1
         if j < 0:
             return
+        k -= 1
+        if 0 < k < low:
+            k = np.int64(0)
+        elif -low < k < 0:
+            k = np.int64(-low)
 
 
 @_compiled
-def _tails(counts: Any, top: int, bottom: int, limits: Any, out: Any) -> None:
+def _tails(counts: Any, top: int, bottom: int, low: int, limits: Any, out: Any) -> None:
     """out[0]: of the least values, out[1]: of the greatest, those that `limits` others lie beyond (see `_descend`)."""
     up = (top >> SHIFT) if top >= 0 else 0
     down = (bottom >> SHIFT) if bottom >= 0 else 0
-    _descend(counts, down, up, limits, out[0], SIGN)
-    _descend(counts, up, down, limits, out[1], 0)
+    _descend(counts, down, up, low, limits, out[0], SIGN)
+    _descend(counts, up, down, low, limits, out[1], 0)
 
 
 @_compiled
@@ -150,34 +172,44 @@ def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) 
     """
     part = counts[first : last + 1]
     expected = previous + 1
-    for i in range(part.shape[0]):
-        n = part[i]
-        if n:
-            key = first + i
-            if key != expected:
-                out[at] = 0
-                at = _varint(key - expected + 1, out, at + 1)
-            if n < np.uint32(128):
-                out[at] = n
-                at += 1
-            else:
-                at = _varint(np.int64(n), out, at)
-            expected = key + 1
+    for start in range(0, part.shape[0], 16):                  # most of the keys of a wide span are not occupied
+        some = part[start : start + 16]
+        any_of = np.uint32(0)
+        for n in some:
+            any_of |= n
+        if not any_of:
+            continue
+        for i in range(some.shape[0]):
+            n = some[i]
+            if n:
+                key = first + start + i
+                if key != expected:
+                    out[at] = 0
+                    at = _varint(key - expected + 1, out, at + 1)
+                if n < np.uint32(128):
+                    out[at] = n
+                    at += 1
+                else:
+                    at = _varint(np.int64(n), out, at)
+                expected = key + 1
     part[:] = 0
     return at, expected - 1
 
 
 @_compiled
-def encode(peaks: Any, limits: Any, ends: Any, out: Any, at: int, a: Any, b: Any, c: Any, d: Any) -> tuple[int, int]:
-    """After `survey`: tails into `ends`, cells appended to `out`, tables cleared. Returns the end and the exact zeros."""
+def _encode(
+    peaks: Any, limits: Any, ends: Any, out: Any, at: int, single: bool, a: Any, b: Any, c: Any, d: Any
+) -> tuple[int, int]:
+    """After a survey: tails into `ends`, cells appended to `out`, tables cleared. Returns the end and the exact zeros."""
     low = max(peaks[2] >> SHIFT, 1) if peaks[2] >= 0 else 1
     for side in range(2):
         base = SIGN * side
-        _gathered(base, base, a, b, c, d)
-        if peaks[side] >= 0:
-            _gathered(base + low, base + (peaks[side] >> SHIFT), a, b, c, d)
+        if not single:
+            _gathered(base, base, a, b, c, d)
+            if peaks[side] >= 0:
+                _gathered(base + low, base + (peaks[side] >> SHIFT), a, b, c, d)
     zeros = np.int64(a[0]) + np.int64(a[SIGN])
-    _tails(a, peaks[0], peaks[1], limits, ends)
+    _tails(a, peaks[0], peaks[1], low, limits, ends)
     previous = 0
     for side in range(2):
         base = SIGN * side
@@ -186,6 +218,60 @@ def encode(peaks: Any, limits: Any, ends: Any, out: Any, at: int, a: Any, b: Any
         if peaks[side] >= 0:
             at, previous = _emit(a, base + low, base + (peaks[side] >> SHIFT), previous, out, at)
     return at, int(zeros)
+
+
+def _as_pointer(context: Any, address: Any) -> Any:
+    """An address as a pointer, for `carray`."""
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+_pointer = cast(Callable[[int], Any], intrinsic(_as_pointer))
+
+
+@_compiled
+def observe(
+    addresses: Any, sizes: Any, first: int, shares: Any, counts: Any, peaks: Any, zeros: Any, ends: Any, offsets: Any, out: Any,
+    a: Any, b: Any, c: Any, d: Any,
+) -> int:
+    """All tensors of a sample from `first` on, each `sizes[t]` float32 at `addresses[t]` (a multiple of 8): one call, since
+    sixty would cost as much as the smaller half of the counting. `shares` [tails, 2]: fractions. Into `counts`: elements,
+    NaN, +inf, -inf; the cells of tensor t into out[offsets[t]:offsets[t + 1]]. Returns the first tensor for which `out`
+    may have no room (a key takes at most 8 bytes), or their number.
+    """
+    limits = np.empty(shares.shape[0], np.int64)
+    for t in range(first, sizes.shape[0]):
+        at, size, own = offsets[t], sizes[t], peaks[t]
+        offsets[t + 1] = at
+        if out.shape[0] - at < 8 * KEYS:
+            return t
+        counts[t, :] = 0
+        counts[t, 0] = size
+        own[:] = -1
+        if size == 0:
+            continue
+        bits = carray(_pointer(addresses[t]), (size,), np.uint32)
+        single = size < SMALL
+        if single:
+            _survey_few(bits, own, a)
+        else:
+            _survey(bits, carray(_pointer(addresses[t]), (size >> 1,), np.uint64), own, a, b, c, d)
+        if max(own[0], own[1]) >= SPECIAL:
+            _specials(bits, counts[t, 1:], own)
+            for side in range(2):
+                low, high = SIGN * side + (SPECIAL >> SHIFT), SIGN * side + SIGN
+                a[low:high] = 0
+                b[low:high] = 0
+                c[low:high] = 0
+                d[low:high] = 0
+        finite = size - counts[t, 1] - counts[t, 2] - counts[t, 3]
+        for k in range(limits.shape[0]):
+            limits[k] = finite * shares[k, 0] // shares[k, 1]
+        at, zeros[t] = _encode(own, limits, ends[t], out, at, single, a, b, c, d)
+        offsets[t + 1] = at
+    return int(sizes.shape[0])
 
 
 @_compiled

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 COLUMNS = ("count", "nan", "posinf", "neginf")
+SHARES = np.array([Fraction(str(share)).as_integer_ratio() for share in TAILS], np.int64)
+"""TAILS as exact fractions: how many values each leaves out is a whole number."""
 
 
 def needed_values(graph: Graph, on_npu: Callable[[int], bool]) -> tuple[str, ...]:
@@ -64,12 +65,10 @@ class Scratch:
 
         # Apart by odd distances: tables of one alignment would crowd into the same cache sets.
         self.tallies: tuple[Any, ...] = tuple(np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4))
-        self.buffer = np.zeros(1 << 20, np.uint8)
+        self.buffer = np.zeros(1 << 22, np.uint8)
 
-    def room(self, at: int) -> None:
-        """A tensor takes at most 8 bytes a key."""
-        if self.buffer.size - at < 8 * self.tallies[0].size:
-            self.buffer = np.concatenate([self.buffer, np.zeros(max(self.buffer.size, 1 << 22), np.uint8)])
+    def grow(self) -> None:
+        self.buffer = np.concatenate([self.buffer, np.zeros(max(self.buffer.size, 1 << 22), np.uint8)])
 
 
 class Counter:
@@ -81,38 +80,31 @@ class Counter:
 
     def observe(self, arrays: Iterable[Array]) -> Observation:
         """The statistics of one sample, whose tensors come in the order of `names`."""
-        count = len(self.names)
-        lo, hi = np.zeros(count, np.float32), np.zeros(count, np.float32)
-        counts, offsets = np.zeros((count, 4), np.int64), np.zeros(count + 1, np.int64)
-        ends = np.zeros((count, 2, len(TAILS)), np.int64)
-        at = 0
-        for i, array in enumerate(arrays):
-            flat = np.ascontiguousarray(array, np.float32).reshape(-1)
-            lo[i], hi[i], at = self._tensor(flat, counts[i], ends[i], at)
-            offsets[i + 1] = at
-        tails = np.clip(ends.astype(np.uint32).view(np.float32), lo[:, None, None], hi[:, None, None])
-        return Observation(self.names, lo, hi, tails, counts, offsets, self._scratch.buffer[:at].copy())
-
-    def _tensor(self, flat: Array, counts: Int64s, ends: Int64s, at: int) -> tuple[float, float, int]:
-        """Extrema and the end of the encoded cells; element and special counts go into `counts`, tails into `ends`."""
         from npuflow.engine.calibrate import kernels
 
-        bits, peaks, tallies = flat.view(np.uint32), np.zeros(3, np.int64), self._scratch.tallies
-        counts[0] = bits.size
-        if not bits.size:
-            return 0.0, 0.0, at
-        kernels.survey(bits, bits[: bits.size & ~1].view(np.uint64), peaks, *tallies)
-        first = kernels.SPECIAL >> kernels.SHIFT
-        if max(peaks[0], peaks[1]) >= kernels.SPECIAL:
-            kernels.specials(bits, counts[1:], peaks)
-            for sign in (0, kernels.SIGN):
-                for table in tallies:
-                    table[sign + first : sign + kernels.SIGN] = 0
-        self._scratch.room(at)
-        limits = _limits(bits.size - int(counts[1:].sum()))
-        at, zeros = kernels.encode(peaks, limits, ends, self._scratch.buffer, at, *tallies)
-        top, bottom, least = peaks.tolist()
-        return *_extrema(top, bottom, least, zeros), at
+        held, scratch = [_flat(array) for array in arrays], self._scratch
+        size = len(held)
+        addresses = np.array([one.ctypes.data for one in held], np.int64)
+        sizes = np.array([one.size for one in held], np.int64)
+        counts, offsets = np.zeros((size, 4), np.int64), np.zeros(size + 1, np.int64)
+        peaks, zeros, ends = np.zeros((size, 3), np.int64), np.zeros(size, np.int64), np.zeros((size, 2, len(TAILS)), np.int64)
+        done = 0
+        while True:
+            done = kernels.observe(
+                addresses, sizes, done, SHARES, counts, peaks, zeros, ends, offsets, scratch.buffer, *scratch.tallies
+            )
+            if done == size:
+                break
+            scratch.grow()
+        lo, hi = _extrema(peaks, zeros)
+        tails = np.clip(ends.astype(np.uint32).view(np.float32), lo[:, None, None], hi[:, None, None])
+        return Observation(self.names, lo, hi, tails, counts, offsets, scratch.buffer[: offsets[-1]].copy())
+
+
+def _flat(array: Array) -> Array:
+    """Its float32 values in a row, at an address that the kernels read pairs from."""
+    flat = np.ascontiguousarray(array, np.float32).reshape(-1)
+    return flat if flat.ctypes.data % 8 == 0 else flat.copy()
 
 
 class Observer:
@@ -151,17 +143,12 @@ class Observer:
         return dict(zip(names, results, strict=True))
 
 
-@cache
-def _limits(finite: int) -> Int64s:
-    """How many values each of TAILS leaves out."""
-    return np.array([int(finite * Fraction(str(share))) for share in TAILS], np.int64)
-
-
-def _extrema(top: int, bottom: int, least: int, zeros: int) -> tuple[float, float]:
-    """Least and greatest finite value from unsigned patterns; `least` is the one of an all-negative or all-positive tensor."""
-    real: Callable[[int], float] = lambda pattern: float(np.array(pattern, np.uint32).view(np.float32))  # noqa: E731
-    lo = -real(bottom) if bottom >= 0 else 0.0 if zeros or top < 0 else real(least)
-    hi = real(top) if top >= 0 else 0.0 if zeros or bottom < 0 else -real(least)
+def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Least and greatest finite values from unsigned patterns: greatest positive, greatest negative, least magnitude."""
+    top, bottom, least = np.maximum(peaks, 0).astype(np.uint32).view(np.float32).T
+    positive, negative = peaks[:, 0] >= 0, peaks[:, 1] >= 0
+    lo = np.where(negative, -bottom, np.where((zeros > 0) | ~positive, np.float32(0), least))
+    hi = np.where(positive, top, np.where((zeros > 0) | ~negative, np.float32(0), -least))
     return lo, hi
 
 
