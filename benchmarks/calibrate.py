@@ -154,21 +154,24 @@ def weights(case):
     print(f"weights: {len(found)} tensors, {size:,} values, per {scheme.per}, {scheme.method}: {1000 * seconds:.0f} ms")
 
 
-def cost(case, counts, beside):
+def cost(case, counts, beside, rounds):
     warm = case.feeds(2)
     cold, _ = timed(case.collect, warm)
     again, _ = timed(case.collect, warm)
     print(f"{len(case.names)} tensors; first call {cold:.2f} s, second {again:.2f} s (kernels compiled or loaded)")
     for count in counts:
         feeds = case.feeds(count)
-        before, _ = timed(plain_pass, case, feeds)
-        gather, stats = timed(case.collect, feeds)
-        methods = {name: timed(case.ranges, stats, name)[0] for name in CALIBRATORS.names()}
-        after, _ = timed(plain_pass, case, feeds)
-        plain = (before + after) / 2
+        plains, gathers, chosen = [], [], {name: [] for name in CALIBRATORS.names()}
+        for _ in range(rounds):
+            plains.append(timed(plain_pass, case, feeds)[0])
+            seconds, stats = timed(case.collect, feeds)
+            gathers.append(seconds)
+            for name, spent in chosen.items():
+                spent.append(timed(case.ranges, stats, name)[0])
+        plain, gather, methods = min(plains), min(gathers), {name: min(spent) for name, spent in chosen.items()}
         every = gather + sum(methods.values())
         each = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in methods.items())
-        print(f"{count} samples: plain {1000 * plain / count:.1f} ms a sample ({before:.2f} and {after:.2f} s); statistics "
+        print(f"{count} samples: plain {1000 * plain / count:.1f} ms a sample (best of {rounds}); statistics "
               f"{gather / plain:.2f}x; with all {len(methods)} methods {every / plain:.2f}x; {each}; "
               f"{len(stats.keys):,} cells", flush=True)
     weights(case)
@@ -227,13 +230,14 @@ def main():
     parser.add_argument("--count", type=int, default=169)
     parser.add_argument("--what", default="collect")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3, help="everything is timed so often, in turns; the least counts")
     args = parser.parse_args()
     if args.mode == "memory":
         memory(args, args.samples)
         return
     case = Case(args.recipe, args.set)
     if args.mode == "cost":
-        cost(case, args.samples, args.peers)
+        cost(case, args.samples, args.peers, args.rounds)
     elif args.mode == "peak":
         streamed(case, args.samples[0], args.what)
     else:

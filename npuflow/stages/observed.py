@@ -30,10 +30,7 @@ class Observed(Artifact):
     def save(self, folder: Writer) -> None:
         folder.json("about", {"names": list(self.names), "broken": self.broken, "noise": self.noise})
         if self.content is not None:
-            one = self.content
-            held: dict[str, Array] = {"lo": one.lo, "hi": one.hi, "tails": one.tails, "counts": one.counts}
-            held.update(offsets=one.offsets, cells=one.blob)
-            folder.arrays("observation", held)
+            folder.bytes("observation.bin", self.content.packed())
 
     @classmethod
     def load(cls, folder: Reader) -> Observed:
@@ -41,9 +38,7 @@ class Observed(Artifact):
         names = tuple(about["names"])
         if about["broken"]:
             return cls(None, names, about["broken"])
-        a = folder.arrays("observation")
-        content = Observation(names, a["lo"], a["hi"], a["tails"], a["counts"], a["offsets"], a["cells"])
-        return cls(content, names, "", about["noise"])
+        return cls(Observation.unpacked(names, folder.bytes("observation.bin")), names, "", about["noise"])
 
     def summary(self) -> dict[str, Any]:
         return {"broken": self.broken} if self.broken else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,26 @@ class Observation:
     counts: Int64s
     offsets: Int64s
     blob: Bytes
+
+    def packed(self) -> bytes:
+        """All but the names, little-endian, one after the other: there are very many observations, and each is small."""
+        fields = zip(_LAYOUT, (self.lo, self.hi, self.tails, self.counts, self.offsets, self.blob), strict=True)
+        return b"".join(np.ascontiguousarray(array, kind).tobytes() for (kind, _), array in fields)
+
+    @classmethod
+    def unpacked(cls, names: tuple[str, ...], data: bytes) -> Observation:
+        held, at = [], 0
+        for kind, shape in _LAYOUT:
+            size = [len(names) + extra if i == 0 else extra for i, extra in enumerate(shape)] or [len(data) - at]
+            held.append(np.frombuffer(data, kind, prod(size), at).reshape(size))
+            at += held[-1].nbytes
+        return cls(names, *held)
+
+
+_LAYOUT: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("<f4", (0,)), ("<f4", (0,)), ("<f4", (0, 2, len(TAILS))), ("<i8", (0, 4)), ("<i8", (1,)), ("u1", ()),
+)  # fmt: skip
+"""Element types and shapes of an observation's fields; the first axis is longer by the number of tensors."""
 
 
 class Scratch:
