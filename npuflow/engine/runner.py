@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +101,11 @@ class Runner:
                 self._gather(name, machine, values)
             session = self._session(step["model"])
             for v in values:
-                results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
+                try:
+                    results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
+                except Exception as error:  # onnxruntime's errors share no public base class
+                    said = str(error).splitlines()[0]
+                    raise ModelError(f"host model {step['model']} failed: {said}", code="program") from error
                 v.update(zip(step["outputs"], results, strict=True))
             self._deliver(step["outputs"], machine, values)
         else:
@@ -170,7 +173,7 @@ class Runner:
 
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
     """The container integers of a float array: nearest, ties to even, in float64; NaN becomes the zero point."""
-    scale, zero = _along(quant, "scale", np.float64, real.ndim), _along(quant, "zero_point", np.int64, real.ndim)
+    scale, zero = _along(quant, "scale", np.float64, real.shape), _along(quant, "zero_point", np.int64, real.shape)
     lo, hi, dtype = container(quant)
     codes = real.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -185,7 +188,7 @@ def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
 
 def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
     """float32(scale * (q - zero point)), the product in float64."""
-    scale, zero = _along(quant, "scale", np.float64, stored.ndim), _along(quant, "zero_point", np.int64, stored.ndim)
+    scale, zero = _along(quant, "scale", np.float64, stored.shape), _along(quant, "zero_point", np.int64, stored.shape)
     return np.asarray(((stored.astype(np.int64) - zero) * scale).astype(np.float32))
 
 
@@ -198,13 +201,13 @@ def container(quant: Mapping[str, Any]) -> tuple[int, int, str]:
     return 0, (1 << bits) - 1, f"uint{width}"
 
 
-def _along(quant: Mapping[str, Any], name: str, dtype: type, rank: int) -> Array:
+def _along(quant: Mapping[str, Any], name: str, dtype: type, shape: tuple[int, ...]) -> Array:
     """A per-tensor number, or per-channel numbers shaped to broadcast along their axis."""
     numbers: Array = np.asarray(quant[name], dtype)
     axis = quant.get("axis")
     if axis is None or numbers.size == 1:
         return numbers.reshape(-1)[:1].reshape(())
     numbers = np.repeat(numbers, quant.get("group") or 1)
-    shape = [1] * rank
-    shape[axis] = prod(numbers.shape)
-    return numbers.reshape(shape)
+    if axis >= len(shape) or numbers.size != shape[axis]:
+        raise ModelError(f"{numbers.size} numbers for dimension {axis} of a value of shape {shape}", code="program")
+    return numbers.reshape([-1 if d == axis else 1 for d in range(len(shape))])

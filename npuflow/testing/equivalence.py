@@ -173,6 +173,13 @@ def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
 
 
 @rule
+def low_bytes(opcode: str, f: Fields, tables: Tables) -> None:
+    """A result is written as its low bytes: whether its type has a sign changes none of them."""
+    if "y_type" in f:
+        f["y_type"] = f["y_type"].removeprefix("u")
+
+
+@rule
 def lone_barrier(opcode: str, f: Fields, tables: Tables) -> None:
     """A barrier of one core waits for nobody: its id is compared with nothing."""
     if opcode == "BARRIER" and f["mask"] & (f["mask"] - 1) == 0:
@@ -241,6 +248,8 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
         return _rounded(f, *(v * f["multiplier"] for v in span("x")))
     if opcode == "REQUANT":
         return _rounded(f, *_scaled(f, tables))
+    if opcode == "AVGPOOL" and not (any(f["windows"][0]) and any(f["windows"][1])):
+        return f["zero"], f["zero"]                  # no place of any window lies in the tile
     if opcode == "AVGPOOL" and f["multipliers"] in tables:
         factors = np.frombuffer(tables[f["multipliers"]], np.uint32).tolist()
         corners = [0]

@@ -56,8 +56,9 @@ def check_quant(quant: Any, what: str) -> None:
     need(isinstance(scale, list) and isinstance(zero, list) and scale and len(zero) in (1, len(scale)), f"{what}: scale")
     need(all(isinstance(s, int | float) and isfinite(s) and s > 0 for s in scale), f"{what}: scale")
     need(all(type(z) is int and abs(z) < 1 << 31 for z in zero), f"{what}: zero_point")
-    axis = quant.get("axis")
+    axis, group = quant.get("axis"), quant.get("group")
     need(axis is None or natural(axis, MAX_RANK), f"{what}: axis")
+    need(group is None or (natural(group, 1 << 20) and len(scale) * group <= MAX_BYTES), f"{what}: group")
 
 
 def _value(name: str, value: Any, data_bytes: int) -> None:
