@@ -5,6 +5,7 @@ No data goes through them: ranges are made up, so that cycles, bytes and memory 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 
 import numpy as np
@@ -107,12 +108,26 @@ def mobilenet_v2() -> tuple[Graph, dict[str, tuple[float, float]]]:
 NETWORKS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2}
 
 
-def quantised(graph: Graph, ranges: dict[str, tuple[float, float]], numerics: Numerics) -> Graph:
+def quantised(
+    graph: Graph, ranges: dict[str, tuple[float, float]], numerics: Numerics, on_npu: Callable[[int], bool] = lambda _: True
+) -> Graph:
     config = Quantize(
         weights=Weights(per="channel" if numerics.per_channel_weights else "tensor"),
         activations=Activations(symmetric=not numerics.activation_zero_point),
     )
-    return quantize_graph(graph, lambda _: True, ranges, config, numerics).graph
+    return quantize_graph(graph, on_npu, ranges, config, numerics).graph
+
+
+def of_file(path: str) -> tuple[Graph, dict[str, tuple[float, float]]]:
+    """The graph of a model's file as the rules leave it, one sample at a time, with made-up ranges."""
+    from pathlib import Path
+
+    from npuflow.frontends.onnx import Onnx
+    from npuflow.stages.model import ModelTable
+    from npuflow.stages.parse import parsed
+
+    graph = parsed(Path(path).read_bytes(), Onnx(), ModelTable(Path(path), dims={"N": 1})).graph
+    return graph, dict.fromkeys(graph.values, (-1.0, 1.0))
 
 
 def planned(graph: Graph, target: Target, level: int = 3) -> Plan:

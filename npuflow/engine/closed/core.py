@@ -12,7 +12,7 @@ from npuflow.engine.closed.touches import Area, Areas, Latest, Stored
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Local
 from npuflow.engine.tiling.model import Ref
-from npuflow.ir.space import Box, elements
+from npuflow.ir.space import Box, Interval, elements
 
 Place = tuple[Area, Box | None]           # an area, and which box of what lies there
 
@@ -55,11 +55,13 @@ class Stage:
         self.terms = [[Terms() for _ in range(m.compute.cores)] for _ in range(self.groups)]
         self.table = Timetable(self.width * m.compute.cores, widths, float(m.memory.local_bandwidth))
 
-    def inside(self, value: str, shape: Sequence[int], box: Box, item: int) -> bool:
-        """Whether a box of a value lies in the chip's shared memory whole."""
-        end = self.places.of[value][1] + item
-        end += sum((b - 1) * prod(shape[d + 1 :]) * item for d, (_, b) in enumerate(box))
-        return end <= self.machine.memory.shared_bytes
+    def span(self, value: str, shape: Sequence[int], box: Box, item: int) -> Interval:
+        """The bytes of external memory from the first to the last of a box."""
+        low = high = self.places.of[value][1]
+        for d, (a, b) in enumerate(box):
+            stride = prod(shape[d + 1 :]) * item
+            low, high = low + a * stride, high + (b - 1) * stride
+        return low, high + item
 
 
 @dataclass
@@ -125,28 +127,32 @@ class Core:
     def store_box(self, value: str, ref: Ref, box: Box, area: Area, place: Box | None) -> None:
         self.store(value, *self._side(value, ref, box), area, place, box)
 
-    def _side(self, value: str, ref: Ref, box: Box) -> tuple[Transfer, bool]:
+    def _side(self, value: str, ref: Ref, box: Box) -> tuple[Transfer, Interval]:
         shape, item = ref.operand.shape, ref.itemsize
-        return box_transfer(shape, box, item, self.stage.machine), self.stage.inside(value, shape, box, item)
+        return box_transfer(shape, box, item, self.stage.machine), self.stage.span(value, shape, box, item)
 
-    def load(self, value: str, moved: Transfer, inside: bool, area: Area, place: Box | None, box: Box) -> None:
-        """A box of a value (empty: any of its bytes), behind the stores that made it."""
+    def load(self, value: str, moved: Transfer, span: Interval, area: Area, place: Box | None, box: Box) -> None:
+        """A box of a value (empty: all in its span of bytes), behind the stores that made it."""
         after: Latest = {}
         area.before_write(place, after)
         owner = self.stage.places.of[value][0]
-        last = self.written[owner].last(value, box) if owner in self.written else -1
+        last = self.written[owner].last(value, box, span) if owner in self.written else -1
         last = max(last, self.shared.get(owner, -1))
         if last > after.get(self.stores, -1):
             after[self.stores] = last
-        self.loaded = self._move(self.values, moved, after, inside)
+        self.loaded = self._move(self.values, moved, after, self._inside(span))
         area.touch(place, self.values, self.loaded, True)
 
-    def store(self, value: str, moved: Transfer, inside: bool, area: Area, place: Box | None, box: Box) -> None:
+    def store(self, value: str, moved: Transfer, span: Interval, area: Area, place: Box | None, box: Box) -> None:
         after: Latest = {}
         area.before_read(place, after)
-        job = self._move(self.stores, moved, after, inside)
+        job = self._move(self.stores, moved, after, self._inside(span))
         area.touch(place, self.stores, job, False)
-        self.written.setdefault(self.stage.places.of[value][0], Stored()).add(value, box, job)
+        self.written.setdefault(self.stage.places.of[value][0], Stored()).add(value, box, span, job)
+
+    def _inside(self, span: Interval) -> bool:
+        """Whether all of it lies in the chip's shared memory."""
+        return span[1] <= self.stage.machine.memory.shared_bytes
 
     def _move(self, queue: int, moved: Transfer, after: Latest, inside: bool) -> int:
         memory, terms = self.stage.machine.memory, self.terms

@@ -77,7 +77,8 @@ class Part:
         self.sums = next((s for s in slots if s.unit.home == "acc"), None)
         self.inputs = [s for s in slots if s.unit.home == "input"]
         self.outputs = [s for s in slots if s.unit.home == "output"]
-        self.renewed = [s for s in slots if s.unit.home in ("output", "acc")]
+        self.made = [s for s in slots if s.unit.home in ("output", "inner") and not s.gathers]
+        self.renewed = [s for s in slots if s.unit.home == "acc" or s in self.made]
         self.moving = self._reads(lambda r: r.member == 0 and r.key == 0)
         beside = self._reads(lambda r: r.member == 0 and r.operand.name in BESIDE)
         others = self._reads(lambda r: r.member == 0 and r.operand.name not in BESIDE and not (r.key == 0 and self.columns))
@@ -151,7 +152,8 @@ class Part:
             columns = [(self.columns.areas[self.columns.used[i]], None)] if self.columns is not None else []
             self.core.compute(self.core.tensor, array, [*columns, *self._places(self.fed, tile, i)], sums)
         for k, cycles in enumerate(vector):
-            read: Sequence[Place] = self._places(self.read[k], tile, i)
+            read = self._places(self.read[k], tile, i)
+            read += [(s.areas[s.used[i]], None) for s in self.made if s.unit.home == "inner" and s.unit.refs[0].member < k]
             written = self._written(k, tile, i) if finished else []
             self.core.compute(self.core.vector, cycles, [*read, *sums] if k == 0 and self.array else read, written)
 
@@ -167,11 +169,12 @@ class Part:
         return self.known[kind]
 
     def _places(self, reads: Reads, tile: Tile, i: int) -> list[Place]:
-        slots: list[Place] = [(s.areas[s.used[i]], None) for s in reads[0]]
-        return [*slots, *((self.core.resident(value).area, ref.operand.box(tile)) for value, ref in reads[1])]
+        found: list[Place] = [(s.areas[s.used[i]], None) for s in reads[0]]
+        found += [(self.core.resident(value).area, ref.operand.box(tile)) for value, ref in reads[1]]
+        return found
 
     def _written(self, k: int, tile: Tile, i: int) -> list[Place]:
-        found: list[Place] = [(s.areas[s.used[i]], None) for s in self.outputs if s.unit.refs[0].member == k]
+        found: list[Place] = [(s.areas[s.used[i]], None) for s in self.made if s.unit.refs[0].member == k]
         for ref in self.member.layer.kept:
             if ref.home == "result" and ref.member == k:
                 found.append((self.core.resident(self.member.value(ref)).area, ref.operand.box(tile)))

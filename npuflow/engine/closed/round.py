@@ -17,7 +17,7 @@ from npuflow.engine.tiling.geometry import Hold
 from npuflow.engine.tiling.model import Ref
 from npuflow.engine.tiling.moves import FILL_MOST, Piece, pieces_of, staging_bytes
 from npuflow.ir.op import Move, Site
-from npuflow.ir.space import Box, elements
+from npuflow.ir.space import Box, Interval, elements
 
 
 class Round:
@@ -143,11 +143,11 @@ class Round:
         value, dims = site.outputs[move.output].id, [(n, s) for n, s, _ in piece.store]
         self.core.store(value, *self._side(value, piece.dst_offset, dims, _item(site, move)), area, None, ())
 
-    def _side(self, value: str, offset: int, dims: Sequence[tuple[int, int]], item: int) -> tuple[Transfer, bool]:
-        """A transfer of strided elements, and whether they lie in the chip's shared memory whole."""
-        last = offset + sum(max(0, (n - 1) * s) for n, s in dims)
-        inside = self.stage.places.of[value][1] + (last + 1) * item <= self.machine.memory.shared_bytes
-        return strided_transfer(dims, item, self.machine), inside
+    def _side(self, value: str, offset: int, dims: Sequence[tuple[int, int]], item: int) -> tuple[Transfer, Interval]:
+        """A transfer of strided elements, and the bytes from the first to the last of them."""
+        low, high = (offset + sum(end(0, (n - 1) * s) for n, s in dims) for end in (min, max))
+        address = self.stage.places.of[value][1]
+        return strided_transfer(dims, item, self.machine), (address + low * item, address + (high + 1) * item)
 
 
 def _item(site: Site, move: Move) -> int:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.ir.space import Box
+from npuflow.ir.space import Box, Interval
 
-INFINITE = 1 << 60
+ANY = (-(1 << 60), 1 << 60)
 Latest = dict[int, int]                   # queue -> the last job of it; jobs of a queue end in order
 
 
@@ -65,25 +65,23 @@ class Stored:
     """Boxes of values that share bytes in external memory, in the order in which one queue stores them."""
 
     def __init__(self) -> None:
-        self._boxes: list[tuple[str, Box, int]] = []
-        self._known: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
+        self._boxes: list[tuple[str, Box, Interval, int]] = []
+        self._known: dict[tuple[str, int], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
 
-    def add(self, value: str, box: Box, job: int) -> None:
-        self._boxes.append((value, box, job))
+    def add(self, value: str, box: Box, span: Interval, job: int) -> None:
+        self._boxes.append((value, box, span, job))
         self._known.clear()
 
-    def last(self, value: str, box: Box) -> int:
-        """The last job that stored some of a box, or -1; what other values in the same bytes store counts whole."""
-        if not self._boxes:
-            return -1
-        if value not in self._known:
-            every = [b if v == value and b else ((-INFINITE, INFINITE),) * len(box) for v, b, _ in self._boxes]
-            both = np.array(every, np.int64).reshape(len(every), len(box), 2)
-            self._known[value] = both[..., 0], both[..., 1]
-        low, high = self._known[value]
-        own = np.array(box, np.int64).reshape(len(box), 2)
+    def last(self, value: str, box: Box, span: Interval) -> int:
+        """The last job that stored some of a box, or -1; of other values, and without a box, spans of bytes decide."""
+        key = value, len(box)
+        if key not in self._known:
+            every = [(s, *(b if v == value and b else (ANY,) * len(box))) for v, b, s, _ in self._boxes]
+            both = np.array(every, np.int64).reshape(len(every), len(box) + 1, 2)
+            self._known[key] = both[..., 0], both[..., 1]
+        (low, high), own = self._known[key], np.array((span, *box), np.int64)
         found = np.flatnonzero(((low < own[:, 1]) & (own[:, 0] < high)).all(1))
-        return self._boxes[found[-1]][2] if len(found) else -1
+        return self._boxes[found[-1]][3] if len(found) else -1
 
 
 class Areas:
