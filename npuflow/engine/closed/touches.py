@@ -76,7 +76,7 @@ class Stored:
         """The last job that stored some of a box, or -1; of other values, and without a box, spans of bytes decide."""
         key = value, len(box)
         if key not in self._known:
-            every = [(s, *(b if v == value and b else (ANY,) * len(box))) for v, b, s, _ in self._boxes]
+            every = [(s, *(b if v == value and len(b) == len(box) else (ANY,) * len(box))) for v, b, s, _ in self._boxes]
             both = np.array(every, np.int64).reshape(len(every), len(box) + 1, 2)
             self._known[key] = both[..., 0], both[..., 1]
         (low, high), own = self._known[key], np.array((span, *box), np.int64)
