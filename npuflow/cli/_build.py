@@ -82,6 +82,7 @@ def _one(
         body = line(event, None if alone else recipe.name) if as_json else None
         if body is not None:
             emit(body)
+        if body is not None and body["event"] != "progress":       # of what ran, which then is nothing
             again.append(json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(json.dumps(MARK), MARK))
         shown.show(event)
 

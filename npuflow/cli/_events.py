@@ -24,6 +24,17 @@ FIELDS: dict[str, dict[str, str]] = {
         "output": "the digest of the step's product, or null",
         "reason": "why it ran, failed or was skipped; may be empty",
     },
+    "progress": {
+        "event": '"progress"',
+        "stage": "a fan-out of which a task has come back",
+        "done": "items settled so far",
+        "total": "its items",
+        "hits": "of those settled, how many were in the cache",
+        "rate": "items that ran, a second",
+        "shard": "items of the collection that the largest task so far was given",
+        "workers": "processes that have worked on the stage",
+        "memory": "bytes: the most that one of them has had in memory at once",
+    },
     "summary": {
         "event": '"summary"',
         "version": f"the version of these lines, {VERSION}",
@@ -59,13 +70,18 @@ def emit(body: Mapping[str, Any]) -> None:
 
 def as_json(event: Event, recipe: str | None = None) -> dict[str, Any] | None:
     """The JSON line of an event, None for those that only a terminal wants. `recipe` names one of several."""
-    from npuflow.flow.events import StepEvent, Summary, Warned
+    from npuflow.flow.events import Progress, StepEvent, Summary, Warned
 
     more = {"recipe": recipe} if recipe is not None else {}
     if isinstance(event, StepEvent):
         return {
             "event": "step", "stage": event.stage, "item": event.item, "key": event.key, "status": event.status,
             "seconds": round(event.seconds, 6), "output": event.output, "reason": event.reason, **more,
+        }  # fmt: skip
+    if isinstance(event, Progress) and event.workers:
+        return {
+            "event": "progress", "stage": event.stage, "done": event.done, "total": event.total, "hits": event.hits,
+            "rate": round(event.rate, 3), "shard": event.shard, "workers": event.workers, "memory": event.memory, **more,
         }  # fmt: skip
     if isinstance(event, Summary):
         return {

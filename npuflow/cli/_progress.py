@@ -43,6 +43,17 @@ def warned(event: Any) -> str:
     return str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
 
 
+def pace(event: Any) -> str:
+    """How a fan-out goes: items a second, items a task, workers and the memory of the largest."""
+    if not event.workers:
+        return ""
+    from npuflow.flow.memory import shown
+
+    rate = f"{event.rate:.0f}" if event.rate >= 100 else f"{event.rate:.3g}"
+    many = "1 worker of" if event.workers == 1 else f"{event.workers} workers of up to"
+    return f", {rate}/s, {event.shard} a task, {many} {shown(event.memory)}"
+
+
 class Silent:
     """Only warnings."""
 
@@ -111,7 +122,7 @@ class Plain:
         took = duration(self.seconds[event.stage]) if event.stage in self.seconds else ""
         status = ("hit" if event.hits == event.total else "ran") if event.done == event.total else "..."
         hits = f", {event.hits} hit" if event.hits else ""
-        self._say(f"{event.stage:<{self.width}}  {status:<7}  {took:>8}  {event.done}/{event.total} items{hits}")
+        self._say(f"{event.stage:<{self.width}}  {status:<7}  {took:>8}  {event.done}/{event.total} items{hits}{pace(event)}")
 
     def _say(self, text: str) -> None:
         sys.stderr.write(text.rstrip() + "\n")

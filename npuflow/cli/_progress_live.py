@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Column
 from rich.text import Text
 
-from npuflow.cli._progress import duration, facts, warned
+from npuflow.cli._progress import duration, facts, pace, warned
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
@@ -102,6 +102,7 @@ class Live:
         self._set(
             event.stage, total=event.total or 1, completed=event.done or int(full), count=f"{event.done}/{event.total}{hits}",
             mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(event.stage, 0.0),
+            **({"told": pace(event).removeprefix(", ")} if event.stage not in self.failed else {}),
         )  # fmt: skip
 
     def _set(self, stage: str, **fields: Any) -> None:

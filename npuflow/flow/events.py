@@ -52,6 +52,14 @@ class Progress:
     done: int
     total: int
     hits: int = 0
+    rate: float = 0.0
+    """Items that ran, a second, since the stage's first task was handed out; 0 while none has come back."""
+    shard: int = 0
+    """Items of the collection that the largest task so far was given (pairs of one such item count once)."""
+    workers: int = 0
+    """Processes that have worked on the stage."""
+    memory: int = 0
+    """Bytes: the most that one of them has had in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)

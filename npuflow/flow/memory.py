@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def machine() -> int:
         with suppress(OSError, ValueError):  # no such control group, or no limit in it ("max")
             found = min(found, int(Path(path).read_text()))
     return found
+
+
+def peak() -> int:
+    """The most that this process has had in memory at once; 0 where the system does not say."""
+    with suppress(ImportError):
+        import resource
+
+        found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return found if sys.platform == "darwin" else found * 1024
+    return 0
 
 
 class Budget:

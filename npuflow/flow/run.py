@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
-from npuflow.flow.events import Event, Progress, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, Warned
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
@@ -191,7 +191,7 @@ class _Driver:
         state.pending = misses
         state.conclude()
         if state.over:
-            self.emit(Progress(step.name, len(state.found), len(state.keys), len(state.found)))
+            self.emit(state.progress())
         if misses:
             self._wait(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
 
@@ -247,6 +247,7 @@ class _Driver:
             if made is None:
                 continue
             self.memory.take(made.name, made.stage.memory)
+            self.states[made.step].pace.begin()
             for one in made.work:
                 self.flying[one.key] = made
                 self.emit(Running(made.step, one.item, one.key, made.attempt))
@@ -264,6 +265,7 @@ class _Driver:
         if outcome.fatal and outcome.error is not None:
             raise outcome.error
         state = self.states[sent.step]
+        ran = sum(done.ran for done in outcome.done)
         for done in outcome.done:
             self._settled(state, done, sent.force)
         left = {one.key: one.item for one in sent.work if one.key in state.pending}
@@ -273,7 +275,8 @@ class _Driver:
             self._retry_or_fail(state, sent, outcome, left)
         state.conclude()
         if state.over:
-            self.emit(Progress(sent.step, len(state.found), len(state.keys), state.hits))
+            state.pace.took(units(state.step, (o.item for o in sent.work)), ran, outcome.worker, outcome.memory)
+            self.emit(state.progress())
 
     def _settled(self, state: StepState, done: Done, forced: bool) -> None:
         item = done.item

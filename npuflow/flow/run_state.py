@@ -11,7 +11,9 @@ from typing import Any
 
 from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.flow.artifact import ArtifactRef
+from npuflow.flow.events import Progress
 from npuflow.flow.keys import Bound, entries
+from npuflow.flow.pace import Pace
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
 from npuflow.flow.run_step import Each, Load, Task, Work
@@ -80,6 +82,7 @@ class StepState:
     attempts: dict[str, int] = field(default_factory=dict)
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(key, damaged input or lost worker) -> how often that undid it."""
+    pace: Pace = field(default_factory=Pace)
     forced: set[str] = field(default_factory=set)
     """Keys that a forced build has run already."""
 
@@ -95,6 +98,11 @@ class StepState:
     def over_with(self) -> bool:
         """Nothing more will come of this step."""
         return self.ref is not None or bool(self.skipped) or (self.begun and bool(self.failed) and not self.pending)
+
+    def progress(self) -> Progress:
+        pace = self.pace
+        figures = pace.rate, pace.shard, len(pace.workers), pace.memory
+        return Progress(self.step.name, len(self.found), len(self.keys), self.hits, *figures)
 
     def reset(self) -> None:
         """Forget what was found, so that the step looks its keys up again."""

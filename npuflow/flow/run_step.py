@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from platform import node
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
+from npuflow.flow.memory import peak
 from npuflow.flow.refs import Files, ItemsRef
 from npuflow.flow.stage import Groups, Items, Stage, listening
 from npuflow.flow.store import Spec, Store, open_store
@@ -97,13 +100,16 @@ class Outcome:
     """An input that is missing or damaged, and how."""
     lost: bool = False
     """The worker died under it."""
+    worker: str = ""
+    memory: int = 0
+    """The process that ran it, and the most that this has had in memory, in bytes."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
 
 
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
-    outcome = Outcome()
+    outcome = Outcome(worker=f"{node()}/{os.getpid()}")
     try:
         store = open_store(task.spec)
         _Batch(task, store, outcome).run()
@@ -114,6 +120,7 @@ def execute(task: Task) -> Outcome:
         if damage is not None and damage.digest is not None:
             outcome.damaged = damage.digest, damage.reason
         outcome.error = _explained(task, fault)
+    outcome.memory = peak()
     return outcome
 
 

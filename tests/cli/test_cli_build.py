@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -38,10 +39,22 @@ def test_plain_lines_when_not_a_terminal(npuflow: Npuflow) -> None:
     assert npuflow("build", "words.toml", "--quiet").err == ""
 
 
+def test_a_fan_out_says_how_it_goes(npuflow: Npuflow, project: Path) -> None:
+    err = npuflow("build", "words.toml").err
+    (line,) = [line for line in err.splitlines() if line.startswith("words ")]
+    assert re.search(r"2/2 items, [\d.]+/s, 2 a task, 1 worker of \d+ MB$", line), line
+
+
 def test_json_lines(npuflow: Npuflow, project: Path) -> None:
     ran = npuflow("build", "words.toml", "--json")
     *steps, summary = ran.lines
+    paces = [line for line in steps if line["event"] == "progress"]
+    steps = [line for line in steps if line["event"] != "progress"]
     assert ran.err == ""
+    assert {one["stage"] for one in paces} == {"words", "tally"}
+    last = {one["stage"]: one for one in paces}
+    assert all((one["done"], one["total"], one["hits"], one["shard"]) == (2, 2, 0, 2) for one in last.values())
+    assert all(one["rate"] > 0 and one["workers"] == 1 and one["memory"] > 10_000_000 for one in last.values())
     assert all(set(step) == STEP and step["event"] == "step" for step in steps)
     assert statuses(steps) == {"words": ["ran"] * 2, "tally": ["ran"] * 2, "total": ["ran"], "page": ["ran"]}
     assert {step["item"] for step in steps if step["stage"] == "words"} == {"one.txt", "two.txt"}
@@ -53,6 +66,7 @@ def test_json_lines(npuflow: Npuflow, project: Path) -> None:
     again = npuflow("build", "words.toml", "--json").lines
     assert (again[-1]["hit"], again[-1]["ran"]) == (6, 0)
     assert again[-1]["outputs"] == summary["outputs"]
+    assert not [line for line in again if line["event"] == "progress"]
 
 
 def test_a_change_runs_only_what_it_reaches(npuflow: Npuflow, project: Path) -> None:
