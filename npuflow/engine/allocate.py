@@ -28,6 +28,7 @@ class Layout:
     addresses: Mapping[str, int]
     total: int
     bound: int
+    proven: bool = False                  # whether fewer bytes are known to be impossible
 
     @property
     def gap(self) -> float:
@@ -48,7 +49,7 @@ def place(lives: Sequence[Life], align: int) -> Layout:
     bound = peak(lives, align)
     best: Layout | None = None
     for order in orders:
-        addresses = _greedy(sorted(lives, key=order), align)
+        addresses = in_order(sorted(lives, key=order), align)
         total = max((addresses[v.name] + aligned(v.size, align) for v in lives), default=0)
         if best is None or total < best.total:
             best = Layout(addresses, total, bound)
@@ -58,7 +59,7 @@ def place(lives: Sequence[Life], align: int) -> Layout:
     return best
 
 
-def _greedy(lives: Sequence[Life], align: int) -> dict[str, int]:
+def in_order(lives: Sequence[Life], align: int) -> dict[str, int]:
     """Each in turn into the tightest gap between the placed ones that live with it, else above them."""
     placed: list[tuple[int, int, Life]] = []
     addresses: dict[str, int] = {}

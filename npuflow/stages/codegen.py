@@ -56,4 +56,5 @@ def codegen(
     commands = sum(len(w) for w in program.commands)
     log(f"{commands} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
     log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are alive at once")
+    log(f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least {found['local_bound']} are alive at once")
     return Compiled(program)

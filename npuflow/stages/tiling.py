@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
+from npuflow.engine.arrange import Method
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.fuse import Pins
 from npuflow.engine.tiling.plan import Plan, plan_network
@@ -25,6 +26,9 @@ class Tiling(Config):
     strip, on all cores, and tensors stay in local memory where that pays; 5: longer groups, nearly all sizes."""
     groups: tuple[tuple[str, ...], ...] = ()
     """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
+    allocation: Method = "greedy"
+    """How addresses in local and external memory are found: greedy, in several orders; climb: orders improved step by step;
+    exact: a bounded search that proves the fewest bytes where it ends."""
     keep: tuple[str, ...] = ()
     """Tensors that must stay in local memory from the layer that makes them to the last that reads them."""
 
@@ -53,7 +57,8 @@ def tiling(
     tiling: Tiling, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
 ) -> Tiled:  # fmt: skip
     """Tile every integer node; equal layers are searched once."""
-    plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level, Pins(tiling.keep, tiling.groups))
+    pins = Pins(tiling.keep, tiling.groups)
+    plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level, pins, tiling.allocation)
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     log(f"{members} layers in {len(plan.groups)} groups; {plan.solved} different tilings searched")

@@ -1,11 +1,15 @@
 """Addresses by lifetimes, and the checker that does not trust them."""
 
+import random
+from itertools import permutations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import Life, check_layout, peak, place
+from npuflow.engine.arrange import METHODS, arrange
 
 LIVES = st.lists(st.tuples(st.integers(1, 900), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40)
 
@@ -45,3 +49,44 @@ def test_the_checker_sees_every_overlap(spec: list[tuple[int, int, int]], rng) -
 def test_the_bound_is_reached_by_a_chain() -> None:
     lives = [Life(f"v{i}", 64, i, i + 1) for i in range(10)]
     assert place(lives, 64).total == peak(lives, 64) == 128
+
+
+def fewest(lives: list[Life], align: int) -> int:
+    """The fewest bytes, by laying lives one on another in every order."""
+    best = 1 << 30
+    for order in permutations(lives):
+        top: dict[str, int] = {}
+        for v in order:
+            under = [top[o.name] for o in order if o.name in top and o.meets(v)]
+            top[v.name] = max(under, default=0) + -(-v.size // align) * align
+        best = min(best, max(top.values()))
+    return best
+
+
+def test_exact_needs_no_more_than_any_order() -> None:
+    """Every small set of lives: exact is what trying all orders finds, and says that it is proven; climbing lies between."""
+    rng, better = random.Random(5), 0
+    for _ in range(150):
+        count = rng.randint(2, 6)
+        lives = [Life(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 5), t + rng.randint(0, 3)) for i in range(count)]
+        layouts = [arrange(lives, 4, m) for m in METHODS]
+        for layout in layouts:
+            check_layout(lives, layout.addresses, layout.total, 4)
+        plain, climbed, exact = layouts
+        assert exact.proven and exact.total == fewest(lives, 4)
+        assert exact.bound <= exact.total <= climbed.total <= plain.total
+        assert all(not x.proven or x.total == exact.total for x in layouts)
+        better += exact.total < plain.total
+    assert better >= 2
+
+
+def test_larger_sets_end_within_bounds() -> None:
+    rng, gained = random.Random(6), 0
+    for _ in range(6):
+        lives = [Life(f"v{i}", rng.randint(1, 999), t := rng.randint(0, 20), t + rng.randint(0, 8)) for i in range(40)]
+        plain, climbed, exact = (arrange(lives, 16, m) for m in METHODS)
+        for layout in (climbed, exact):
+            check_layout(lives, layout.addresses, layout.total, 16)
+        assert exact.total <= climbed.total <= plain.total
+        gained += climbed.total < plain.total
+    assert gained >= 3

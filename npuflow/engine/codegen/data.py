@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.allocate import Layout, Life, check_layout, place
+from npuflow.engine.allocate import Layout, Life, check_layout
+from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.codegen.commands import Storage
 from npuflow.engine.codegen.slots import merge
 from npuflow.engine.tiling.views import Views
@@ -50,7 +51,7 @@ class Data:
 
 
 def lay_out(
-    views: Views, born: Mapping[str, int], dies: Mapping[str, int], memory: Memory
+    views: Views, born: Mapping[str, int], dies: Mapping[str, int], memory: Memory, method: Method = "greedy"
 ) -> tuple[list[Life], Layout]:
     """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small."""
     spans: dict[str, list[int]] = {}
@@ -59,7 +60,7 @@ def lay_out(
         span = spans.setdefault(root, [first, dies.get(value_id, first)])
         span[0], span[1] = min(span[0], first), max(span[1], dies.get(value_id, first))
     lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
-    layout = place(lives, memory.burst)
+    layout = arrange(lives, memory.burst, method)
     if layout.total > memory.external_bytes:
         raise TargetError(
             f"activations need {layout.total} bytes of external memory, the target has {memory.external_bytes}:"

@@ -62,13 +62,13 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     views = views_of(graph, [(i, n) for i, n in order if i in moves], moves)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     in_data = _in_data(graph, frames)
-    lives, layout = lay_out(views, *_lifetimes(graph, parts, plan, in_data), target.memory)
+    lives, layout = lay_out(views, *_lifetimes(graph, parts, plan, in_data), target.memory, plan.allocation)
     consts = ConstPool(target.memory.burst)
     benches = tuple(
         Bench(CommandList(core, target.dma.channels), consts, Data(views, layout, lives), target.numerics)
         for core in range(target.compute.cores)
     )
-    local = lay_local(frames, plan.kept, machine)
+    local = lay_local(frames, plan.kept, machine, method=plan.allocation)
     out = _Output(benches, [], [], {}, {}, {}, tuple(Residents() for _ in benches))
     groups = {f.group.nodes[0]: (g, f) for g, f in enumerate(frames)}
     done: set[int] = set()

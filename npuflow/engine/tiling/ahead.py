@@ -11,13 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuflow.engine.allocate import Layout, Life, aligned, peak, place
+from npuflow.engine.allocate import Layout, Life, aligned, peak
+from npuflow.engine.arrange import Method, arrange
 
 
-def go_round(lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int) -> tuple[list[Life], Layout] | None:
+def go_round(
+    lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int, method: Method = "greedy"
+) -> tuple[list[Life], Layout] | None:
     """(lives, constants begun as early as they may; addresses), or None where constants find no room beside the rest."""
     fixed = [v for v in lives if v.name not in movable]
-    addresses = dict(place(fixed, align).addresses) if fixed else {}
+    addresses = dict(arrange(fixed, align, method).addresses) if fixed else {}
     count = len(lives)
     low, high, first, last = (np.zeros(count, np.int64) for _ in range(4))
     for i, v in enumerate(fixed):

@@ -10,7 +10,8 @@ from math import prod
 import numpy as np
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.allocate import Layout, Life, aligned, check_layout, place
+from npuflow.engine.allocate import Layout, Life, aligned, check_layout
+from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.partition import is_npu, segments
 from npuflow.engine.tiling.ahead import go_round
 from npuflow.engine.tiling.columns import gathered
@@ -208,23 +209,25 @@ class Local:
         return self.layout.total
 
 
-def lay_local(frames: Sequence[Frame], kept: Collection[str], machine: Machine, look: int = LOOK) -> Local:
+def lay_local(
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine, look: int = LOOK, method: Method = "greedy"
+) -> Local:
     """Addresses for all that local memory holds at any time; constants come early where there is room."""
     lives, movable = _lives(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
-    base = place(lives, align)
+    base = arrange(lives, align, method)
     if base.total > limit:
         raise TargetError(
             f"{base.total} bytes of local memory are needed at once, there are {limit}: {base.total - limit} too few",
             because=f"{base.bound} bytes are alive at once in the worst step", code="does-not-fit",
         )  # fmt: skip
     best, chosen = base, list(lives)
-    ring = go_round(lives, movable, limit, align) if look else None
+    ring = go_round(lives, movable, limit, align, method) if look else None
     if ring is not None:
         chosen, best = ring
     for share in (1.0, 0.9, 0.75, 0.5) if look and ring is None else ():
         early = _early(lives, movable, int(limit * share), align, look)
-        layout = place(early, align)
+        layout = arrange(early, align, method)
         if layout.total <= limit:
             best, chosen = layout, early
             break

@@ -17,6 +17,7 @@ LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
 STRIPS = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
 MISSES = 3                                # lengths in a row that are no gain: longer ones are not tried
 NEAR = 1.04                               # of its lower bound: no further way to run a group is tried
+TRIALS = {2: 400, 3: 800, 4: 4000, 5: 16000}   # different groups costed for a network, by level, and more for what cannot wait
 PATIENCE = 1                              # strip counts beyond the first that fits, while they gain
 
 
@@ -63,11 +64,12 @@ class Fuser:
         best += [(inf, 0, None)] * len(self.singles)
         longest = LENGTHS[max(2, min(5, self.level))]
         for start in range(len(self.singles)):
-            misses, base = 0, best[start][0]
+            misses, base, fair = 0, best[start][0], self.scorer.costed + self._share(start)
             reach = max([start + longest, *(b for a, b in self.pinned if a == start)])
             for end in range(start + 1, min(len(self.singles), reach) + 1):
                 allowed = self._pinned(start, end)
-                if (misses >= MISSES and not self.exact) or allowed is None or not self._joins(start, end):
+                tired = misses >= MISSES or (self.scorer.costed >= fair and end > start + 2)
+                if (tired and not self.exact) or allowed is None or not self._joins(start, end):
                     break
                 if not allowed:
                     continue
@@ -87,6 +89,11 @@ class Fuser:
             assert scored is not None
             chosen.append(scored)
         return best[-1][0], chosen[::-1]
+
+    def _share(self, start: int) -> int:
+        """Groups that may be costed from one start: twice an even share of what is left."""
+        left = TRIALS[max(2, min(5, self.level))] - self.scorer.costed
+        return max(0, 2 * left // (len(self.singles) - start))
 
     def _pins(self, pins: Pins) -> list[tuple[int, int]]:
         """Stretches of parts that the recipe joins."""

@@ -95,6 +95,14 @@ class Layer:
     kept: tuple[Ref, ...] = ()            # activations that are in local memory whatever the tiling
     gathers: int = 0                      # commands, at least, that gather the columns of a tile; 0: there are none
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Layers are looked up far more often than made."""
+        return hash((self.space, self.streams, self.mac, self.follower_ops, self.followers, self.kept, self.gathers))
+
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
         return self.space.axes

@@ -12,6 +12,7 @@ import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Life, place
+from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes, segments
 from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
@@ -53,6 +54,7 @@ class Plan:
     asked: int = 0            # groups of several parts costed
     repeated: int = 0         # of them, equal to one before
     room: float = 0.0         # bytes of local memory that constants of later groups may fill
+    allocation: Method = "greedy"   # how addresses are found, in local and in external memory
 
     @property
     def cycles(self) -> float:
@@ -73,13 +75,14 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
                 "kept": list(self.kept), "asked": self.asked, "repeated": self.repeated,
-                "room": self.room}
+                "room": self.room, "allocation": self.allocation}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         return cls(
             tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"]),
             data["asked"], data["repeated"], data["room"],
+            data["allocation"],
         )
 
 
@@ -198,8 +201,9 @@ class _Except(Container[str]):
 
 
 def plan_network(
-    graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS
-) -> Plan:
+    graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
+    allocation: Method = "greedy",
+) -> Plan:  # fmt: skip
     """Group and tile every integer node of a quantised graph; equal layers are solved once."""
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
     planner = Planner(graph, machine, numerics, level)
@@ -212,10 +216,10 @@ def plan_network(
     compute = sum(g.costs.bound_cycles for g in groups) / machine.compute.cores
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
     if level < FUSING and pins == NO_PINS:
-        return Plan(tuple(groups), bounds, len(planner.solved))
+        return Plan(tuple(groups), bounds, len(planner.solved), allocation=allocation)
     fused = fuse(Topology(graph, machine, numerics), machine, groups, level, pins)
     room = WIDE * machine.memory.local_bytes
-    return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated, room)
+    return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated, room, allocation)
 
 
 def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:

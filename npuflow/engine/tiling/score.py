@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import aligned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, Walk
 from npuflow.engine.tiling.groups import Cut, Group, Part
 from npuflow.engine.tiling.model import Layer
-from npuflow.engine.tiling.search import Choice, Costs, Solution, solve
+from npuflow.engine.tiling.search import Choice, Costs, Solution, Tilings
 from npuflow.engine.tiling.units import units_of
 from npuflow.ir.space import Tile, elements
 
@@ -43,7 +42,8 @@ class Scorer:
 
     def __init__(self, topology: Topology, machine: Machine, level: int) -> None:
         self.topology, self.machine, self.level = topology, machine, level
-        self.solutions: dict[tuple[Layer, int, bool, int], Solution | None] = {}
+        self.tilings: dict[tuple[Layer, bool, int], Tilings] = {}
+        self.solutions: dict[tuple[tuple[Layer, bool, int], int], Solution | None] = {}
         self.canonical: dict[object, Scored | None] = {}
         self.asked = self.repeated = 0
         self._names: dict[Layer, int] = {}
@@ -67,6 +67,11 @@ class Scorer:
             return None if found is None else self._renamed(found, group)
         self.canonical[key] = found = self._score(frame, room)
         return found
+
+    @property
+    def costed(self) -> int:
+        """Different groups so far."""
+        return self.asked - self.repeated
 
     def _renamed(self, found: Scored, group: Group) -> Scored:
         """The answer for an equal group elsewhere: the same tilings under other names."""
@@ -157,18 +162,16 @@ class Scorer:
         budget = self._budget(free) if free > 0 else 0
         if not budget:
             return None
-        key = layer, budget, stays, cores
-        if key not in self.solutions:
+        key = layer, stays, cores
+        if key not in self.tilings:
             memory = self.machine.memory
             own = replace(
-                memory, local_bytes=budget, external_bandwidth=memory.external_bandwidth / cores,
-                shared_bandwidth=memory.shared_bandwidth / cores,
+                memory, external_bandwidth=memory.external_bandwidth / cores, shared_bandwidth=memory.shared_bandwidth / cores,
             )  # fmt: skip
-            try:
-                self.solutions[key] = solve(layer, replace(self.machine, memory=own), "", min(self.level, QUICK), stays)
-            except TargetError:
-                self.solutions[key] = None
-        return self.solutions[key]
+            self.tilings[key] = Tilings(layer, replace(self.machine, memory=own), min(self.level, QUICK), stays)
+        if (key, budget) not in self.solutions:
+            self.solutions[key, budget] = self.tilings[key].best(budget)
+        return self.solutions[key, budget]
 
     def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cores: int, turns: bool) -> Costs:
         """All strips of a part; constants that stay are loaded once."""

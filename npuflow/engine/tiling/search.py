@@ -158,53 +158,100 @@ def footprint(layer: Layer, machine: Machine, moved: Sequence[Traffic], slots: S
     return total
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A slot policy and a nesting with the candidates that fit: their numbers, local bytes, estimate and score."""
+
+    order: tuple[str, ...]
+    slots: Sequence[Ints]
+    fits: Ints
+    used: Ints
+    estimate: Estimate
+    worth: Floats
+
+
+class Tilings:
+    """Every candidate of a layer that fits local memory, costed once; then the best one that fits in less is looked up."""
+
+    def __init__(self, layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, stays: bool | None = None) -> None:
+        self.layer, self.machine, self.stays = layer, machine, stays
+        self.grid = grid_of(layer, machine, level)
+        self.moved = traffic(layer, machine, self.grid)
+        self.tensor = tensor_cycles(layer, machine, self.grid)
+        counts = list(self.grid.counts.values())
+        self.steps = STEP_COST * np.prod(counts, axis=0) if counts else np.zeros(1)
+        self.bound_cycles = max(float(self.tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes)
+        self.kinds = tuple(_there(layer) if stays else variants(layer))
+        self._tried: dict[tuple[str, ...], list[_Tried]] = {}
+
+    def best(self, bound: int) -> Solution | None:
+        """The fewest closed-form cycles, then bytes, then local memory, in `bound` bytes; nothing overlaps only where it must."""
+        best: tuple[tuple[float, float, float], _Tried, int] | None = None
+        for kinds in self.kinds:
+            if kinds[:1] == ("single",) and best is not None:
+                continue
+            for tried in self._of(kinds):
+                inside = np.flatnonzero(tried.used <= bound)
+                if not len(inside):
+                    continue
+                worth, e = tried.worth[inside], tried.estimate
+                equal = inside[worth == worth.min()]
+                index = int(equal[np.lexsort((tried.used[equal], e.bytes[equal]))[0]])
+                score = (float(tried.worth[index]), float(e.bytes[index]), float(tried.used[index]))
+                if best is None or score < best[0]:
+                    best = score, tried, index
+        return self._solution(*best[1:]) if best is not None else None
+
+    def _of(self, kinds: tuple[str, ...]) -> list[_Tried]:
+        if kinds not in self._tried:
+            layer, found = self.layer, []
+            slots = slot_counts(layer, self.moved, kinds, self.grid)
+            used = footprint(layer, self.machine, self.moved, slots)
+            fits = np.flatnonzero(used <= self.machine.memory.local_bytes)
+            if len(fits):
+                grid, few = self.grid.take(fits), [_take(m, fits) for m in self.moved]
+                for order in orders(layer, grid) if self.stays is None else _two(orders(layer, grid)):
+                    e = estimate(layer, self.machine, grid, few, order, kinds, self.tensor[fits])
+                    found.append(_Tried(order, slots, fits, used[fits], e, e.cycles + self.steps[fits]))
+            self._tried[kinds] = found
+        return self._tried[kinds]
+
+    def _solution(self, tried: _Tried, i: int) -> Solution:
+        layer, e, at = self.layer, tried.estimate, tried.fits[i]
+        sizes = tuple((a.name, int(self.grid.sizes[a.name][at])) for a in layer.axes)
+        choice = Choice(sizes, tried.order, tuple(int(s[at]) for s in tried.slots), int(tried.used[i]))
+        cycles, load, store, tensor, vector, bus, head, early, tail, amount = (
+            float(v[i])
+            for v in (e.cycles, e.load, e.store, e.tensor, e.vector, e.bus, e.head, e.early, e.tail, e.bytes)
+        )
+        costs = Costs(
+            cycles, load, store, tensor, vector, bus, head, early, tail, amount,
+            self.bound_cycles, float(layer.bytes_of("input", "const", "output")),
+            max(tensor, vector) + min(tail, cycles - head), float(layer.bytes_of("const")),
+        )  # fmt: skip
+        return Solution(choice, costs)
+
+    def refusal(self, name: str) -> TargetError:
+        """Of a layer of which no tile fits: its smallest."""
+        tightest = None
+        for kinds in self.kinds:
+            slots = slot_counts(self.layer, self.moved, kinds, self.grid)
+            if kinds[:1] == ("single",) or tightest is None:
+                tightest = footprint(self.layer, self.machine, self.moved, slots), slots
+        assert tightest is not None
+        return _refusal(self.layer, self.machine, self.grid, self.moved, *tightest, name)
+
+
 def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL, stays: bool | None = None) -> Solution:
     """The tiling with the fewest closed-form cycles (then bytes, then local memory) that fits local memory.
 
     `stays`: constants are there from an earlier run and stay for the next one; None: this layer runs by itself.
     """
-    every = grid_of(layer, machine, level)
-    moved = traffic(layer, machine, every)
-    bound = machine.memory.local_bytes
-    tensor = tensor_cycles(layer, machine, every)
-    steps = STEP_COST * np.prod(list(every.counts.values()), axis=0) if every.counts else np.zeros(1)
-    bound_cycles = max(float(tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes)
-    best: tuple[tuple[float, float, float], Choice, Estimate, int] | None = None
-    tightest = None
-    for kinds in (variants(layer) if not stays else _there(layer)):
-        slots = slot_counts(layer, moved, kinds, every)
-        used = footprint(layer, machine, moved, slots)
-        alone = kinds[:1] == ("single",)
-        if alone or tightest is None:
-            tightest = (used, slots)
-        fits = np.flatnonzero(used <= bound)
-        if not len(fits) or (alone and best is not None):
-            continue
-        grid, few = every.take(fits), [_take(m, fits) for m in moved]
-        for order in orders(layer, grid) if stays is None else _two(orders(layer, grid)):
-            e = estimate(layer, machine, grid, few, order, kinds, tensor[fits])
-            worth = e.cycles + steps[fits]
-            equal = np.flatnonzero(worth == worth.min())
-            index = int(equal[np.lexsort((used[fits][equal], e.bytes[equal]))[0]])
-            score = (float(worth[index]), float(e.bytes[index]), float(used[fits][index]))
-            if best is None or score < best[0]:
-                sizes = tuple((a.name, int(grid.sizes[a.name][index])) for a in layer.axes)
-                counts = tuple(int(s[fits[index]]) for s in slots)
-                best = score, Choice(sizes, order, counts, int(used[fits[index]])), e, index
-    if best is None:
-        assert tightest is not None
-        raise _refusal(layer, machine, every, moved, *tightest, name)
-    _, choice, e, i = best
-    def at(values: Floats) -> float:
-        return float(values[i])
-
-    costs = Costs(
-        at(e.cycles), at(e.load), at(e.store), at(e.tensor), at(e.vector), at(e.bus), at(e.head), at(e.early), at(e.tail),
-        at(e.bytes),
-        bound_cycles, float(layer.bytes_of("input", "const", "output")),
-        max(at(e.tensor), at(e.vector)) + min(at(e.tail), at(e.cycles) - at(e.head)), float(layer.bytes_of("const")),
-    )  # fmt: skip
-    return Solution(choice, costs)
+    tilings = Tilings(layer, machine, level, stays)
+    found = tilings.best(machine.memory.local_bytes)
+    if found is None:
+        raise tilings.refusal(name)
+    return found
 
 
 def _take(m: Traffic, index: Ints) -> Traffic:

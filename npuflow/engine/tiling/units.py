@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from npuflow.engine.allocate import aligned
@@ -67,6 +68,7 @@ def windowed(layer: Layer, tile: Tile) -> Layer:
     return _based(layer, tuple(sorted(cut.items())))
 
 
+@lru_cache(maxsize=1 << 14)
 def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
     lengths, space = dict(cut), layer.space
 
