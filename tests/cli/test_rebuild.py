@@ -25,7 +25,7 @@ layout = "nchw"
 level = 1
 """
 FOUR = '--set=quantize.overrides=[{layers=["/classify/classify.1/Gemm"], weight_bits=4}]'
-ABOVE = {"samples", "model", "parse", "placement", "segments", "observed", "statistics"}     # thresholds fit the bits of what they bound
+ABOVE = {"samples", "model", "parse", "placement", "segments", "observed", "statistics"}  # thresholds fit their bits
 
 
 def call(capfd: pytest.CaptureFixture[str], *args: str) -> Ran:
