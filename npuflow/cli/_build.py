@@ -16,7 +16,7 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import Plain, Silent, View, duration
+from npuflow.cli._progress import Plain, Silent, View, duration, warned
 from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache, plan_recipe, run_plan
 
 if TYPE_CHECKING:
@@ -75,15 +75,21 @@ def _one(
     recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, alone: bool
 ) -> tuple[int, Built | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
+    from npuflow.flow.events import StepEvent, Warned
+
     shown = view(plan, quiet=quiet or as_json)
     again: list[str] = []
+    warnings: list[Warned] = []
 
     def tell(event: Event) -> None:
-        body = line(event, None if alone else recipe.name) if as_json else None
-        if body is not None:
-            emit(body)
-        if body is not None and body["event"] != "progress":       # of what ran, which then is nothing
-            again.append(json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(json.dumps(MARK), MARK))
+        warning = warned(event) if isinstance(event, StepEvent) else None
+        warnings.extend([warning] if warning is not None else [])
+        for one in (event, warning) if as_json else ():
+            body = line(one, None if alone else recipe.name) if one is not None else None
+            if body is not None:
+                emit(body)
+            if body is not None and body["event"] != "progress":       # of what ran, which then is nothing
+                again.append(json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(json.dumps(MARK), MARK))
         shown.show(event)
 
     try:
@@ -99,8 +105,9 @@ def _one(
     for fault in result.errors:
         show(fault)
     if not as_json:
-        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, duration(result.seconds)))
-        again = [_conclusion(recipe, result, 0, result.hit + result.ran, MARK)[:-1]]
+        number = len(warnings)
+        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, duration(result.seconds), number))
+        again = [_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number)[:-1]]
     code = max((fault.exit_code for fault in result.errors), default=0)
     from npuflow.flow.memo_write import Built
 
@@ -117,10 +124,11 @@ def unchanged(body: Mapping[str, Any]) -> dict[str, Any]:
     return dict(body)
 
 
-def _conclusion(recipe: Recipe, result: Result, ran: int, hit: int, took: str) -> str:
+def _conclusion(recipe: Recipe, result: Result, ran: int, hit: int, took: str, warnings: int) -> str:
     """The last lines of a build: what was done, and where the products are."""
     counts = [f"{ran} ran", f"{hit} hit"]
     counts += [f"{number} {what}" for number, what in ((result.failed, "failed"), (result.skipped, "skipped")) if number]
+    counts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
     word = "failed" if result.errors else "done" if ran else "nothing to do"
     lines = [f"{recipe.name}: {word} ({', '.join(counts)}, {took})"]
     width = max((len(name) for name in result.products), default=0)

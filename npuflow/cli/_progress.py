@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from npuflow.flow.events import Event
+    from npuflow.flow.events import Event, Warned
     from npuflow.flow.plan import Plan
 
 
-WARNING = "warning"
+WARNING, HINT = "warning", "warning_hint"
 
 
 class View(Protocol):
@@ -34,13 +34,16 @@ def duration(seconds: float) -> str:
 
 def facts(summary: Mapping[str, Any]) -> str:
     """An artifact's scalars in a line."""
-    shown = {k: v for k, v in summary.items() if k != WARNING}
+    shown = {k: v for k, v in summary.items() if k not in (WARNING, HINT)}
     return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
-def warned(event: Any) -> str:
-    """What a settled step warns of: the fact of its summary called `warning`."""
-    return str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
+def warned(event: Any) -> Warned | None:
+    """What a settled step warns of: the fact of its summary called `warning`, with `warning_hint` for what to try."""
+    from npuflow.flow.events import Warned
+
+    text = str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
+    return Warned(text, event.stage, str(event.summary.get(HINT, ""))) if text else None
 
 
 def pace(event: Any) -> str:
@@ -60,10 +63,9 @@ class Silent:
     def show(self, event: Event) -> None:
         from npuflow.flow.events import StepEvent, Warned
 
-        if isinstance(event, Warned):
-            warn(event)
-        elif isinstance(event, StepEvent) and warned(event):
-            warn_text(warned(event))
+        told = warned(event) if isinstance(event, StepEvent) else event if isinstance(event, Warned) else None
+        if told is not None:
+            warn(told)
 
     def close(self) -> None:
         pass
@@ -108,10 +110,11 @@ class Plain:
             return
         name = event.stage if event.item is None else f"{event.stage}/{event.item}"
         took = duration(event.seconds) if event.status == "ran" else ""
-        told = event.reason if event.status in ("failed", "skipped") else facts(event.summary)
-        self._say(f"{name:<{self.width}}  {event.status:<7}  {took:>8}  {told}")
-        if warned(event):
-            warn_text(warned(event))
+        shown = event.reason if event.status in ("failed", "skipped") else facts(event.summary)
+        self._say(f"{name:<{self.width}}  {event.status:<7}  {took:>8}  {shown}")
+        told = warned(event)
+        if told is not None:
+            warn(told)
 
     def _items(self, event: Any) -> None:
         now = time.monotonic()

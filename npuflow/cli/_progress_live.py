@@ -60,9 +60,7 @@ class Live:
         from npuflow.flow import events
 
         if isinstance(event, events.Warned):
-            self.bars.console.print(f"warning: {event.message}", style="yellow", highlight=False, markup=False)
-            if event.hint:
-                self.bars.console.print(f"  try      {event.hint}", highlight=False, markup=False)
+            self._warn(event)
         elif isinstance(event, events.Started) and event.dashboard:
             self.bars.console.print(f"dask dashboard: {event.dashboard}", style="dim")
         elif isinstance(event, events.Running):
@@ -71,6 +69,11 @@ class Live:
             self._step(event)
         elif isinstance(event, events.Progress) and event.stage in self.over:
             self._items(event)
+
+    def _warn(self, warning: Any) -> None:
+        self.bars.console.print(f"warning: {warning.message}", style="yellow", highlight=False, markup=False)
+        if warning.hint:
+            self.bars.console.print(f"  try      {warning.hint}", highlight=False, markup=False)
 
     def _running(self, event: Any) -> None:
         if event.stage not in self.begun:
@@ -82,8 +85,9 @@ class Live:
     def _step(self, event: Any) -> None:
         if event.status == "ran":
             self.spent[event.stage] = self.spent.get(event.stage, 0.0) + event.seconds
-        if warned(event):
-            self.bars.console.print(f"warning: {warned(event)}", style="yellow", highlight=False, markup=False)
+        warning = warned(event)
+        if warning is not None:
+            self._warn(warning)
         if event.item is None:
             mark, style = MARKS[event.status]
             told = event.reason if event.status in ("failed", "skipped") else facts(event.summary)

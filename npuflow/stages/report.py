@@ -13,9 +13,10 @@ from npuflow.engine.partition import npu_share
 from npuflow.engine.profile import profile
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
+from npuflow.engine.report.quality import judged
 from npuflow.engine.report.suggest import of_network, overrides
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, stage
+from npuflow.flow.stage import Uses, log, stage
 from npuflow.ir.ranges import span
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
@@ -46,6 +47,11 @@ class Report(Artifact):
     @classmethod
     def load(cls, folder: Reader) -> Self:
         return cls(json.loads(folder.text(DATA)))
+
+    def summary(self) -> dict[str, Any]:
+        """The gravest warning, for the build's own output."""
+        told = self.data["warnings"]
+        return {"warning": told[0]["message"], "warning_hint": told[0]["hint"]} if told else {}
 
     def products(self) -> dict[str, str]:
         return {"report": PAGE, "report.json": DATA}
@@ -81,6 +87,10 @@ def report(
     methods = {**thresholds.methods, **dict.fromkeys((n for n in stated if n in parse.stated), STATED)}
     extrema = channels.content if channels is not None else {}
     told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors, extrema)
+    bits = {name: quant.bits for name, quant in quants.items()}
+    warned = judged(parse.graph, fidelity.tensors, bits, evaluate.score if evaluate is not None else None)
+    if warned is not None:
+        log(f"warning: {warned.text}; {warned.hint}")
     clock = profile(codegen.program)
     sources = Sources(
         title="npuflow report",
@@ -104,6 +114,7 @@ def report(
             ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in input_check.profiles.items()]),
         ],
         suggestions=told,
+        warnings=[(warned.text, warned.hint)] if warned is not None else [],
     )
     return Report(report_data(sources))
 

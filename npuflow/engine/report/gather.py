@@ -26,7 +26,7 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 class Sources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method;
     `suggestions`: value id -> what could be done about it; `facts`: headline figures; `notes`: further tables (title,
-    columns, rows).
+    columns, rows); `warnings`: what makes the program doubtful, and what to try.
     """
 
     title: str
@@ -41,6 +41,7 @@ class Sources:
     facts: Sequence[tuple[str, Any]]
     notes: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = ()
     suggestions: Mapping[str, Sequence[Suggestion]] = field(default_factory=dict)
+    warnings: Sequence[tuple[str, str]] = ()
 
 
 def report_data(s: Sources) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def report_data(s: Sources) -> dict[str, Any]:
     meta, layers = s.profile.program.meta, _layers(s.profile)
     found = {
         "title": s.title,
+        "warnings": [{"message": text, "hint": hint} for text, hint in s.warnings],
         "tiles": [list(f) for f in s.facts],
         "nodes": [_node(s, n, layers.get(i, {})) for i, n in enumerate(s.graph.nodes)],
         "tensors": [_tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None],
