@@ -35,10 +35,10 @@ def array_cycles(layer: Layer, extents: Extents, c: Compute) -> int:
     mac = layer.mac
     if mac is None:
         return 0
-    batch = [extents[a] for a in mac.positions if a in _held_axes(layer)]
-    commands, rounds = prod(batch[:-1]), prod(batch)
-    points = prod(extents[a] for a in mac.positions) // rounds
-    work, passes = _passes(layer, mac, extents, points, c)
+    points = [extents[a] for a in mac.positions]
+    batch, points = (points[:-1], points[-1:]) if _is_product(layer, mac) else ([], points)
+    commands, rounds = prod(batch[:-1]), prod(batch)        # a command takes the last dimension of a batch
+    work, passes = _passes(layer, mac, extents, prod(points), c)
     slow = c.wide_factor if mac.wide else 1
     return commands * (c.command_cycles + c.fill_cycles) + rounds * (work + passes * c.pass_cycles) * slow
 
@@ -64,11 +64,12 @@ def _block(layer: Layer, mac: MacMap, extents: Extents) -> tuple[int, int, int]:
     return mac.group_rows, each, extents[mac.group_axis] // each
 
 
-def _held_axes(layer: Layer) -> frozenset[str]:
-    """Axes of what the array holds: positions along them meet weights of their own."""
+def _is_product(layer: Layer, mac: MacMap) -> bool:
+    """Whether the array holds a matrix, or one per sample of a batch, and not the weights of a window."""
     refs: Iterable[Ref] = (r for s in layer.streams for r in s.refs if r.member == 0)
     held = next((r for r in (*refs, *layer.kept) if r.key == 1 and r.home in ("input", "const", "source")), None)
-    return held.axes if held is not None else frozenset()
+    matrix = {mac.rows, mac.cols}
+    return held is not None and None not in matrix and {m.axis for m in held.operand.maps[-2:]} == matrix
 
 
 def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:

@@ -290,7 +290,8 @@ def estimate(
     for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
         if stream.refs[0].key == COLUMNS:
             again = _loads(stream, m, order, grid, False)
-            gather = layer.gathered / m.distinct * again / c.vector_lanes + again * _gathers(layer, stream, grid) * c.command_cycles
+            commands = _gathers(layer, stream, grid)
+            gather = again * (layer.gathered / m.distinct / c.vector_lanes + commands * c.command_cycles)
         if stream.home in ("acc", "inner") or slot == "there":
             continue
         times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps

@@ -248,18 +248,18 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     rows = sums[0] if sums else None
     own = [a for a in space.axes if a.name in held.axes - moving.axes and a.kind != "sum"]
     cols = own[0].name if own else None
-    group_axis, group_rows, kernel = None, 0, space.macs
+    group_axis, group_rows = None, 0
+    # The array goes through every tap of a window, also those of a transposed one that meet inserted zeros.
+    kernel = prod(size for m, size in zip(held.operand.maps[2:], held.operand.shape[2:], strict=True) if m.axis is None)
     if cols is None:
         shared = [a for a in space.axes if a.name in held.axes & moving.axes and a.kind == "par" and a.name != rows]
         shared = [a for a in shared if a.name in held.axes]
         if shared and rows is None:
             group_axis = shared[0].name
             group_rows = _group_rows(moving.operand, shared[0])
-            kernel = max(1, space.macs // max(1, group_rows))
     elif rows is None:
         inner = (held.operand.maps[1:] and held.operand.shape[1]) or 1
         group_rows = int(inner)
-        kernel = max(1, space.macs // group_rows)
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
     return MacMap(rows, cols, positions, kernel, group_axis, group_rows, wide)
