@@ -94,4 +94,3 @@ class _Exact:
             del self.at[i]
             for t, top in zip(self.spans[i], before, strict=True):
                 self.tops[t], self.rest[t] = top, self.rest[t] + self.sizes[i]
-

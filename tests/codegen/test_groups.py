@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
@@ -119,7 +120,7 @@ def brute(fuser: Fuser) -> float:
         edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), n]
         total = 0.0
         for start, end in pairwise(edges):
-            found = fuser._best(start, end) if fuser._joins(start, end) else None
+            found = fuser.best(start, end) if fuser.joins(start, end) else None
             total += found.score if found is not None else float("inf")
         best = min(best, total)
     return best
@@ -164,6 +165,35 @@ def test_exact_mode_is_brute_force_on_many(first: int) -> None:
     """At least 20 of 50 draws are networks of two to six parts: 240 in all."""
     found = gaps(range(first, first + 50))
     assert len(found) >= 20 and sum(found) / len(found) <= 0.05, found
+
+
+def test_a_pinned_group_that_does_not_fit_says_what_would() -> None:
+    """Demand, bound and gap in numbers; each lever it names is tried here and works."""
+    explained = 0
+    for seed in range(30):
+        rng = random.Random(seed)
+        target = replace(random_networks.target(rng), memory=Memory(local_bytes=1536, local_align=16, burst=16))
+        try:
+            graph, _ = random_networks.network(rng, target.numerics, 7)
+            singles = plan_network(graph, machine(target), target.numerics, 1).groups
+        except TargetError:
+            continue
+        run = [g for g in singles[:4] if g.choice is not None]
+        names = tuple(graph.nodes[g.nodes[0]].name for g in run)
+        try:
+            plan_network(graph, machine(target), target.numerics, 3, Pins(groups=(names,)))
+        except TargetError as refused:
+            if refused.code != "does-not-fit" or "needs" not in refused.message:
+                continue
+            need, have, gap = map(int, re.findall(r"\d+", refused.message.split("needs")[1]))
+            assert have == 1536 and gap == need - have > 0 and "bytes" in str(refused.because)
+            larger = replace(target, memory=replace(target.memory, local_bytes=need))
+            plan_network(graph, machine(larger), target.numerics, 3, Pins(groups=(names,)))
+            for fits in re.findall(r"groups = \[(.*?)\] fits", str(refused.hint)):
+                shorter = tuple(n.strip('"') for n in fits.split(", "))
+                plan_network(graph, machine(target), target.numerics, 3, Pins(groups=(shorter,)))
+            explained += 1
+    assert explained >= 2, explained
 
 
 def test_a_pinned_tensor_stays_and_is_seen_there() -> None:

@@ -77,6 +77,9 @@ class Topology:
             if o and (o in self._outputs or any(r not in members for r in self.readers.get(o, ())))
         ]  # fmt: skip
 
+    def bytes(self, value: str) -> int:
+        return prod(self.graph.type(value).shape) * np.dtype(self.graph.values[value].dtype).itemsize
+
     def wanted_in_data(self, value: str, kept: Collection[str]) -> bool:
         """Whether somebody looks for the value in external memory: the host, a mover, a reader that is not told of it."""
         if value not in kept or value in self._outputs:

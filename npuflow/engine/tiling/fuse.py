@@ -11,6 +11,7 @@ from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
 from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Cut, Group
+from npuflow.engine.tiling.refuse import refusal
 from npuflow.engine.tiling.score import Scored, Scorer
 
 LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
@@ -58,6 +59,10 @@ class Fuser:
         chosen = self._widened(chosen, kept)
         return Fused(tuple(c.group for c in chosen), tuple(sorted(kept)), self.scorer.asked, self.scorer.repeated)
 
+    def with_machine(self, machine: Machine) -> Fuser:
+        """The same parts on another machine, nothing pinned."""
+        return Fuser(Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level)
+
     def cuts(self) -> tuple[float, list[Scored]]:
         """The cheapest cuts of the order into groups, with their score."""
         best: list[tuple[float, int, Scored | None]] = [(0.0, 0, None)]
@@ -69,19 +74,17 @@ class Fuser:
             for end in range(start + 1, min(len(self.singles), reach) + 1):
                 allowed = self._pinned(start, end)
                 tired = misses >= MISSES or (self.scorer.costed >= fair and end > start + 2)
-                if (tired and not self.exact) or allowed is None or not self._joins(start, end):
+                if (tired and not self.exact) or allowed is None or not self.joins(start, end):
                     break
                 if not allowed:
                     continue
-                found = self._best(start, end)
+                found = self.best(start, end)
                 if found is not None and base + found.score < best[end][0]:
                     best[end], misses = (base + found.score, start, found), 0
                 else:
                     misses += 1
         if best[-1][0] == inf:
-            raise TargetError(
-                "the groups that [tiling] pins do not fit local memory", hint="shorter groups, or none", code="does-not-fit"
-            )
+            raise refusal(self)
         chosen: list[Scored] = []
         at = len(self.singles)
         while at:
@@ -124,7 +127,7 @@ class Fuser:
                 return False if start == a and end < b else None
         return True
 
-    def _joins(self, start: int, end: int) -> bool:
+    def joins(self, start: int, end: int) -> bool:
         group, last = self.singles[start], self.singles[end - 1]
         if end == start + 1:
             return True
@@ -133,7 +136,7 @@ class Fuser:
         segment = self.topology.segment
         return segment[group.nodes[0]] == segment[last.nodes[0]]
 
-    def _best(self, start: int, end: int) -> Scored | None:
+    def best(self, start: int, end: int) -> Scored | None:
         """The best way to run these parts as one group."""
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         found: list[Scored] = []
