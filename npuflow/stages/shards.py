@@ -57,7 +57,7 @@ class Shard(Artifact):
         return cls(merging.added(one.content for one in held), broken, any(one.noise for one in held))
 
 
-@stage(over="observed", cpu="native", memory="500MB", batch=1)
+@stage(over="observed", cpu="native", memory="500MB", batch=4)
 def shards(observed: Groups[Observed]) -> Iterator[tuple[str, Shard]]:
     """Add up what was observed, in sample order."""
     for group, members in observed.items():

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from npuflow.flow.recipe_build import build
+from npuflow.flow.events import Running
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, build, open_cache, plan_recipe, run_plan
 from npuflow.flow.run import Result
+from npuflow.flow.stage import STAGES
 
 
 def network(path: Path, last: float = 1.0) -> None:
@@ -54,6 +64,75 @@ def test_threads_processes_and_a_cluster_give_the_same_bytes(recipe: Path) -> No
     assert products(run(recipe, "threads", scheduler="threads", jobs=3)) == one
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:
         assert products(run(recipe, "cluster", scheduler=cluster.scheduler_address)) == one
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_its_shard(recipe: Path) -> None:
+    """A worker dies by the kernel's hand while it observes: the build goes on without it, to the same bytes."""
+    from distributed import Client, LocalCluster
+
+    sets = "data.count=90", 'statistics.max_memory="1MB"'
+    one = products(run(recipe, "one", *sets, jobs=1))
+    run(recipe, "killed", *sets[1:], scheduler="threads", jobs=1)                  # 70 of 90 samples are there already
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:
+        with Client(cluster) as client:
+            pids = list(client.run(os.getpid).values())
+        victims = iter(pids[:1])
+
+        def kill(event: object) -> None:
+            if isinstance(event, Running) and event.stage == "observed":
+                for pid in victims:
+                    os.kill(pid, signal.SIGKILL)
+
+        settings = Settings(cache=recipe.parent / "killed", until="thresholds", scheduler=cluster.scheduler_address)
+        loaded = load(recipe, sets)
+        plan, store = plan_recipe(loaded, STAGES, settings), open_cache(loaded, settings)
+        result = run_plan(plan, loaded, store, settings, kill).check()
+    assert next(victims, None) is None, "nothing was killed"
+    assert products(result) == one
+    counts = Counter(result.status["observed"].values())
+    assert counts["hit"] >= 70 and counts["hit"] + counts["ran"] == 90
+
+
+@pytest.mark.slow
+def test_processes_with_stores_of_their_own_share_an_object_server(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines that have nothing but an S3 server between them: the second computes only what the first has not."""
+    moto = pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        endpoint = "http://{}:{}".format(*server.get_host_and_port())
+        s3fs.S3FileSystem(endpoint_url=endpoint).mkdir("bucket")
+        remote = f"s3://bucket/cache?endpoint_url={endpoint}"
+        first = apart(recipe, "first", "data.count=30", remote=remote)
+        second = apart(recipe, "second", "data.count=45", remote=remote)
+    finally:
+        server.stop()
+    assert first["ran"] > 30
+    assert second["observed"] == {"hit": 30, "ran": 15}
+    assert second["outputs"] == products(run(recipe, "alone", "data.count=45", jobs=1))
+
+
+def apart(recipe: Path, cache: str, *sets: str, remote: str) -> dict[str, Any]:
+    """A build in a process of its own."""
+    code = (
+        "import json, sys\nfrom collections import Counter\nfrom pathlib import Path\n"
+        "from npuflow.flow.recipe_build import build\n"
+        "recipe, cache, remote, *sets = sys.argv[1:]\n"
+        "places = dict(cache=Path(cache), out=Path(cache + '-out'), remote=remote)\n"
+        "found = build(Path(recipe), sets, until='thresholds', jobs=1, **places)\n"
+        "outputs = {stage: found.outputs[stage] for stage in ('statistics', 'thresholds')}\n"
+        "print(json.dumps({'ran': found.ran, 'outputs': outputs, 'observed': Counter(found.status['observed'].values())}))\n"
+    )
+    command = [sys.executable, "-c", code, str(recipe), str(recipe.parent / cache), remote, *sets]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 @pytest.mark.slow

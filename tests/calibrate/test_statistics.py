@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -10,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
 
+from npuflow.base.errors import DataError, InternalError
 from npuflow.engine.calibrate.kernels import MANTISSA
-from npuflow.engine.calibrate.observe import Observation, Observer
-from npuflow.engine.calibrate.statistics import Statistics, empty, merged
+from npuflow.engine.calibrate.observe import Counter, Observation, Observer
+from npuflow.engine.calibrate.statistics import Statistics, added, beside, empty, merged
 from npuflow.ir.types import TensorType
 from npuflow.testing.calibrator import statistics_of
 
@@ -65,6 +69,69 @@ def test_taking_samples_away_is_as_if_they_had_never_been(observer, samples, kee
     parts = shards(observer, samples)
     less = empty(observer.names).plus(parts).minus(dict(parts[keep:]))
     assert same(less, empty(observer.names).plus(parts[:keep]))
+
+
+def tree(parts: list[Statistics], draw: Any) -> Statistics:
+    """The parts merged in a tree of any shape."""
+    while len(parts) > 1:
+        start = draw.randint(0, len(parts) - 2)
+        stop = draw.randint(start + 2, len(parts))
+        parts = [*parts[:start], added(parts[start:stop]), *parts[stop:]]
+    return parts[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples=st.lists(VECTORS, min_size=1, max_size=9), cuts=st.sets(st.integers(1, 8)), draw=st.randoms())
+def test_any_tree_of_shards_gives_the_same_bytes(observer, samples, cuts, draw) -> None:
+    parts = shards(observer, samples)
+    ends = [0, *sorted(cut for cut in cuts if cut < len(parts)), len(parts)]
+    leaves = [empty(observer.names).plus(parts[a:b]) for a, b in pairwise(ends)]
+    whole, other = merged(parts), tree(leaves, draw)
+    assert whole is not None and same(whole, other) and whole.samples == other.samples
+    fields = ("lo", "hi", "tails", "totals", "keys", "counts")
+    assert all(getattr(whole, f).tobytes() == getattr(other, f).tobytes() for f in fields)
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples=st.lists(VECTORS, min_size=2, max_size=8), out=st.data())
+def test_shards_come_and_go(observer, samples, out) -> None:
+    parts = shards(observer, samples)
+    gone = out.draw(st.sets(st.integers(0, len(parts) - 1), max_size=len(parts) - 1))
+    kept = [one for i, one in enumerate(parts) if i not in gone]
+    away = [one for i, one in enumerate(parts) if i in gone]
+    whole = empty(observer.names).plus(parts)
+    less = whole.without(empty(observer.names).plus(away))
+    assert same(less, empty(observer.names).plus(kept)) and less.samples == tuple(name for name, _ in kept)
+    assert same(less, whole.minus(dict(away)))
+    assert same(added([less, empty(observer.names).plus(away)]), whole, ordered=False)
+
+
+def test_statistics_hold_what_is_taken_away(observer) -> None:
+    parts = shards(observer, [np.ones(24, np.float32), np.zeros(24, np.float32)])
+    with pytest.raises(DataError, match="do not hold"):
+        empty(observer.names).plus(parts[:1]).without(empty(observer.names).plus(parts[1:]))
+
+
+def test_tensors_counted_apart_stand_beside_each_other(observer) -> None:
+    x = [np.linspace(-3, i, 24, dtype=np.float32) for i in range(4)]
+    whole = merged(shards(observer, x))
+    counters = [Counter(["x"]), Counter(["y", "z"])]
+    arrays = [([one], [one + one, np.maximum(one + one, 0)]) for one in x]
+    apart = [merged([(str(i), counter.observe(pair[k])) for i, pair in enumerate(arrays)]) for k, counter in enumerate(counters)]
+    assert whole is not None and all(apart)
+    joined = beside([one for one in apart if one is not None])
+    assert joined.names == whole.names and same(joined, whole)
+    with pytest.raises(InternalError):
+        beside([joined, empty(["w"])])
+
+
+@settings(max_examples=60, deadline=None)
+@given(x=VECTORS)
+def test_an_observation_is_read_as_it_was_written(observer, x) -> None:
+    one = observer.observe({"x": x})
+    back = Observation.unpacked(one.names, one.packed())
+    assert all(np.array_equal(getattr(one, f), getattr(back, f)) for f in ("lo", "hi", "tails", "counts", "offsets", "blob"))
+    assert back.packed() == one.packed()
 
 
 @settings(max_examples=100, deadline=None)
