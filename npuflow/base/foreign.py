@@ -35,6 +35,8 @@ def _module(name: str, base: Path, origin: Path | None) -> ModuleType:
     except ImportError as fault:
         because = f"{fault}; looked beside the recipe too: {beside}"
         raise DataError(f'no Python module "{name}"', because=because) from fault
+    except Exception as fault:  # the boundary to the user's own code
+        raise DataError(f'the module "{name}" fails when it is imported', because=f"{type(fault).__name__}: {fault}") from fault
     if beside.is_file() and module.__file__ and Path(module.__file__).resolve() != beside.resolve():
         raise DataError(
             f'the module "{name}" beside the recipe is hidden by another of that name',

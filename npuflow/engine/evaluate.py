@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Doc
+from npuflow.base.tables import Doc, table_of
 from npuflow.engine.data.config import Data, Found
 from npuflow.engine.data.labels import label_file
 from npuflow.engine.data.listing import found
 from npuflow.ir.contracts import METRICS, Metric
 from npuflow.ir.types import Array
 
+LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
 CHUNK = 32                                       # samples whose inputs are in memory at once
 
 
@@ -40,7 +41,10 @@ class Labelled(Data, table="search.labelled"):
 def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
     """The samples of an evaluation, labels where the data or the label file have them."""
     table = evaluate if evaluate.steps else replace(evaluate, steps=data.steps)
-    listed = found(table)
+    try:
+        listed = found(table)
+    except DataError as fault:
+        raise of_table(fault, evaluate) from None
     if evaluate.labels is None:
         return listed
     known = label_file(evaluate.labels.path)
@@ -52,6 +56,13 @@ def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
             because=f"samples are called {next(iter(listed))}, the labels' first is {first}",
         )
     return kept
+
+
+def of_table(fault: DataError, table: Data) -> DataError:
+    """The fault of reading data with the name of the table that says what to read."""
+    name = f"[{table_of(type(table))}]"
+    fault.hint = fault.hint.replace("[data]", name).replace("[[data.steps]]", f"[{name[:-1]}.steps]]")
+    return fault
 
 
 class Model(Protocol):
@@ -110,9 +121,19 @@ def asked(metric: Metric, name: str, labels: list[Any]) -> list[Any] | None:
     if without:
         raise DataError(
             f'the metric "{name}" needs labels; {without} of {len(labels)} samples have none',
-            hint="an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none",
+            hint=LABELS,
         )
     return labels
+
+
+def labels_there(metric: Metric, name: str, labels: Mapping[str, Any]) -> None:
+    """A metric that asks for labels needs one of every sample."""
+    without = [sample for sample, label in labels.items() if label is None]
+    if metric.needs_labels and without:
+        raise DataError(
+            f'the metric "{name}" needs labels; {len(without)} of {len(labels)} samples have none',
+            because=f"the first is {without[0]}", hint=LABELS,
+        )  # fmt: skip
 
 
 def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[tuple[Mapping[str, Array], Any]]]:

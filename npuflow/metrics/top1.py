@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.ir.contracts import METRICS, Metric, Outputs
+from npuflow.ir.labels import accepted
 
 
 @METRICS.entry
@@ -19,6 +20,7 @@ class Top1(Metric):
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         scores = outputs[self.output or next(iter(outputs))]
-        answers = scores.reshape(len(scores), -1).argmax(1)
-        right = [int(a) in (t if isinstance(t, list) else (t,)) for a, t in zip(answers, labels or [], strict=True)]
+        flat = scores.reshape(len(scores), -1)
+        truth = accepted(labels or [], flat.shape[1])
+        right = [int(a) in t for a, t in zip(flat.argmax(1), truth, strict=True)]
         return {"top1": float(np.mean(right))}

@@ -9,6 +9,7 @@ import numpy as np
 
 from npuflow.base.tables import Range
 from npuflow.ir.contracts import METRICS, Metric, Outputs
+from npuflow.ir.labels import accepted
 
 
 @METRICS.entry
@@ -23,6 +24,6 @@ class Topk(Metric):
         scores = outputs[self.output or next(iter(outputs))]
         flat = scores.reshape(len(scores), -1).astype(np.float64)
         best = np.argsort(-flat, axis=1, kind="stable")[:, : self.k]
-        truth = [t if isinstance(t, list) else [t] for t in labels or []]
+        truth = accepted(labels or [], flat.shape[1])
         right = [bool(set(row.tolist()) & set(t)) for row, t in zip(best, truth, strict=True)]
         return {f"top{self.k}": float(np.mean(right))}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
+from npuflow.base.errors import DataError
 from npuflow.engine import evaluate as scoring
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.data.config import Data
@@ -168,9 +169,13 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.Model, tab
         for name, sample in read(plain):
             if sample.broken:
                 broken[name] = sample.broken
-            else:
+                continue
+            try:
                 yield sample.feed(types), files[name].detail["label"]
+            except DataError as fault:
+                raise scoring.of_table(fault, table).at(item=name) from None
 
     metric: Metric = table.options or METRICS[table.metric]()
+    scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
     score = scoring.score(feeds(), program, _Float(export_model(graph)), metric, table.metric, share)
     return replace(score, left_out=broken)

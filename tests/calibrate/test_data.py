@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +134,46 @@ def test_a_function_of_the_users(tmp_path: Path) -> None:
     done = loaded(data)
     assert list(done) == ["s0", "s1", "s2"]
     assert done["s2"].feed({"x": TensorType((1, 3))})["x"].tolist() == [[2.0, 2.0, 2.0]]
+
+
+FAULTY = """
+import numpy as np
+def late():
+    yield "a", np.zeros(3, np.float32)
+    raise ValueError("no more disk")
+def once():
+    raise KeyError("x")
+def none():
+    return None
+def single():
+    yield 3
+def empty():
+    return iter(())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("late", 'fails after "a".*because ValueError: no more disk .line 5 of faulty_for_test.py'),
+        ("once", "fails when it is called.*because KeyError: 'x'"),
+        ("none", "must yield pairs.*because it returns NoneType"),
+        ("single", "must yield pairs.*because it yields int"),
+        ("empty", "yields no samples.*try yield a pair"),
+    ],
+)
+def test_faults_of_a_function_of_the_users_are_theirs(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "faulty_for_test.py").write_text(FAULTY)
+    sys.modules.pop("faulty_for_test", None)
+    with pytest.raises(DataError) as raised:
+        loaded(table(tmp_path, f"python:faulty_for_test:{name}"))
+    assert re.search(said, str(raised.value)) and "picture" not in str(raised.value)
+
+
+def test_a_module_of_the_users_that_fails_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "broken_for_test.py").write_text("1 / 0\n")
+    with pytest.raises(DataError, match=r"fails when it is imported.*ZeroDivisionError"):
+        found(table(tmp_path, "python:broken_for_test:pairs"))
 
 
 def test_noise_is_repeatable_and_marked(tmp_path: Path) -> None:

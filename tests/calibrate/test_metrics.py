@@ -10,7 +10,7 @@ import pytest
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import FilePath
-from npuflow.engine.evaluate import score
+from npuflow.engine.evaluate import labels_there, score
 from npuflow.ir.contracts import METRICS, Metric
 
 LOGITS = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
@@ -27,6 +27,32 @@ def test_classification() -> None:
     other = LOGITS.copy()
     other[0] = [1, 0, 0]
     assert run("agreement", other, reference=LOGITS) == {"agreement": 0.75}
+
+
+@pytest.mark.parametrize("name", ["top1", "topk"])
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([77] * 4, "no label is a class of the output, which has 3.*from 77 to 77"),
+        ([-3, -2, -3, -3], "no label is a class of the output.*from -3 to -2"),
+        (["shoe", 0, 1, 2], "must be class numbers.*1 of 4 samples.*'shoe' .sample 1"),
+        ([0, 1, 0.25, 0.5], "must be class numbers.*2 of 4 samples.*0.25 .sample 3"),
+        ([0, 1, [2, "x"], 1], "must be class numbers.*'x' .sample 3"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(name: str, labels: list, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        run(name, LOGITS, labels)
+
+
+def test_some_labels_may_lie_outside_and_whole_fractions_are_classes() -> None:
+    assert run("top1", LOGITS, [1.0, -1, 2, 77]) == {"top1": 0.5}
+
+
+def test_samples_without_labels_are_named() -> None:
+    with pytest.raises(DataError, match=r"1 of 3 samples have none.*the first is b"):
+        labels_there(METRICS["top1"](), "top1", {"a": 1, "b": None, "c": 2})
+    labels_there(METRICS["sqnr"](), "sqnr", {"b": None})
 
 
 def test_sqnr() -> None:

@@ -35,6 +35,8 @@ def found(data: Data) -> dict[str, Found]:
         everything = (pair for name, path, label in paths(data) for pair in _file(name, path, label, data, common))
     listed = dict(everything)
     if not listed:
+        if text.startswith("python:"):
+            raise DataError(f'"{text}" yields no samples', hint="yield a pair (id, arrays) for each sample")
         raise DataError(f'"{text}" holds no samples', hint=_supported())
     return chosen(listed, data)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,34 @@ def python_samples(path: Path, detail: Mapping[str, Any], wanted: set[str]) -> I
 
 
 def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
-    for pair in function():
+    """What the function yields; whatever it raises is a fault of the data."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    try:
+        made = function()
+    except Exception as fault:  # the boundary to the user's own code
+        raise _failed(name, "when it is called", fault) from fault
+    if not isinstance(made, Iterable):
+        because = f"it returns {type(made).__name__}"
+        hint = "yield each pair, or return a list of them"
+        raise DataError(f"{name} must yield pairs (id, arrays)", because=because, hint=hint)
+    walk, last = iter(made), "before its first pair"
+    while True:
+        try:
+            pair = next(walk)
+        except StopIteration:
+            return
+        except Exception as fault:  # likewise
+            raise _failed(name, last, fault) from fault
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise DataError(
-                f"{function.__module__}.{function.__qualname__} must yield pairs (id, arrays)",
-                because=f"it yields {type(pair).__name__}",
-            )
+            raise DataError(f"{name} must yield pairs (id, arrays)", because=f"it yields {type(pair).__name__}")
+        last = f'after "{pair[0]}"'
         yield pair
+
+
+def _failed(name: str, when: str, fault: Exception) -> DataError:
+    """The user's exception with the line that raised it."""
+    frames = extract_tb(fault.__traceback__)
+    line = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
+    text = str(fault)
+    because = f"{type(fault).__name__}: {text}{line}" if text else f"{type(fault).__name__}{line}"
+    return DataError(f"the data function {name} fails {when}", because=because)
