@@ -28,7 +28,9 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 @CALIBRATORS.entry
 @dataclass(frozen=True)
 class Kl(Calibrator):
-    """Entropy calibration. `levels` 0: as many as the grid has for magnitudes (128 for 8 signed bits)."""
+    """Entropy calibration. `levels` and `smoothing` are those for 8 bits; with each bit more there are twice as many levels,
+    half as wide, until they are as fine as the bins and nothing is cut. `levels` 0: as many as the grid has for magnitudes.
+    """
 
     bins: Annotated[int, Range(256, 65536)] = 2048
     levels: Annotated[int, Range(0, 4096)] = 128
@@ -37,23 +39,24 @@ class Kl(Calibrator):
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         lo, hi = statistics.lo, statistics.hi
-        levels = self.levels or grid.levels // (2 if grid.signed or lo < 0 else 1)
+        levels = int(self.levels * 2.0 ** (grid.bits - 8)) or grid.levels // (2 if grid.signed or lo < 0 else 1)
         if max(-lo, hi) <= 0 or levels >= self.bins:
             return fitted(lo, hi, grid)
+        blur = self.smoothing * 2.0 ** (8 - grid.bits)
         if self.sides == "together" or grid.symmetric:
             top = max(-lo, hi)
-            best = self._threshold(statistics.histogram(self.bins, 0.0, top, absolute=True), top, levels)
+            best = self._threshold(statistics.histogram(self.bins, 0.0, top, absolute=True), top, levels, blur)
             return fitted(max(lo, -best), min(hi, best), grid)
-        return fitted(-self._side(statistics, -lo, levels, -1), self._side(statistics, hi, levels, 1), grid)
+        return fitted(-self._side(statistics, -lo, levels, blur, -1), self._side(statistics, hi, levels, blur, 1), grid)
 
-    def _side(self, statistics: TensorStatistics, top: float, levels: int, sign: int) -> float:
+    def _side(self, statistics: TensorStatistics, top: float, levels: int, blur: float, sign: int) -> float:
         if top <= 0:
             return 0.0
         counts = statistics.histogram(self.bins, 0.0, top) if sign > 0 else statistics.histogram(self.bins, -top, 0.0)[::-1]
-        return self._threshold(counts, top, levels)
+        return self._threshold(counts, top, levels, blur)
 
-    def _threshold(self, counts: Floats, top: float, levels: int) -> float:
-        return top * least_divergent(counts, levels, self.smoothing) / self.bins
+    def _threshold(self, counts: Floats, top: float, levels: int, blur: float) -> float:
+        return top * least_divergent(counts, levels, blur) / self.bins
 
 
 def least_divergent(counts: Floats, levels: int, smoothing: float = 0.0) -> int:

@@ -368,7 +368,21 @@ def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
     counter = Counter(("x", "y"))
     statistics = merged([("0", counter.observe([x, y]))])
     numerics = Numerics()
-    blind = thresholds(graph, statistics, Calibrate(), Quantize(), numerics).ranges["x"]
-    seeing = thresholds(graph, statistics, Calibrate(as_trimmed=True), Quantize(), numerics, lambda i: True).ranges["x"]
+    plain, trimmed = Calibrate(method="mse"), Calibrate(method="mse", as_trimmed=True)
+    blind = thresholds(graph, statistics, plain, Quantize(), numerics).ranges["x"]
+    seeing = thresholds(graph, statistics, trimmed, Quantize(), numerics, lambda i: True).ranges["x"]
     assert blind[0] < -12 and -12 < seeing[0] < -4
     assert seeing[1] >= blind[1] - 1e-6
+
+
+@pytest.mark.parametrize("bits", [4, 6, 8, 12, 16])
+def test_kl_has_levels_for_the_width(bits: int) -> None:
+    """Its 128 levels are those of 8 bits: wider codes need no clipping, narrower ones more."""
+    x = np.random.default_rng(5).laplace(0, 1, 40000).astype(np.float32)
+    found = {"x": statistics_of([x])}
+    kl, grid = CALIBRATORS["kl"], Grid(bits, True, True)
+    top = kl()(found["x"], grid)[1]
+    whole = float(np.abs(x).max())
+    assert top == pytest.approx(whole) if bits >= 12 else top < whole
+    if bits < 8:
+        assert top < kl()(found["x"], Grid(8, True, True))[1]

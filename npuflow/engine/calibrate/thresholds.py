@@ -42,7 +42,7 @@ class Layer(Config):
 class Calibrate(Config):
     """The threshold method, and exceptions (later ones win)."""
 
-    method: Annotated[str, CALIBRATORS] = "mse"
+    method: Annotated[str, CALIBRATORS] = "kl"
     bounds: tuple[float, float] | None = None      # of every tensor, as under layers
     beyond: Literal["clip", "drop"] = "clip"
     as_trimmed: bool = False              # judge inputs of table functions by the part that quantisation will keep of them
