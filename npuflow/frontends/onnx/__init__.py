@@ -37,9 +37,13 @@ class Onnx:
     def operators(self, data: bytes) -> tuple[str, ...]:
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
+        from npuflow.frontends.onnx.upgrade import words
 
-        used = {node.op_type.lower() for node in lifted(parse(data)).model.graph.node}
-        return tuple(sorted({"host"} | {name for name in used if name in OPS}))
+        model = lifted(parse(data)).model
+        made = words(model.graph.node, {o.domain: o.version for o in model.opset_import})
+        if made is None:                 # what onnx's converter makes shows only when it has the types
+            return OPS.names()
+        return tuple(sorted({"host"} | {name for name in map(str.lower, made) if name in OPS}))
 
     def read(self, data: bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.onnx.build import Builder

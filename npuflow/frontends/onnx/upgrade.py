@@ -80,6 +80,32 @@ def upgraded(
     return converted, target
 
 
+def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str] | None:
+    """Every operator that these nodes and those of their subgraphs may become; None: it takes a conversion to know.
+
+    The forms are made, not listed: a key that names what they use cannot forget one.
+    """
+    found: set[str] = set()
+    target = max(newest_opset(), 21)
+    for node in nodes:
+        found.add(node.op_type)
+        for graph in subgraphs(node):
+            inner = words(graph.node, opsets)
+            if inner is None:
+                return None
+            found |= inner | {"Identity"}                     # a folded branch ends in these
+        version = opsets.get("", opsets.get("ai.onnx", target))
+        if node.domain not in ("", "ai.onnx") or version > target or compatible(node.op_type, version, target):
+            continue
+        if not (node.input and node.output):                  # no node that reading takes
+            continue
+        own = rewritten(node, version, "")
+        if own is None:
+            return None
+        found |= {new.op_type for new in own}
+    return found
+
+
 def _runnable(node: onnx.NodeProto, version: int, target: int) -> int:
     """The opset by which a node newer than onnxruntime is run: an older one if it says all that the node says."""
     now, before = schema(node.op_type, version, ""), schema(node.op_type, target, "")
