@@ -11,7 +11,7 @@ from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
 from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Cut, Group
-from npuflow.engine.tiling.refuse import refusal
+from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
 
 LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
@@ -48,8 +48,10 @@ class Fuser:
         self, topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS,
         exact: bool = False,
     ) -> None:  # fmt: skip
-        self.topology, self.machine, self.singles, self.level = topology, machine, list(singles), level
-        self.pinned, self.forced, self.exact = self._pins(pins), frozenset(pins.keep), exact
+        self.topology, self.machine, self.level = topology, machine, level
+        self.singles: Sequence[Group] = list(singles)
+        self.pinned: Sequence[tuple[int, int]] = self._pins(pins)
+        self.forced, self.exact = frozenset(pins.keep), exact
         self.scorer = Scorer(topology, machine, level)
         self.room = machine.memory.local_bytes
 
@@ -59,7 +61,7 @@ class Fuser:
         chosen = self._widened(chosen, kept)
         return Fused(tuple(c.group for c in chosen), tuple(sorted(kept)), self.scorer.asked, self.scorer.repeated)
 
-    def with_machine(self, machine: Machine) -> Fuser:
+    def with_machine(self, machine: Machine) -> Search:
         """The same parts on another machine, nothing pinned."""
         return Fuser(Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level)
 

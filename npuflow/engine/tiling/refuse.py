@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from npuflow.base.errors import TargetError
-
-if TYPE_CHECKING:
-    from npuflow.engine.tiling.fuse import Fuser
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import Topology
+from npuflow.engine.tiling.groups import Group
+from npuflow.engine.tiling.score import Scored
 
 LARGER = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 16, 64)   # local memories tried, in times of what there is
 
 
-def refusal(fuser: Fuser) -> TargetError:
+class Search(Protocol):
+    """What a refusal asks of the search for groups."""
+
+    topology: Topology
+    machine: Machine
+    singles: Sequence[Group]
+    pinned: Sequence[tuple[int, int]]
+
+    def joins(self, start: int, end: int) -> bool: ...
+
+    def best(self, start: int, end: int) -> Scored | None: ...
+
+    def with_machine(self, machine: Machine) -> Search: ...
+
+
+def refusal(fuser: Search) -> TargetError:
     """The first pinned group that has no way to run."""
     for start, end in fuser.pinned:
         if not fuser.joins(start, end):
@@ -28,7 +45,7 @@ def refusal(fuser: Fuser) -> TargetError:
     return TargetError(together, hint="shorter groups, or none", code="does-not-fit")
 
 
-def _too_large(fuser: Fuser, start: int, end: int) -> TargetError:
+def _too_large(fuser: Search, start: int, end: int) -> TargetError:
     bound = fuser.machine.memory.local_bytes
     demand = _demand(fuser, start, end)
     fits = [(a, b) for a, b in _parts(start, end) if fuser.best(a, b) is not None]
@@ -46,7 +63,7 @@ def _too_large(fuser: Fuser, start: int, end: int) -> TargetError:
     )  # fmt: skip
 
 
-def _demand(fuser: Fuser, start: int, end: int) -> int:
+def _demand(fuser: Search, start: int, end: int) -> int:
     """The least local memory tried in which the group runs; 0 if there is none."""
     machine = fuser.machine
     for times in LARGER:
@@ -62,7 +79,7 @@ def _parts(start: int, end: int) -> list[tuple[int, int]]:
     return [(a, a + n) for n in range(end - start - 1, 1, -1) for a in range(start, end - n + 1)]
 
 
-def _names(fuser: Fuser, start: int, end: int) -> str:
+def _names(fuser: Search, start: int, end: int) -> str:
     nodes = fuser.topology.graph.nodes
     names = [nodes[g.nodes[0]].name for g in fuser.singles[start:end]]
     return "[" + ", ".join(f'"{n}"' for n in names) + "]"
