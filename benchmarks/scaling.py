@@ -73,7 +73,7 @@ def main():
         once = samples * args.segments * args.read_ms / 1000
         work = samples * args.sample_ms / 1000 + sum(shards) + sum(merges) + last
         print(f"{samples} samples of {args.sample_ms:g} ms in {args.segments} segments, {args.task_ms:g} ms a task; "
-              f"{len(shards)} shards, {len(merges)} regions; the longest merges {max(shards):.2f}, {max(merges):.2f}, {last:.2f} s")
+              f"{len(shards)} shards, {len(merges)} regions; longest merges {max(shards):.2f}, {max(merges):.2f}, {last:.2f} s")
         print("| workers | batch | observe s | shards s | regions s | last s | efficiency | with one merge |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for workers in (1, 10, 30, 100, 300, 1000):
