@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from platform import node
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
@@ -31,7 +30,7 @@ class Work(NamedTuple):
     item: str | None = None
     own: Mapping[str, Any] | None = None
     """The item's own part of the pre-image."""
-    sources: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    sources: Mapping[str, Mapping[str, str]] = {}  # a plain one: it travels to other processes
     """For a stage that runs over collections: parameter -> the upstream items that it is made of -> their digests."""
 
 
