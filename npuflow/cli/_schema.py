@@ -27,11 +27,6 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
     }
     for cls in sorted([*known_tables(registry), *SETTINGS], key=table_of):
         _place(root, table_of(cls).split("."), schema(cls))
-    root["properties"]["sweep"] = {
-        "type": "object",
-        "description": "Dotted keys with the values to try; `npuflow sweep` builds their product.",
-        "additionalProperties": {"type": "array", "minItems": 1},
-    }
     for name, folder in library_folders().items():
         table = root["properties"].get(name)
         if table is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.tables import Config, table_of
-from npuflow.base.tables_write import dotted_header, key, table, value
+from npuflow.base.tables_write import dotted_header, table
 from npuflow.cli._engine import known_tables, plan, recipe, stages
 from npuflow.flow.recipe import SETTINGS, Recipe
 from npuflow.flow.recipe_files import shown_path
@@ -34,7 +34,6 @@ def _document(loaded: Recipe, known: Sequence[type[Config]], running: set[type[C
             continue
         yield from table(found, header, loaded.folder, lambda name, at=header: _note(loaded, at, name, own))  # type: ignore[misc]
         yield ""
-    yield from _sweep(loaded)
     for header in dict.fromkeys(off):
         yield f"# [{dotted_header(header)}] is absent: the stages that it switches on do not run"
 
@@ -58,10 +57,3 @@ def _note(loaded: Recipe, header: str, name: str, own: str | None) -> str:
     if origin.file is None or origin.file == own:
         return ""
     return f"{origin.file}:{origin.line}" if origin.line else origin.file
-
-
-def _sweep(loaded: Recipe) -> Iterator[str]:
-    if loaded.sweep.axes:
-        yield "[sweep]"
-        yield from (f"{key(name)} = {value(values)}" for name, values in loaded.sweep.axes.items())
-        yield ""

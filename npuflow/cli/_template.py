@@ -19,6 +19,17 @@ from npuflow.cli._model import Port, Ports, ports
 from npuflow.flow.recipe import SETTINGS
 from npuflow.flow.recipe_files import library_folders
 
+DEFAULT = "edge-4t"                       # as `npuflow inspect` has it
+STEPS = (
+    "# Steps that turn a picture into what the model is fed, in order; values of 0..255 become (x - mean) / std:",
+    "# [[data.steps]]",
+    "# resize = [224, 224]",
+    "# [[data.steps]]",
+    "# normalize = { mean = [123.675, 116.28, 103.53], std = [58.395, 57.12, 57.375] }",
+    "# [[data.steps]]",
+    '# layout = "nchw"',
+)
+
 
 @dataclass(frozen=True)
 class Fill:
@@ -58,13 +69,13 @@ def _target(names: list[str], chosen: str | None) -> Iterator[str]:
     if chosen is not None and chosen not in names and not chosen.endswith(".toml"):
         raise UsageError(f'no target "{chosen}"', because=f"known: {', '.join(names)}", hint=suggestion(chosen, names))
     yield f"# The NPU to compile for: {', '.join(names)}, or a path to a TOML file."
-    yield f"target = {value(chosen or names[0])}"
+    yield f"target = {value(chosen or (DEFAULT if DEFAULT in names else names[0]))}"
     yield ""
 
 
 def _fills(shown: str, found: Ports) -> dict[tuple[str, str], Fill]:
     fills = {("model", "path"): Fill(value(shown))}
-    free = [port for port in found.inputs if port.shape is None or any(not isinstance(d, int) for d in port.shape)]
+    free = [port for port in found.inputs if port.shape is None or any(_free(d) for d in port.shape)]
     shapes = ", ".join(f"{key(port.name)} = [{', '.join(map(str, _guess(port)))}]" for port in free)
     if free:
         unknown = any(0 in _guess(port) for port in free)
@@ -75,7 +86,12 @@ def _fills(shown: str, found: Ports) -> dict[tuple[str, str], Fill]:
 
 def _guess(port: Port) -> list[int]:
     """A fixed shape for an input: a free first dimension is a batch of 1, other free ones are for the user to say."""
-    return [d if isinstance(d, int) else int(i == 0) for i, d in enumerate(port.shape or ())]
+    return [d if isinstance(d, int) and d > 0 else int(i == 0) for i, d in enumerate(port.shape or ())]
+
+
+def _free(size: int | str | None) -> bool:
+    """Whether a dimension is the user's to fix; some exporters write -1 for it."""
+    return not isinstance(size, int) or size < 1
 
 
 def _table(cls: type[Config], on: bool, fills: dict[tuple[str, str], Fill]) -> Iterator[str]:
@@ -101,6 +117,7 @@ def _table(cls: type[Config], on: bool, fills: dict[tuple[str, str], Fill]) -> I
             line = f"# {key(name)} = {_empty(cls, name)}"
             remark = "; ".join(filter(None, ["not set", remark]))
         yield from _with_remark(line, " ".join(remark.split()))
+    yield from STEPS if header == "data" else ()
     yield ""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from npuflow.base.errors import StoreError
+from npuflow.base.errors import UsageError
 from npuflow.flow.artifact import Artifact, ArtifactRef, Manifest, Reader
 from npuflow.flow.explain import Reason, why
 from npuflow.flow.keys import Bound, pairs
@@ -195,6 +195,7 @@ def adopted(folder: Path, kind: type[Artifact]) -> ArtifactRef:
         body: dict[str, Any] = json.loads((Path(folder) / MANIFEST).read_bytes())["body"]
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
     except (OSError, ValueError, KeyError) as fault:
-        raise StoreError(f"{folder} is not an artifact folder: {fault}") from fault
+        because = "it has no manifest" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
+        raise UsageError(f"{folder} is not an artifact folder", because=because) from fault
     value = kind.load(Reader(Path(folder), manifest, trusted=True))
     return ArtifactRef(value.digest(), value.uses())

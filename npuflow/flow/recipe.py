@@ -43,14 +43,8 @@ class Build(Config):
             yield Fault("memory", str(fault))
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The recipe's [sweep]: dotted keys with the values to try."""
-
-    axes: Mapping[str, Sequence[Any]]
-
-
 SETTINGS: tuple[type[Config], ...] = (Build,)
+NO_SWEEP = "a build for each value, `npuflow build RECIPE --set KEY=VALUE --out DIR`: steps that they share run once"
 
 
 @dataclass
@@ -83,10 +77,6 @@ class Recipe:
         if found is None:
             raise RecipeError(faults)
         return found
-
-    @property
-    def sweep(self) -> Sweep:
-        return Sweep(self.tables.get("sweep", {}))
 
     def table(self, dotted: str) -> Mapping[str, Any] | None:
         """The table of that dotted path, None if the recipe has none (an empty one is not None)."""
@@ -129,20 +119,7 @@ class Recipe:
                 continue  # what the library would have said is not known
             if cls in need or self.has(table_of(cls)):
                 found += self.read(cls, classes)[1]
-        found += self._sweep_faults()
         return sorted(_distinct(found), key=_order)
-
-    def _sweep_faults(self) -> list[NpuflowError]:
-        axes = self.tables.get("sweep", {})
-        if not isinstance(axes, Mapping):
-            return []  # told with the other names that must be tables
-        return [
-            RecipeError(
-                "a sweep needs an array of values", where=self.at.child("sweep", key).where(), hint=f'"{key}" = [...]'
-            )
-            for key, values in axes.items()
-            if not isinstance(values, list) or not values
-        ]
 
 
 def load(
@@ -187,11 +164,13 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
     """Top-level names nobody declares, and stray keys in tables that exist only as parents of declared ones."""
     paths = {table_of(cls) for cls in classes}
     parents = {path.rsplit(".", n)[0] for path in paths for n in range(1, path.count(".") + 1)} - paths
-    top = sorted({path.split(".")[0] for path in paths} | {"sweep"})
+    top = sorted({path.split(".")[0] for path in paths})
     found: list[NpuflowError] = []
     for name, value in recipe.tables.items():
-        at = recipe.at.child(name)
-        if name not in top:
+        at = _stated(recipe.at.child(name), value)
+        if name == "sweep" and name not in top:
+            found.append(RecipeError("[sweep] is not available: no verb reads it", where=at.where(), hint=NO_SWEEP))
+        elif name not in top:
             kind = "table" if isinstance(value, Mapping) else "key"
             shown = f"[{name}]" if kind == "table" else f'"{name}"'
             because, near = f"known tables: {', '.join(top)}", suggestion(name, top)
@@ -207,6 +186,14 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
                 where = at.child(key).where()
                 found.append(RecipeError(f'unknown key "{key}"', where=where, because=because, hint=near))
     return found
+
+
+def _stated(at: Locator, value: Any) -> Locator:
+    """The place of a table, or of the first key in it where no file writes its header (`--set table.key=...`)."""
+    while at.path not in at.origins and isinstance(value, Mapping) and value:
+        key, value = next(iter(value.items()))
+        at = at.child(key)
+    return at
 
 
 def recipe_library_files(recipe: Recipe) -> set[str]:

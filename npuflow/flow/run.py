@@ -19,6 +19,7 @@ from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import Result, StepState, Waiting, batches, task, units
 from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
+from npuflow.flow.store_files import Unwritable
 from npuflow.flow.store_lease import Lease, add_root
 from npuflow.flow.store_manifest import Damaged
 
@@ -48,8 +49,9 @@ def build(
 
     one_thread_each()
     emit = on_event or (lambda _: None)
-    lease = Lease(store.root)
-    own = Store(store.root, store.remote, lease=lease.name, warn=lambda text: emit(Warned(text)))
+    lease = _lease(store, emit)
+    name = lease.name if lease is not None else None
+    own = Store(store.root, store.remote, lease=name, warn=lambda text: emit(Warned(text)))
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
     workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
     driver = _Driver(plan, own, workers, emit, frozenset(force), keep_going)
@@ -58,7 +60,7 @@ def build(
         emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
         result = driver.run(out_dir)
         clean = True
-        if out_dir is not None:
+        if out_dir is not None and lease is not None:
             add_root(own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values()))
         products = {name: str(path) for name, path in result.products.items()}
         emit(
@@ -69,7 +71,19 @@ def build(
         workers.close(wait=clean)
         own.close()
         _OPEN.pop(own.spec, None)
-        lease.release()
+        if lease is not None:
+            lease.release()
+
+
+def _lease(store: Store, emit: OnEvent) -> Lease | None:
+    """The build's claim; None in a cache that may only be read, where a build can still find everything."""
+    try:
+        return Lease(store.root)
+    except Unwritable as refused:
+        if not refused.readonly or not (store.root / "objects").is_dir():
+            raise
+        emit(Warned(f"{refused.message}; it is only read", hint="what it lacks cannot be built; else --cache DIR"))
+        return None
 
 
 class _Driver:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from npuflow.base.errors import InternalError, UsageError
+from npuflow.base.errors import BuildError, InternalError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.refs import ArtifactRef, Ref
 from npuflow.flow.store import Store
@@ -60,4 +61,5 @@ def _writing(target: Path) -> Iterator[None]:
         yield
     except OSError as fault:
         hint = "every step is kept; choose another folder: --out DIR or [build] out"
-        raise UsageError(f"cannot write the product {target}", because=str(fault), hint=hint) from fault
+        kind = BuildError if fault.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
+        raise kind(f"cannot write the product {target}", because=str(fault), hint=hint) from fault

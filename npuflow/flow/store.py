@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from npuflow.base.digest import ALGORITHM
-from npuflow.base.errors import StoreError
+from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
 from npuflow.flow.store_lease import Journal
@@ -258,13 +258,14 @@ class Store:
         try:
             body = json.loads(path.read_bytes())["body"]
         except (OSError, ValueError, KeyError) as fault:
-            hint = "start from a copy of an artifact: npuflow show STAGE --export DIR"
-            raise StoreError(f"{folder} is not an artifact folder: {fault}", hint=hint) from fault
+            hint = "start from a copy of an artifact: npuflow show STAGE RECIPE --export DIR"
+            because = f"it has no {MANIFEST}" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
+            raise UsageError(f"{folder} is not an artifact folder", because=because, hint=hint) from fault
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
         try:
             artifact = kind.load(Reader(Path(folder), manifest, trusted=True))
         except (ValueError, KeyError, TypeError) as fault:
-            raise StoreError(f"{folder} cannot be read as a {kind.__name__}: {fault}") from fault
+            raise UsageError(f"{folder} cannot be read as a {kind.__name__}", because=str(fault)) from fault
         return self.write(artifact)
 
     # damage

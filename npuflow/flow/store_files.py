@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from npuflow.base.errors import StoreError
+from npuflow.base.errors import InputError, StoreError
 
 _REFUSED = {
     errno.ENOSPC: "the disk is full",
@@ -29,7 +29,9 @@ _PIECE = 1 << 16
 
 
 class Unwritable(StoreError):
-    """The cache cannot take another file; no step can succeed after this one."""
+    """The cache cannot take another file; no step can succeed after this one. `readonly`: it may still be read."""
+
+    readonly = False
 
 
 class writing:  # noqa: N801  (a context manager; a generator would cost a step more than its files do)
@@ -46,12 +48,17 @@ class writing:  # noqa: N801  (a context manager; a generator would cost a step 
     def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
         if not isinstance(fault, OSError) or fault.errno not in _REFUSED:
             return
-        raise Unwritable(
+        room = fault.errno in (errno.ENOSPC, errno.EDQUOT)
+        refused = Unwritable(
             f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}",
             because=str(fault),
-            hint="make room with `npuflow cache gc`, or choose another place: --cache DIR or NPUFLOW_CACHE",
+            hint=f"{'make room with `npuflow cache gc`, or ' if room else ''}choose another place: --cache DIR or NPUFLOW_CACHE",
             code="NF-STORE-002",
-        ) from fault
+        )
+        refused.readonly = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        if not room and not self.root.is_dir():
+            refused.exit_code = InputError.exit_code  # a place where no cache can be is the user's choice
+        raise refused from fault
 
 
 _TOKEN = secrets.token_hex(8)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from npuflow.base.errors import ModelError
-from npuflow.base.tables import Config, FilePath
+from npuflow.base.tables import Config, Fault, FilePath
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
@@ -31,6 +31,14 @@ class ModelTable(Config, table="model"):
     """Cut points: tensors to end at, instead of the model's own outputs."""
     constants: dict[str, float] = field(default_factory=dict)
     """Inputs that always hold the same number (a sampling rate): they become constants, and branches on them fold."""
+
+    def check(self) -> Iterator[Fault]:
+        for name, shape in self.inputs.items():
+            if any(size < 1 for size in shape):
+                yield Fault(f"inputs.{name}", f"{list(shape)} is no shape to build for", hint="sizes from 1 on; a batch is 1")
+        for name, size in self.dims.items():
+            if size < 1:
+                yield Fault(f"dims.{name}", f"{size} is no size", hint="sizes from 1 on")
 
     @property
     def bindings(self) -> Bindings:

@@ -10,7 +10,7 @@ import pytest
 
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.base.tables import Config, FilePath
-from npuflow.flow.recipe import Recipe, load, parse_set
+from npuflow.flow.recipe import NO_SWEEP, Recipe, load, parse_set
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,14 @@ def test_every_fault_of_every_table_at_once(folder: Path) -> None:
         'a.toml:7 calibrate.batches: expected an integer, got "x" -> ',
         'a.toml:9 chip.numrics: unknown key "numrics" -> "numerics"',
         "a.toml:11 build.jobs: 0 is out of range -> at least 1",
-        "a.toml:13 sweep.a: a sweep needs an array of values -> \"a\" = [...]",
+        f"a.toml:12 sweep: [sweep] is not available: no verb reads it -> {NO_SWEEP}",
     ]
+
+
+def test_an_unknown_table_that_an_option_sets_is_the_options(folder: Path) -> None:
+    recipe = load(write(folder / "a.toml", "[calibrate]\nbatches = 2\n"), ["tilng.level=1"])
+    (fault,) = recipe.faults(KNOWN, required=())
+    assert (fault.where.file, fault.where.key) == ("--set tilng.level=1", "tilng.level")
 
 
 def test_extends_merges_tables_and_keeps_places(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -110,6 +111,7 @@ def test_until_and_override(tmp_path: Path) -> None:
     assert store.open(first.outputs["table"]).json("rows") == [0, 2, 4, 6]
     wrong = toys.run(tmp_path / "cache", override={"table": tmp_path / "nowhere"})
     assert "is not an artifact folder" in wrong.errors[0].message
+    assert wrong.errors[0].exit_code == 2 and "manifest" in wrong.errors[0].because and "Errno" not in wrong.errors[0].because
 
 
 def test_a_collection_is_overridden_by_a_folder_of_items(tmp_path: Path) -> None:
@@ -195,6 +197,26 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
         toys.run(tmp_path / "cache", store=store, keep_going=True)
     assert "gc" in caught.value.hint
     assert not list((tmp_path / "cache" / "tmp").iterdir())
+
+
+def test_a_cache_that_may_only_be_read_serves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = toys.run(tmp_path / "cache")
+    mkdir = Path.mkdir
+
+    def refused(path: Path, *args: Any, **more: Any) -> None:
+        if (tmp_path / "cache") in path.parents:
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        mkdir(path, *args, **more)
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    events: list[Event] = []
+    again = toys.run(tmp_path / "cache", on_event=events.append)
+    assert (again.hit, again.ran, again.outputs) == (10, 0, first.outputs)
+    (told,) = [event for event in events if isinstance(event, Warned)]
+    assert "the file system is read-only; it is only read" in told.message and "gc" not in told.hint
+    with pytest.raises(StoreError, match="the file system is read-only") as caught:
+        toys.run(tmp_path / "cache/none")                # an empty place that takes nothing is no cache
+    assert caught.value.exit_code == 2 and "gc" not in caught.value.hint
 
 
 def test_ctrl_c_ends_cleanly_and_the_next_build_resumes(tmp_path: Path) -> None:
