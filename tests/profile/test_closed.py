@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.closed import apart, compare
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
 from tests.codegen import random_groups, random_networks
-from tests.codegen.harness import build, machine
+from tests.codegen.harness import SMALL, build, machine
+from tests.codegen.networks import Builder
 
 SHARD = 100
 
@@ -37,3 +43,37 @@ def test_plans_drawn_at_random() -> None:
 @pytest.mark.parametrize("first", range(1000, 2000, SHARD))
 def test_many_plans_drawn_at_random(first: int) -> None:
     assert sum(map(judged, range(first, first + SHARD))) > 0.6 * SHARD
+
+
+def transposed(b: Builder) -> str:
+    op = OPS["convtranspose"]((4, 4), (2, 2), (1, 1), (1, 1, 1, 1), 1, (0, 0))
+    return b.add(op, b.input("x", (1, 6, 5, 5)), b.const((6, 7, 4, 4), 0.1), b.const((7,), 0.1))
+
+
+def product(b: Builder) -> str:
+    return b.add(OPS["matmul"](), b.input("x", (2, 1, 5, 7)), b.input("z", (3, 7, 9)))
+
+
+def grouped(b: Builder) -> str:
+    op = OPS["conv"]((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 4)
+    return b.add(op, b.input("x", (2, 4, 6, 1)), b.const((4, 1, 1, 1), 0.1), b.const((4,), 0.1))
+
+
+def reduced(b: Builder) -> str:
+    return b.add(OPS["reducesum"]((0, 2), 0), b.input("x", (2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("dataflow", ["weight_stationary", "output_stationary"])
+@pytest.mark.parametrize("layer", [transposed, product, grouped, reduced], ids=lambda f: f.__name__)
+def test_terms_of_layers_that_map_in_ways_of_their_own(layer, dataflow: str) -> None:  # type: ignore[no-untyped-def]
+    """Taps that meet inserted zeros, a batch that repeats one operand, groups of one channel, reductions in several commands."""
+    target = replace(SMALL, compute=replace(SMALL.compute, dataflow=dataflow, vector_lanes=1))
+    b = Builder()
+    y = layer(b)
+    graph = Graph(tuple(v for v in ("x", "z") if v in b.values), (y,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    done = quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics)
+    found = profile(build(done.graph, target))
+    assert compare(found)[0].error == pytest.approx(0, abs=0.01)
+    for row in compare(found)[1:]:
+        assert row.closed == pytest.approx(row.clock), str(row)

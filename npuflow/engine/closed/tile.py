@@ -79,11 +79,20 @@ def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:
     if space.macs:
         return ending                                       # its requantisation
     if space.accumulator is not None:                       # a reduction, and behind it its requantisation
-        read = next(o for o in space.inputs if o is not None)
-        return c.command_cycles + ceil(elements(read.box(tile)) / c.vector_lanes) + ending
+        commands, each = _reductions(space, tile)
+        return commands * (c.command_cycles + ceil(each / c.vector_lanes)) + ending
     folds = len(space.inputs) - 1                           # operands that one command after the other takes in
     commands = folds if folds == space.ops else 1
     return commands * (c.command_cycles + ceil(made * space.ops / max(1, commands) / c.vector_lanes))
+
+
+def _reductions(space: Space, tile: Tile) -> tuple[int, int]:
+    """Commands that reduce a tile, and the elements that each takes: a command has two kept runs of dimensions, and one more."""
+    read, made = next(o for o in space.inputs if o is not None), {m.axis for m in space.outputs[0].maps}
+    box = [(m.axis in made, b - a) for m, (a, b) in zip(read.maps, read.box(tile), strict=True) if b - a > 1]
+    runs = [(kept, prod(n for _, n in run)) for kept, run in groupby(box, key=lambda d: d[0])]
+    commands = prod([n for kept, n in runs if kept][:-2]) * prod([n for kept, n in runs if not kept][:-1])
+    return commands, prod(n for _, n in box) // commands
 
 
 def gather_cycles(space: Space, tile: Tile, c: Compute) -> tuple[int, int]:

@@ -247,7 +247,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None
     own = [a for a in space.axes if a.name in held.axes - moving.axes and a.kind != "sum"]
-    cols = own[0].name if own else None
+    cols = own[-1].name if own else None          # before it: dimensions of a batch that the moving operand repeats along
     group_axis, group_rows = None, 0
     # The array goes through every tap of a window, also those of a transposed one that meet inserted zeros.
     kernel = prod(size for m, size in zip(held.operand.maps[2:], held.operand.shape[2:], strict=True) if m.axis is None)
