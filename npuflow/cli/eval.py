@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npuflow.base.errors import UsageError
+from npuflow.base.errors import NpuflowError, UsageError, Where
 from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from npuflow.flow.plan import Plan
     from npuflow.flow.run import Result
     from npuflow.flow.store import Store
+    from npuflow.ir.graph import Graph
 
 
 def eval(  # noqa: A001
@@ -74,6 +75,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     """A program that the recipe did not build, on the recipe's data and beside its float model."""
     from npuflow.engine.evaluate import Evaluate
+    from npuflow.engine.interpret import host_session
     from npuflow.engine.program.container import load_program
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
@@ -83,14 +85,26 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     graph = store.load(_digest(result, "parse"), Parsed).graph
     if path.suffix == ".npu":
         program = load_program(path)
+        _same_inputs(path, [entry["name"] for entry in program.meta["inputs"]], graph)
         model, total = stage.simulated(program, graph), graph_macs(graph)
         share = sum(node["macs"] for node in program.meta["nodes"]) / total if total else 1.0
     else:
-        model, share = stage.exported(path.read_bytes(), graph), 0.0
+        try:
+            model, share = stage.exported(path.read_bytes(), graph), 0.0
+            _same_inputs(path, [i.name for i in host_session(path.read_bytes()).get_inputs()], graph)
+        except NpuflowError as error:
+            raise error.at(Where(file=str(path))) from None
     step = plan["evaluate"]
     table = step.configs["evaluate"]
     assert isinstance(table, Evaluate)
     return stage.scored(Files(step.listing or {}), graph, share, model, table)
+
+
+def _same_inputs(path: Path, names: list[str], graph: Graph) -> None:
+    if sorted(names) != sorted(graph.inputs):
+        wanted = f"the recipe's model takes {', '.join(graph.inputs)}"
+        hint = "give a program or model of the same network"
+        raise UsageError(f'"{path}" takes the inputs {", ".join(names)}', because=wanted, hint=hint)
 
 
 def _digest(result: Result, stage: str) -> str:

@@ -105,6 +105,8 @@ def windows(opcode: str, f: Fields, tables: Tables) -> None:
         read.append(np.where(inside, at // insert, -1))
         if "count_lo" in f:
             counts.append(((at >= f["count_lo"][axis]) & (at < f["count_hi"][axis])).sum(1).tolist())
+    if not all((r >= 0).any() for r in read):      # then no window has a place in the tile, whatever the other axis says
+        read, f["x"], f["x_strides"] = [np.full_like(r, -1) for r in read], 0, (0, 0, 0, 0)
     used = [np.unique(r[r >= 0]).tolist() for r in read]
     f["x_strides"] = (*f["x_strides"][:2], *(s if u[-1:] > [0] else 0 for s, u in zip(f["x_strides"][2:], used, strict=True)))
     f["x_dims"] = f["x_dims"][:2]
@@ -231,6 +233,9 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
     if opcode == "MAXPOOL":
         empty = not all(all(rows) for rows in f["windows"])          # such a window gives lo
         return min(f["lo"] if empty else span("x")[0], span("x")[0]), max(f["lo"] if empty else span("x")[1], span("x")[1])
+    if opcode == "MINMAX":
+        a, b, choose = span("a"), span("b"), max if f["maximum"] else min
+        return choose(a[0], b[0]), choose(a[1], b[1])
     if opcode == "SOFTMAX":
         least = f["multiplier"] if f["dims"][1] == 1 else 0
         return least + f["zero"], f["multiplier"] + f["zero"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.hw.isa import NONE
+from npuflow.testing.equivalence import span_of
 
 Fields = Mapping[str, Any]
 Tables = Mapping[int, bytes]         # what constant operands hold, by their address in local memory
@@ -191,3 +192,30 @@ def _mixed(terms: Sequence[tuple[tuple[int, ...], int]], span: Run, run: Run, rn
         return None
     i = int(rng.choice(np.flatnonzero(fits)))
     return {least: int(needed[i]), next_: int(every[i]), **drawn}
+
+
+SCALES = {"multiplier", "negative", "shift", "negative_shift", "rounding", "zero", "lo", "hi"}
+
+
+def alike(opcode: str, before: Fields, after: Fields) -> bool:
+    """Whether two element-wise commands have the same code for every number that their operands can make, and more."""
+    if any(before[n] != after[n] for n in before if n not in SCALES):
+        return False
+    if opcode == "MUL":
+        corners = [a * b for a in span_of(before, "a") for b in span_of(before, "b")]
+        sides = [("multiplier", "shift", min(corners), max(corners))]
+    elif opcode == "PRELU":
+        (down, up), slopes = span_of(before, "x"), span_of(before, "slope")
+        corners = [v * s for v in (min(down, -1), -1) for s in slopes]
+        sides = [("multiplier", "shift", 0, max(up, 0)), ("negative", "negative_shift", min(corners), max(corners))]
+    else:
+        return False
+    for multiplier, shift, low, high in sides:
+        if (before[multiplier] < 0) != (after[multiplier] < 0):
+            return False
+        if before[multiplier] < 0:
+            low, high = -high, -low
+        a, b = (_steps({**f, "shift": f[shift]}, abs(f[multiplier])) for f in (before, after))
+        if parting(a, b, low, high):
+            return False
+    return True
