@@ -20,7 +20,9 @@ KIND = TensorType((1, 6, 5, 5))
 
 
 def network() -> Graph:
-    nodes = (Node(OPS["tanh"](), ("x",), ("soft",), ("tanh",)), Node(OPS["add"](), ("x", "soft"), ("y",), ("sum",)))
+    """A sum with a fused clip, whose bounds are constants of the exported model."""
+    clipped = OPS["add"](clip=(-1.5, 2.5))
+    nodes = (Node(OPS["tanh"](), ("x",), ("soft",), ("tanh",)), Node(clipped, ("x", "soft"), ("y",), ("sum",)))
     return Graph(("x",), ("y",), nodes, {v: Value(v, KIND) for v in ("x", "soft", "y")})
 
 
@@ -31,7 +33,7 @@ def test_extrema_are_those_of_the_arrays() -> None:
     assert set(names) == {"x", "soft", "y"}
     parts = list(extrema(network(), names, feeds))
     x = np.concatenate([f["x"] for f in feeds])
-    made = {"x": x, "soft": np.tanh(x), "y": x + np.tanh(x)}
+    made = {"x": x, "soft": np.tanh(x), "y": np.clip(x + np.tanh(x), -1.5, 2.5)}
     for name, array in made.items():
         want = np.stack([array.min((0, 2, 3)), array.max((0, 2, 3))])
         np.testing.assert_allclose(merged(parts)[name], want, rtol=1e-6)

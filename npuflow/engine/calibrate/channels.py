@@ -55,7 +55,7 @@ def extrema(graph: Graph, names: Sequence[str], feeds: Iterable[Mapping[str, Arr
         axes, stored = constant(f"{name}:rest", rest)
         values[axes.id] = axes
         consts.update(stored)
-        for end, op_type in (("lo", "ReduceMin"), ("hi", "ReduceMax")):
+        for end, op_type in (("lowest", "ReduceMin"), ("highest", "ReduceMax")):
             made = Value(f"{name}:{end}", TensorType((kind.shape[axis],)))
             values[made.id] = made
             op = OPS["host"](op_type=op_type, version=EXPORT_OPSET, attributes=(("keepdims", 0),), types=(made.type,))
