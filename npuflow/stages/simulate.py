@@ -10,6 +10,7 @@ from npuflow.base.tables import Config, Range
 from npuflow.engine.agreement import TensorCheck, compare, require_equal
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.closed import compare as compare_forms
+from npuflow.engine.profile.closed import worst_groups
 from npuflow.engine.sim.hazards import hazards_of, require_safe
 from npuflow.engine.sim.order import order_of
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -76,6 +77,6 @@ def simulate(
     rest = f", {unseen} elements not seen" if unseen else ""
     log(f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} samples{rest}")
     found = profile(program)
-    for row in compare_forms(found):
+    for row in (*compare_forms(found), *worst_groups(found, 1)):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
     return Simulation(checks, tuple(found.layers()), found.totals())
