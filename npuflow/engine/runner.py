@@ -144,7 +144,10 @@ class Runner:
                 lo, hi, _ = container(entry["quant"])
                 if int(array.min()) < lo or int(array.max()) > hi:
                     raise DataError(f'the input "{name}" has codes {array.min()}..{array.max()}, its type has {lo}..{hi}')
-            found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
+            try:
+                found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
+            except TypeError as error:
+                raise ModelError(f'the input "{name}" has the dtype {entry["dtype"]!r}', code="program") from error
         return found
 
     def _machine(self, batch: int, watch: tuple[str, ...]) -> Machine:
