@@ -287,30 +287,37 @@ def _read(blob: Any, at: int) -> tuple[Any, int]:
 
 
 @_compiled
-def collect(blob: Any, start: int, stop: int, counts: Any, sign: int, span: Any) -> None:
-    """Add the cells of one encoded tensor to dense 64-bit counts (sign -1 takes them away).
+def collect(blob: Any, starts: Any, stops: Any, counts: Any, sign: int, span: Any) -> None:
+    """Add the cells of one tensor, encoded in so many parts of `blob`, to dense 64-bit counts (sign -1 takes them away).
 
-    `span` [2, 2]: first and last key touched on each side of zero, widened.
+    `span` [2, 2]: first and last key touched on each side of zero, widened. Keys ascend in a part.
     """
-    at, key = start, np.int64(0)
     half = np.int64(SIGN)
-    while at < stop:
-        n = np.int64(blob[at])
-        if 0 < n < 128:
-            at += 1
-            key += 1
-        else:
-            n, at = _read(blob, at)
-            if n == 0:
-                gap, at = _read(blob, at)
-                key += gap
-                n, at = _read(blob, at)
-            else:
+    for part in range(starts.shape[0]):
+        at, stop, key = starts[part], stops[part], np.int64(0)
+        first, last, least, most = np.int64(-1), np.int64(-1), np.int64(-1), np.int64(-1)
+        while at < stop:
+            n = np.int64(blob[at])
+            if 0 < n < 128:
+                at += 1
                 key += 1
-        counts[key] += sign * n
-        side = 1 if key >= half else 0
-        span[side, 0] = min(span[side, 0], key)
-        span[side, 1] = max(span[side, 1], key)
+            else:
+                n, at = _read(blob, at)
+                if n == 0:
+                    gap, at = _read(blob, at)
+                    key += gap
+                    n, at = _read(blob, at)
+                else:
+                    key += 1
+            counts[key] += sign * n
+            if key < half:
+                first, last = key if first < 0 else first, key
+            else:
+                least, most = key if least < 0 else least, key
+        if first >= 0:
+            span[0, 0], span[0, 1] = min(span[0, 0], first), max(span[0, 1], last)
+        if least >= 0:
+            span[1, 0], span[1, 1] = min(span[1, 0], least), max(span[1, 1], most)
 
 
 @_compiled

@@ -263,14 +263,19 @@ class Statistics:
         dense = np.zeros(KEYS, np.int64)
         room, space = np.zeros(KEYS, np.int64), np.zeros(KEYS, np.int64)
         keys, counts, offsets = [], [], [0]
+        seen = [one for one in parts if not isinstance(one, Statistics)]
+        blob = np.concatenate([one.blob for one in seen]) if seen else np.zeros(0, np.uint8)
+        bases = np.cumsum([0, *(one.blob.size for one in seen)])[:-1, None]
+        ends = np.array([one.offsets for one in seen], np.int64).reshape(len(seen), len(self.names) + 1) + bases
+        starts = np.ascontiguousarray(ends.T)                      # [tensors + 1, parts]
         for i in range(len(self.names)):
             span = np.array([[SIGN, -1], [KEYS, SIGN - 1]])
             _count(self, i, dense, 1, span)
             for one in parts:
                 if isinstance(one, Statistics):
                     _count(one, i, dense, sign, span)
-                else:
-                    collect(one.blob, one.offsets[i], one.offsets[i + 1], dense, sign, span)
+            if seen:
+                collect(blob, starts[i], starts[i + 1], dense, sign, span)
             size = occupied(dense, span, room, space)
             keys.append(room[:size].copy())
             counts.append(space[:size].copy())
