@@ -102,7 +102,7 @@ def _one(
             return 130, None, ""
         return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
-    for fault in result.errors:
+    for fault in distinct(result.errors):
         show(fault)
     if not as_json:
         number = len(warnings)
@@ -113,6 +113,14 @@ def _one(
 
     whole = Built(recipe, plan, store, result, lock_path(recipe, settings))
     return code, whole, "".join(f"{text}\n" for text in again)
+
+
+def distinct(errors: Sequence[NpuflowError]) -> list[NpuflowError]:
+    """Errors without those that another stage tells alike: two stages that list the same data find the same fault."""
+    first: dict[object, NpuflowError] = {}
+    for error in errors:
+        first.setdefault((error.message, error.because, error.hint, error.where.item, error.where.node, error.where.line), error)
+    return list(first.values())
 
 
 def unchanged(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from npuflow.base.errors import NpuflowError
 def lines(error: NpuflowError) -> list[str]:
     """One error in lines: the message, then one aligned line for each thing that is known."""
     where = error.where
-    first = f"{error.code}  {error.message}" if error.code else error.message
+    first = f"{error.code}  {error.message}" if error.code.startswith("NF-") else error.message  # other codes are for machines
     file = where.file or ""
     place = f"{file}:{where.line}" if file and where.line else file
     parts = [p for p in (place, where.key) if p]
-    rows = [("recipe", "  ".join(parts))] if parts else []
+    rows = [(_label(file, where.key), "  ".join(parts))] if parts else []
     labels = (("stage", where.stage), ("item", where.item), ("node", where.node), ("value", where.value))
     inner = [f"{label} {text}" if number else text for number, (label, text) in enumerate(_known(labels))]
     if inner:
@@ -32,6 +32,13 @@ def lines(error: NpuflowError) -> list[str]:
         text.append(f"  {label:<8} {head}")
         text += [f"  {'':<8} {line}" for line in more]
     return text
+
+
+def _label(file: str, key: str | None) -> str:
+    """What a place is: a recipe's key, an option, or another file such as a program or a model."""
+    if file.startswith("--"):
+        return "option"
+    return "recipe" if key or not file or file.endswith(".toml") else "file"
 
 
 def _known(pairs: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:

@@ -66,7 +66,8 @@ def _full(digest: str, kept: Store) -> str:
     matches = [d for d in kept.digests() if d.startswith(digest)]
     if len(matches) != 1:
         count = "no artifact" if not matches else f"{len(matches)} artifacts"
-        raise UsageError(f'{count} in {kept.root} begin with "{digest}"', hint="more letters, or another --cache")
+        verb = "begin" if matches else "begins"
+        raise UsageError(f'{count} in {kept.root} {verb} with "{digest}"', hint="more letters, or another --cache")
     return matches[0]
 
 

@@ -52,6 +52,8 @@ def _tensors(path: Path, inputs: list[Path] | None, everything: bool) -> dict[st
 
     from npuflow.cli._run_model import load_inputs, open_model, read_npz
 
+    if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
+        raise UsageError(f'"{path}" cannot be compared', hint="an .npz of arrays, a .npu program or an .onnx model")
     if path.suffix == ".npz":
         return read_npz(path, ())
     if not inputs:

@@ -61,6 +61,7 @@ def profile(
         _write(csv, tables.csv_text(rows))
     if xlsx is not None:
         tables.save_workbook(xlsx, found)
+        typer.echo(f"wrote {xlsx}", err=True)
     if roofline is not None:
         _write(roofline, plot.draw(found))
     if memory_map is not None:
@@ -109,6 +110,7 @@ def _write(path: Path, content: str) -> None:
         path.write_text(content)
     except OSError as error:
         raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+    typer.echo(f"wrote {path}", err=True)         # the figures alone are on standard output
 
 
 def _table(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> None:

@@ -86,7 +86,7 @@ def write_blocks(
 def _plain(key: str, value: Any) -> Array:
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS:
-        hint = "store numbers or booleans; encode the rest as JSON"
+        hint = "arrays of numbers or booleans; text and objects have no place in one"
         raise StoreError(f"array {key!r} has dtype {array.dtype}", hint=hint)
     return array if array.dtype.byteorder in "<|=" else array.astype(array.dtype.newbyteorder("<"))
 

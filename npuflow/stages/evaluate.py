@@ -48,10 +48,9 @@ class Evaluation(Artifact):
     def summary(self) -> dict[str, Any]:
         one = self.score
         watch = next(iter(one.figures))
-        found: dict[str, Any] = {
-            watch: round(one.figures[watch], 4), "float": round(one.baseline[watch], 4),
-            "delta": round(one.delta[watch], 4),
-        }  # fmt: skip
+        found: dict[str, Any] = {watch: round(one.figures[watch], 4)}
+        if watch != "sqnr_db":                           # of the float model against itself there are no decibels
+            found |= {"float": round(one.baseline[watch], 4), "delta": round(one.delta[watch], 4)}
         if one.agreement is not None and watch != "agreement":
             found["agreement"] = round(one.agreement, 4)
         if one.sqnr_db and watch != "sqnr_db":
@@ -135,7 +134,8 @@ def evaluate(
         log(f"left out {name}: {why}")
     log(f"{score.samples} samples, {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
     for figure, value in score.figures.items():
-        log(f"{figure}: {value:.4f}, float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}")
+        beside = "" if figure == "sqnr_db" else f", float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}"
+        log(f"{figure}: {value:.4f}{beside}")
     return Evaluation(score)
 
 

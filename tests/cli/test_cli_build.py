@@ -208,7 +208,7 @@ def test_products_elsewhere(npuflow: Npuflow, project: Path) -> None:
 def test_an_unwritable_cache_is_one_clear_error(npuflow: Npuflow, project: Path) -> None:
     (project / "file").write_text("")
     ran = npuflow("build", "words.toml", "--cache", "file")
-    assert ran.code == 1
+    assert ran.code == 2
     assert ran.err.count("error:") == 1
 
 
@@ -219,5 +219,5 @@ def test_places_that_take_no_files_are_no_bugs(npuflow: Npuflow, project: Path) 
     assert "cannot write the product" in ran.err and "--out DIR" in ran.err
     assert npuflow("build", "words.toml").code == 0       # nothing was lost
     ran = npuflow("build", "words.toml", "--cache", "/proc/nothing")
-    assert ran.code == 1 and "Traceback" not in ran.err
+    assert ran.code == 2 and "Traceback" not in ran.err
     assert "cannot write to the cache" in ran.err

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from commandline import Ran
 
+from npuflow.base.errors import DataError, ModelError, UsageError, Where
 from npuflow.cli import main
+from npuflow.cli._build import distinct
+from npuflow.cli._errors import lines
 from tests.cli.test_rebuild import EXAMPLE, RECIPE
 
 MODEL = str(EXAMPLE / "fashion.onnx")
@@ -79,3 +82,17 @@ def test_disasm_lists_a_nodes_commands(built: Path, capfd: pytest.CaptureFixture
     assert whole.code == part.code == 0 and "CONV" in whole.out
     assert 1 < len(part.out.splitlines()) < len(whole.out.splitlines()) and part.out.startswith(f"; {heads[0]} (")
     assert call(capfd, "disasm", program, "--node", "nothing").code == 2
+
+
+def test_a_place_is_named_for_what_it_is() -> None:
+    program = lines(ModelError("not a program", where=Where(file="a.onnx"), code="program"))
+    assert program == ["not a program", "  file     a.onnx"]              # codes without NF- are for machines
+    option = lines(UsageError("unknown table [x]", where=Where(file="--set x.y=1", key="x.y")))
+    assert option[1] == "  option   --set x.y=1  x.y"
+    assert lines(UsageError("no", where=Where(file="a.toml", line=3, key="b")))[1] == "  recipe   a.toml:3  b"
+
+
+def test_equal_faults_of_two_stages_are_told_once() -> None:
+    faults = [DataError("no data", where=Where(stage=stage, line=4)) for stage in ("evaluate", "evaluation_inputs")]
+    other = DataError("no data", where=Where(stage="samples", line=9))
+    assert distinct([*faults, other]) == [faults[0], other]

@@ -172,14 +172,16 @@ def _aligned(at: int) -> int:
 def _sections(data: memoryview, where: Where, check: bool) -> tuple[str, dict[str, memoryview]]:
     """Fingerprint and section bodies, by the header and the table, whose every number is checked against the file."""
 
-    def fail(message: str) -> ModelError:
-        return ModelError(message, where=where, code="program", hint="build the program again")
+    def fail(message: str, hint: str = "build the program again") -> ModelError:
+        return ModelError(message, where=where, code="program", hint=hint)
+
+    other = "a program is the .npu file of a build"
 
     if len(data) < _HEAD.size:
-        raise fail("not an npuflow program: shorter than its header")
+        raise fail("not an npuflow program: shorter than its header", other)
     magic, version, count, name = _HEAD.unpack_from(data)
     if magic != MAGIC:
-        raise fail("not an npuflow program: wrong magic")
+        raise fail("not an npuflow program: wrong magic", other)
     if version != VERSION:
         raise fail(f"program format {version}; this npuflow reads format {VERSION}")
     end = _HEAD.size + count * _ENTRY.size
