@@ -19,7 +19,7 @@ from npuflow.engine.runner import Runner
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
 
-SECONDS = 30.0
+SECONDS = 30.0                   # of the processor: other work on the machine does not count
 
 
 @cache
@@ -65,7 +65,7 @@ def campaign(seed: int, count: int) -> Counter[str]:
     for i in range(count):
         whole, feed = subjects[int(rng.integers(len(subjects)))]
         data = damaged(whole, rng)
-        started = time.monotonic()
+        started = time.process_time()
         with pytest.raises(ModelError):
             if data == whole:
                 raise ModelError("unchanged")
@@ -85,7 +85,7 @@ def campaign(seed: int, count: int) -> Counter[str]:
         except BaseException as fault:
             fault.add_note(f"campaign {seed}, mutation {i}")
             raise
-        assert time.monotonic() - started < SECONDS, (seed, i)
+        assert time.process_time() - started < SECONDS, (seed, i)
     return found
 
 
