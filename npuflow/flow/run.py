@@ -19,8 +19,7 @@ from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import Result, StepState, Waiting, batches, task, units
 from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
-from npuflow.flow.store_files import Unwritable
-from npuflow.flow.store_lease import Lease, add_root
+from npuflow.flow.store_lease import add_root, claim
 from npuflow.flow.store_manifest import Damaged
 
 ATTEMPTS = 3
@@ -49,7 +48,7 @@ def build(
 
     one_thread_each()
     emit = on_event or (lambda _: None)
-    lease = _lease(store, emit)
+    lease = claim(store.root, lambda text, hint: emit(Warned(text, hint=hint)))
     name = lease.name if lease is not None else None
     own = Store(store.root, store.remote, lease=name, warn=lambda text: emit(Warned(text)))
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
@@ -73,17 +72,6 @@ def build(
         _OPEN.pop(own.spec, None)
         if lease is not None:
             lease.release()
-
-
-def _lease(store: Store, emit: OnEvent) -> Lease | None:
-    """The build's claim; None in a cache that may only be read, where a build can still find everything."""
-    try:
-        return Lease(store.root)
-    except Unwritable as refused:
-        if not refused.readonly or not (store.root / "objects").is_dir():
-            raise
-        emit(Warned(f"{refused.message}; it is only read", hint="what it lacks cannot be built; else --cache DIR"))
-        return None
 
 
 class _Driver:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -181,3 +181,14 @@ def read_root(path: Path) -> dict[str, Any]:
 
 def _root_name(place: str) -> str:
     return bytes_digest(place.encode()).partition(":")[2]
+
+
+def claim(root: Path, warn: Callable[[str, str], None]) -> Lease | None:
+    """A build's lease; None in a cache that may only be read, where a build can still find everything."""
+    try:
+        return Lease(root)
+    except files.Unwritable as refused:
+        if not refused.readonly or not (root / "objects").is_dir():
+            raise
+        warn(f"{refused.message}; it is only read", "what it lacks cannot be built; else --cache DIR")
+        return None
