@@ -17,6 +17,7 @@ from npuflow.engine.report.quality import judged
 from npuflow.engine.report.suggest import of_network, overrides
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
+from npuflow.ir.graph import Graph
 from npuflow.ir.ranges import span
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
@@ -93,7 +94,7 @@ def report(
         log(f"warning: {warned.text}; {warned.hint}")
     clock = profile(codegen.program)
     sources = Sources(
-        title="npuflow report",
+        title=f"npuflow report on {_name(parse.graph)}",
         graph=quantize.graph,
         placement=placement.placed,
         refusals=parse.refusals,
@@ -133,6 +134,12 @@ FED = ("input", "samples looked at", "lowest", "highest", "mean", "deviation", "
 
 def _fed(name: str, one: InputProfile) -> tuple[Any, ...]:
     return name, one.samples, one.lo, one.hi, one.mean, one.std, ", ".join(f"{c:.3g}" for c in one.colours)
+
+
+def _name(graph: Graph) -> str:
+    """What the network turns into what, as it has no name of its own."""
+    shapes = ", ".join(f"{name} {'x'.join(map(str, graph.type(name).shape))}" for name in graph.inputs[:3])
+    return f"{shapes} -> {', '.join(graph.outputs[:3])}"
 
 
 def _notes(quantize: Quantized, on_host: bool) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import pytest
 
 from npuflow.engine.evaluate import Score
 from npuflow.engine.fidelity import Fidelity
+from npuflow.engine.report.page import render
 from npuflow.engine.report.quality import judged
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
@@ -61,3 +62,9 @@ def test_answers_that_differ_are_told_whatever_the_decibels(chain: Graph) -> Non
     told = judged(chain, of(a=40.0, b=30.0, c=20.0, y=20.0), {}, score(0.1667, y=20.0))
     assert told is not None and "on 17 % of 24 samples" in told.text and "SQNR" not in told.text
     assert "no single tensor" in told.hint
+
+
+def test_the_page_tells_warnings_and_fits_narrow_windows() -> None:
+    page = render({"title": "npuflow report on x", "warnings": [{"message": "far </script>", "hint": "16 bits"}]})
+    assert "<title>npuflow report on x</title>" in page and 'id="warnings"' in page and "far <\\/script>" in page
+    assert "@media (max-width: 900px)" in page

@@ -65,11 +65,13 @@ def report_data(s: Sources) -> dict[str, Any]:
 
 
 def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
-    """Measured figures by node; a group's stand at its first node."""
-    found = {}
-    for row in profile.layers():
-        kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit", "closed", "bound")}
+    """Measured figures by node, inside groups too; closed form and lower bound are a group's, and stand at its first node."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in profile.operators():
+        kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit")}
         found[row["nodes"][0]] = kept | {"bytes": row["load_bytes"] + row["store_bytes"]}
+    for row in profile.layers():
+        found.setdefault(row["nodes"][0], {}).update({k: row[k] for k in ("closed", "bound")})
     return found
 
 

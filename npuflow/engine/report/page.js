@@ -201,7 +201,10 @@ function notes() {
   }
 }
 
-$("title").textContent = D.title;
+// A build writes out/NAME/report.html: the folder is the recipe's name, which the page itself cannot know.
+const folder = /\/([^/]+)\/report\.html$/.exec(location.pathname);
+$("title").textContent = document.title = (folder ? decodeURIComponent(folder[1]) + " · " : "") + D.title;
+$("warnings").append(...D.warnings.map((w) => el("p", { class: "warning" }, el("b", {}, w.message), w.hint ? " Try: " + w.hint : "")));
 $("tiles").append(...D.tiles.map(([label, value]) => el("div", { class: "tile" }, el("b", {}, typeof value === "number" ? num(value) : value), el("span", {}, label))));
 const TABS = { layers: "Layers", graph: "Graph", tensors: "Tensors", suggestions: "Suggestions", timeline: "Timeline", memory: "Memory", notes: "Placement and notes" };
 const show = (id) => { for (const k of Object.keys(TABS)) { $(k).classList.toggle("on", k === id); $("tab-" + k).classList.toggle("on", k === id); } };
