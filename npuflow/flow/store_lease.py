@@ -119,6 +119,17 @@ class Lease:
         files.remove(self._folder)
 
 
+def claim(root: Path, warn: Callable[[str, str], None]) -> Lease | None:
+    """A build's lease; None in a cache that may only be read, where a build can still find everything."""
+    try:
+        return Lease(root)
+    except files.Unwritable as refused:
+        if not refused.readonly or not (root / "objects").is_dir():
+            raise
+        warn(f"{refused.message}; it is only read", "what it lacks cannot be built; else --cache DIR")
+        return None
+
+
 def now(root: Path) -> float:
     """The clock of the file system that holds the cache, which may not be this machine's."""
     probe = files.fresh(root / "tmp", "clock-")
