@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
+from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.rewrite import Applied, rewrite
@@ -85,6 +87,18 @@ def parsed(data: bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ..
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
 
 
+def _computes(graph: Graph) -> None:
+    """A program computes its outputs: what is known before, or handed in, is a ModelError."""
+    if not graph.inputs:
+        raise ModelError("the model has no inputs", because="all that it gives is constant: there is nothing to compile")
+    for name in graph.outputs:
+        if name in graph.inputs or graph.const(name) is not None:
+            rest = [o for o in graph.outputs if o not in graph.inputs and graph.const(o) is None]
+            hint = f"[model] outputs = {json.dumps(rest)} leaves it out" if rest else ""
+            because = "it is an input of the model" if name in graph.inputs else "it is the same for every input"
+            raise ModelError(f'nothing computes the output "{name}"', because=because, hint=hint).at(value=name)
+
+
 @stage
 def parse(
     source: Annotated[Model, Uses("read", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")],
@@ -94,6 +108,7 @@ def parse(
     """The model as a graph, at the rules' fixed point."""
     reader: Frontend = FRONTENDS[source.format]()
     result = parsed(source.data, reader, model, parse.skip)
+    _computes(result.graph)
     for note in result.notes:
         log(note)
     for rule, count in sorted(Counter(a.rule for a in result.applied).items()):

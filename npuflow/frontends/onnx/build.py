@@ -10,6 +10,7 @@ import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx import fold
+from npuflow.frontends.onnx.fit import fit
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
 from npuflow.frontends.onnx.upgrade import schema, upgraded
@@ -127,6 +128,7 @@ class Builder:
         if node.op_type == "Range" and not node.domain:
             known = self.scalars(node, known)
         types = output_types(node, version, known, self.arrays)
+        fit(node, known, types)
         folded = fold.folded(node, version, known, self.arrays, types)
         if folded is not None:
             for name, values in zip((o for o in node.output if o), folded, strict=True):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx.upgrade import schema
 from npuflow.ir.onnx_nodes import captured, subgraphs
-from npuflow.ir.onnx_run import EXPORT_OPSET, CannotRunError, model_of, session
-from npuflow.ir.onnx_types import UNRANKED, UNTYPED, from_proto, to_proto, value_info
+from npuflow.ir.onnx_run import EXPORT_OPSET, CannotRunError, model_of, run, session
+from npuflow.ir.onnx_types import PLAIN, UNRANKED, UNTYPED, from_proto, is_tensor, to_proto, value_info
 from npuflow.ir.types import Array, TensorType
 
 _DATA = 4096      # constants up to this many elements take part in inference
@@ -37,7 +38,28 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
         raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
-    return tuple(from_proto(result.get(o)) for o in node.output)
+    told = tuple(from_proto(result.get(o)) for o in node.output)
+    ranked = all(known[i].shape != UNRANKED and known[i].is_static for i in node.input if i)
+    function = found.has_function or found.has_context_dependent_function
+    if ranked and function and any(o and t.shape == UNRANKED and is_tensor(t) for o, t in zip(node.output, told, strict=True)):
+        return _completed(node, version, known, consts, told)
+    return told
+
+
+def _completed(
+    node: onnx.NodeProto, version: int, known: Known, consts: Consts, told: tuple[TensorType, ...]
+) -> tuple[TensorType, ...]:
+    """Of a function whose body onnx's inference cannot follow (GroupNormalization): the shapes that one run on ones has."""
+    alone = _alone(node, known, consts)
+    feeds = {i.name: np.ones(known[i.name].shape, known[i.name].dtype) for i in alone.input if known[i.name].dtype in PLAIN}
+    try:
+        made = run(model_of(alone, {"": version, node.domain: version}).SerializeToString(), feeds)
+    except CannotRunError:
+        return told
+    shapes = {o.name: np.shape(array) for o, array in zip(alone.output, made, strict=True)}
+    return tuple(
+        TensorType(tuple(shapes[o]), t.dtype) if o and t.shape == UNRANKED else t for o, t in zip(node.output, told, strict=True)
+    )
 
 
 def label(node: onnx.NodeProto) -> str:

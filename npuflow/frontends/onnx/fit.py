@@ -1,0 +1,45 @@
+"""What the shapes of a node's inputs contradict and onnx's inference lets pass: windows too large, channels that do not match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from npuflow.base.errors import ModelError
+from npuflow.frontends.onnx.shapes import label
+from npuflow.ir.types import TensorType
+
+_WINDOWS = {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"}
+
+
+def fit(node: onnx.NodeProto, known: Mapping[str, TensorType], types: Sequence[TensorType]) -> None:
+    """A ModelError that says by its numbers why the node cannot be computed."""
+    if node.domain or node.op_type not in _WINDOWS or not node.input or node.input[0] not in known:
+        return
+    x = known[node.input[0]].shape
+    if len(x) < 3:
+        return
+    convolves = node.op_type in ("Conv", "ConvTranspose") and len(node.input) > 1 and node.input[1] in known
+    weights = known[node.input[1]].shape if convolves else ()
+    attributes = {a.name: a for a in node.attribute}
+    if len(weights) == len(x) and min(x[1], *weights[:2]) > 0:
+        group = attributes["group"].i if "group" in attributes else 1
+        wanted = weights[1] * group if node.op_type == "Conv" else weights[0]
+        if x[1] != wanted:
+            groups = f" in {group} groups" if group != 1 else ""
+            raise ModelError(
+                f"node {label(node)} is not valid ONNX",
+                because=f'its weights "{node.input[1]}" {list(weights)} are for {wanted} channels{groups}, '
+                f'its input "{node.input[0]}" {list(x)} has {x[1]}',
+                hint="export the model again, or compare the shapes in a viewer: the input or the weights are another layer's",
+            ).at(node=label(node), value=node.input[0])
+    kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else list(weights[2:])
+    out = types[0].shape if types and kernel else ()
+    if len(out) == len(x) and min(*x[2:], *kernel) > 0 and min(out[2:]) < 1:      # inference says less than 0 as unknown
+        pads = list(attributes["pads"].ints) if "pads" in attributes else [0] * (2 * len(kernel))
+        raise ModelError(
+            f"node {label(node)} has no output",
+            because=f'its window {kernel} is larger than its input "{node.input[0]}" {list(x)} with pads {pads}',
+            hint="[model] inputs binds larger sizes where the model leaves them free",
+        ).at(node=label(node), value=node.input[0])
