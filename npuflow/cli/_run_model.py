@@ -11,9 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError, UsageError
+from npuflow.engine.data.read import prepared
+from npuflow.engine.data.steps import OPERATIONS
+from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+_SATURATES = "onnxruntime's 8-bit kernels saturate on CPUs without VNNI"
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Port:
 
 class Model(Protocol):
     ports: tuple[Port, ...]
+    preparation: Mapping[str, Any] | None     # how pictures become inputs, where the program says so
+    notes: tuple[str, ...]                    # what the user should know of how it runs
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
 
@@ -47,6 +54,8 @@ class _Npu:
         self.runner, self.dump, self.real = Runner(path, batch), dump, real
         entries = self.runner.program.meta["inputs"]
         self.ports = tuple(Port(e["name"], e["dtype"], tuple(e["shape"])) for e in entries)
+        self.preparation = self.runner.program.meta.get("preparation")
+        self.notes: tuple[str, ...] = ()
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         return [self._named(found) for found in self.runner.run_many(samples, dump=self.dump)]
@@ -76,7 +85,12 @@ class _Onnx:
 
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4         # what goes wrong is raised, and told once
+        self.preparation: Mapping[str, Any] | None = None
+        self.notes: tuple[str, ...] = ()
+        if _quantised(path):
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+            self.notes = (f"{path.name} runs in floats between its roundings (session.disable_quant_qdq = 1): {_SATURATES}",)
         try:
             source = _exposed(path) if dump else str(path)
             self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -90,6 +104,18 @@ class _Onnx:
             return [dict(zip(self.outputs, self.session.run(None, dict(s)), strict=True)) for s in samples]
         except Exception as error:  # as above
             raise DataError("the model refuses its inputs", because=str(error).splitlines()[0]) from error
+
+
+def _quantised(path: Path) -> bool:
+    """Whether an .onnx file rounds with QuantizeLinear; one that does not load is left to the session's message."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, OSError, ValueError):
+        return False
+    return any(node.op_type == "QuantizeLinear" for node in model.graph.node)
 
 
 def _exposed(path: Path) -> bytes:
@@ -115,8 +141,13 @@ def _dim(d: Any) -> int:
     return d if isinstance(d, int) else -1
 
 
-def load_inputs(paths: Sequence[Path], ports: Sequence[Port]) -> tuple[list[dict[str, Array]], bool]:
-    """Samples by input name, and whether the arrays held several of them along a leading axis."""
+def load_inputs(
+    paths: Sequence[Path], ports: Sequence[Port], preparation: Mapping[str, Any] | None = None
+) -> tuple[list[dict[str, Array]], bool]:
+    """Samples by input name, and whether the arrays held several of them along a leading axis.
+
+    Pictures go through the steps of `preparation`, as the recipe fed them; arrays are taken as they are.
+    """
     arrays: dict[str, Array] = {}
     for path, port in zip(paths, [*ports, *[None] * len(paths)], strict=False):
         if path.suffix == ".npz":
@@ -124,7 +155,7 @@ def load_inputs(paths: Sequence[Path], ports: Sequence[Port]) -> tuple[list[dict
         elif port is None:
             raise UsageError(f"{len(paths)} input files for {len(ports)} inputs", hint="an npz holds all of them by name")
         else:
-            arrays[port.name] = _npy(path) if path.suffix == ".npy" else _picture(path, port)
+            arrays[port.name] = _npy(path) if path.suffix == ".npy" else _picture(path, port, preparation)
     counts = set()
     for port in ports:
         if port.name not in arrays:
@@ -174,10 +205,22 @@ def _npy(path: Path) -> Array:
     return loaded
 
 
-def _picture(path: Path, port: Port) -> Array:
-    """A picture resized to the input, 0..255, in the layout that the input's shape shows; recipes do better."""
+def picture_note(paths: Sequence[Path], preparation: Mapping[str, Any] | None) -> str:
+    """What is done to pictures, or that nothing is; nothing to say without one."""
+    if not any(path.suffix.lower() in PICTURES for path in paths):
+        return ""
+    if preparation is None:
+        return "no preprocessing is stated: pictures are resized and fed as 0..255 RGB; for other values give an npy"
+    names = [next(n for n in OPERATIONS if n in step) for step in preparation["steps"]]
+    return f"pictures go through the recipe's steps: {', '.join(names)}"
+
+
+def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> Array:
+    """A picture prepared as the program says; else resized to the input, 0..255, in the layout that its shape shows."""
     if path.suffix.lower() not in PICTURES:
         raise UsageError(f'"{path}": inputs are npz, npy or pictures')
+    if preparation is not None:
+        return prepared(path, preparation, port.name, TensorType(port.shape, port.dtype))
     from PIL import Image
 
     from npuflow.engine.data.image import decode
@@ -187,6 +230,10 @@ def _picture(path: Path, port: Port) -> Array:
     if len(port.shape) != 4 or not (first or port.shape[3] in (1, 3)):
         raise UsageError(f'the input "{port.name}" {port.shape} is no picture', hint="give it as npy")
     height, width = port.shape[2:] if first else port.shape[1:3]
+    if height < 1 or width < 1:
+        message = f'the input "{port.name}" has no fixed size to resize a picture to'
+        raise UsageError(message, because=f"its shape is {list(port.shape)}, -1 is free",
+                         hint="give an npz or npy, or bind the dimension: [model] inputs in a recipe")  # fmt: skip
     colours = planes if first else port.shape[3]
     picture = Image.fromarray(np.asarray(decode(path)).astype(np.uint8)).convert("RGB" if colours == 3 else "L")
     pixels = np.asarray(picture.resize((width, height))).reshape(height, width, colours)

@@ -10,6 +10,9 @@ import typer
 from npuflow.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from npuflow.cli._run_model import Model
     from npuflow.engine.difference import Difference
 
 
@@ -29,7 +32,7 @@ def compare(
 
     from npuflow.engine.difference import differences
 
-    found = differences(_tensors(first, inputs, all_tensors), _tensors(second, inputs, all_tensors))
+    found = differences(*_tensors((first, second), inputs, all_tensors))
     if not found:
         raise UsageError(f'"{first}" and "{second}" have no tensor in common')
     for difference in found:
@@ -46,20 +49,31 @@ def compare(
         raise typer.Exit(1)
 
 
-def _tensors(path: Path, inputs: list[Path] | None, everything: bool) -> dict[str, Any]:
-    """Named arrays: of an npz, or of a program or model run on the inputs (samples one after the other)."""
+def _tensors(paths: tuple[Path, Path], inputs: list[Path] | None, everything: bool) -> list[dict[str, Any]]:
+    """Named arrays of each: of an npz, or of a program or model run on the inputs, prepared as the program among them says."""
+    from npuflow.cli._run_model import open_model, picture_note, read_npz
+
+    for path in paths:
+        if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
+            raise UsageError(f'"{path}" cannot be compared', hint="an .npz of arrays, a .npu program or an .onnx model")
+        if path.suffix != ".npz" and not inputs:
+            raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE")
+    held = [None if p.suffix == ".npz" else open_model(p, dump=everything, real=True) for p in paths]
+    models = [m for m in held if m is not None]
+    preparation = next((m.preparation for m in models if m.preparation is not None), None)
+    notes = [note for m in models for note in m.notes] + ([picture_note(inputs or [], preparation)] if models else [])
+    for note in dict.fromkeys(n for n in notes if n):
+        typer.echo(f"note: {note}", err=True)
+    return [read_npz(p, ()) if m is None else _ran(m, inputs or [], preparation) for p, m in zip(paths, held, strict=True)]
+
+
+def _ran(model: Model, inputs: list[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The outputs for the samples, one after the other."""
     import numpy as np
 
-    from npuflow.cli._run_model import load_inputs, open_model, read_npz
+    from npuflow.cli._run_model import load_inputs
 
-    if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
-        raise UsageError(f'"{path}" cannot be compared', hint="an .npz of arrays, a .npu program or an .onnx model")
-    if path.suffix == ".npz":
-        return read_npz(path, ())
-    if not inputs:
-        raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE")
-    model = open_model(path, dump=everything, real=True)
-    outputs = model.run(load_inputs(inputs, model.ports)[0])
+    outputs = model.run(load_inputs(inputs, model.ports, preparation)[0])
     # a program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike
     parts = {name: [np.asarray(o[name]) for o in outputs] for name in outputs[0]}
     return {name: np.concatenate([p if p.ndim else p[None] for p in found]) for name, found in parts.items()}

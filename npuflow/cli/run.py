@@ -25,7 +25,7 @@ def run(
     """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading axis of samples run one by one."""
     import json
 
-    from npuflow.cli._run_model import load_inputs, open_model, save_outputs
+    from npuflow.cli._run_model import load_inputs, open_model, picture_note, save_outputs
 
     if target is not None:
         from npuflow.cli import targets
@@ -33,7 +33,10 @@ def run(
 
         require_target(load_program(program), targets._read(targets._path(target)), target)
     model = open_model(program, batch, dump_all)
-    samples, stacked = load_inputs(inputs, model.ports)
+    for note in (*model.notes, picture_note(inputs, model.preparation)):
+        if note:
+            typer.echo(f"note: {note}", err=True)
+    samples, stacked = load_inputs(inputs, model.ports, model.preparation)
     outputs = model.run(samples)
     written = save_outputs(out, outputs, stacked)
     if as_json:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from npuflow.engine.codegen.generate import generate
+from npuflow.engine.data.config import Preparation
 from npuflow.engine.program.container import Program, load_program
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
@@ -47,7 +48,7 @@ class Compiled(Artifact):
 @stage
 def codegen(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")], tiled: Tiled,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, preparation: Preparation,
 ) -> Compiled:  # fmt: skip
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
@@ -57,4 +58,6 @@ def codegen(
     log(f"{commands} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
     log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are alive at once")
     log(f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least {found['local_bound']} are alive at once")
+    if preparation.steps:
+        program = replace(program, meta={**program.meta, "preparation": preparation.plain()})
     return Compiled(program)

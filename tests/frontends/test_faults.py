@@ -19,7 +19,8 @@ def stage(nodes: str, outputs: str = "float[?,?,?,?] y", inputs: str = "float[1,
     text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
     data = parser.parse_model(text).SerializeToString()
     table = ModelTable(FilePath("net.onnx", Path("net.onnx")))
-    return parse(Model("onnx", data, plugins("onnx", FRONTENDS["onnx"](), data)), table, Parse())
+    found: Parsed = parse(Model("onnx", data, plugins("onnx", FRONTENDS["onnx"](), data)), table, Parse())
+    return found
 
 
 def weights(*dims: int) -> str:

@@ -37,6 +37,19 @@ class Data(Config):
 
 
 @dataclass(frozen=True)
+class Preparation(Config, table="data"):
+    """What of [data] a program remembers, so that pictures can be fed to it as the recipe feeds them."""
+
+    alpha: Alpha = "drop"                                    # transparency: the colour beneath, or over black or white
+    colour: bool = True                                      # grey pictures become RGB
+    steps: tuple[Step, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """JSON-able, as programs store it."""
+        return {"alpha": self.alpha, "colour": self.colour, "steps": [step.plain() for step in self.steps]}
+
+
+@dataclass(frozen=True)
 class Sample:
     """One sample: arrays by model input ("" for the only one), and the point-wise steps still to be done.
 

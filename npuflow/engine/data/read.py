@@ -13,8 +13,8 @@ from npuflow.engine.data.array import Rows
 from npuflow.engine.data.config import Sample
 from npuflow.engine.data.image import decode
 from npuflow.engine.data.python import python_samples
-from npuflow.engine.data.steps import applied, split
-from npuflow.ir.types import Array
+from npuflow.engine.data.steps import applied, grey, split
+from npuflow.ir.types import Array, TensorType
 
 Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`
 
@@ -35,6 +35,17 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
         detail = listed[next(iter(names))][1]
         for name, arrays in python_samples(path, detail, names):
             yield name, _sound(name, _sample(arrays, detail, picture=False), detail)
+
+
+def prepared(path: Path, preparation: Mapping[str, Any], name: str, kind: TensorType) -> Array:
+    """A picture as the recipe that a program was built from feeds it (`Preparation.plain`)."""
+    first, rest = split(preparation["steps"])
+    pixels = decode(path, preparation["alpha"], preparation["colour"])
+    single = len(kind.shape) == 4 and 1 in (kind.shape[1], kind.shape[3])
+    if single and pixels.ndim == 3 and not any("channels" in step for step in preparation["steps"]):
+        pixels = grey(pixels)                 # the recipe fed arrays of one channel
+    pixels = applied(pixels, first, name)
+    return Sample({name: pixels}, tuple(rest), picture=True).feed({name: kind})[name]
 
 
 def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:

@@ -10,6 +10,7 @@
                  {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}
     nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts
     data_bytes, const_bytes, local_bytes
+    preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes the inputs
 Anything else (memory map, notes) is kept and not judged. `quant`: bits, signed, scale, zero_point, axis, group, narrow.
 """
 
