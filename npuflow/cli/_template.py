@@ -159,8 +159,6 @@ def _comment(text: str) -> Iterator[str]:
 
 def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
     """Every table of every stage in the order of the pipeline, and whether it belongs to a stage that always runs."""
-    from dataclasses import fields
-
     from npuflow.flow.signature import signature
 
     stages = {name: registry[name] for name in registry.names()}
@@ -183,7 +181,7 @@ def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
         always = stages[name].when is None and stages[name].refines is None
         for cls in (*signs[name].listing.values(), *signs[name].tables.values()):
             found[cls] = found.get(cls, False) or (always and stages[name].when != table_of(cls))
-    keys = {cls: {f.name for f in fields(cls)} for cls in found}
+    keys = {cls: set(hints(cls)) for cls in found}
     # a stage that reads a part of another's table has no table of its own to show
     parts = {cls for cls in found if any(table_of(k) == table_of(cls) and keys[cls] < keys[k] for k in found)}
     return [(cls, on) for cls, on in found.items() if cls not in parts]
