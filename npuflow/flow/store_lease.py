@@ -192,14 +192,3 @@ def read_root(path: Path) -> dict[str, Any]:
 
 def _root_name(place: str) -> str:
     return bytes_digest(place.encode()).partition(":")[2]
-
-
-def claim(root: Path, warn: Callable[[str, str], None]) -> Lease | None:
-    """A build's lease; None in a cache that may only be read, where a build can still find everything."""
-    try:
-        return Lease(root)
-    except files.Unwritable as refused:
-        if not refused.readonly or not (root / "objects").is_dir():
-            raise
-        warn(f"{refused.message}; it is only read", "what it lacks cannot be built; else --cache DIR")
-        return None
