@@ -169,9 +169,11 @@ def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
             f["entries"] = most + 1
     if opcode == "RESIZE" and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
         places = [np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, :2].astype(np.int64) for n, _ in _AXES]
-        spans = zip(places, f["origin"], f["x_dims"][2:], strict=True)
-        if all((at + start >= 0).all() and (at + start < size).all() for at, start, size in spans):
+        read = [at + start for at, start in zip(places, f["origin"], strict=True)]
+        if all((at >= 0).all() and (at < size).all() for at, size in zip(read, f["x_dims"][2:], strict=True)):
             f["x_dims"] = f["x_dims"][:2]
+            steps = [s if at.any() else 0 for s, at in zip(f["x_strides"][2:], read, strict=True)]
+            f["x_strides"] = (*f["x_strides"][:2], *steps)
 
 
 @rule
