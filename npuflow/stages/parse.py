@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config
 from npuflow.engine.correct.trial import Trial, summary
+from npuflow.engine.known_outputs import told
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
@@ -82,20 +83,20 @@ def parsed(data: bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ..
     rounded = (v for v in reading.stated if v in graph.values and graph.const(v) is None and v not in (*wanted, *graph.inputs))
     graph = graph.replaced(outputs=(*wanted, *rounded))
     done = rewrite(graph, [name for name in RULES.names() if name not in skip])
-    final = prune(done.graph.replaced(outputs=wanted))
+    final = told(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
 
 
 def _computes(graph: Graph) -> None:
-    """A program computes its outputs: what is known before, or handed in, is a ModelError."""
+    """A program computes its outputs from its inputs: a model without any, or one that hands an input on, is a ModelError."""
     if not graph.inputs:
         raise ModelError("the model has no inputs", because="all that it gives is constant: there is nothing to compile")
     for name in graph.outputs:
-        if name in graph.inputs or graph.const(name) is not None:
-            rest = [o for o in graph.outputs if o not in graph.inputs and graph.const(o) is None]
+        if name in graph.inputs:
+            rest = [o for o in graph.outputs if o not in graph.inputs]
             hint = f"[model] outputs = {json.dumps(rest)} leaves it out" if rest else ""
-            because = "it is an input of the model" if name in graph.inputs else "it is the same for every input"
+            because = "it is an input of the model"
             raise ModelError(f'nothing computes the output "{name}"', because=because, hint=hint).at(value=name)
 
 
