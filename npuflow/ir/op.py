@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -105,13 +106,27 @@ class Buffer:
     def dims4(self) -> tuple[int, ...]:
         return (1,) * (4 - len(self.box)) + self.extent
 
-    def as3(self, name: str, first: int, last: int) -> tuple[dict[str, object], tuple[int, int, int]]:
-        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer, reduced and inner parts merged."""
-        parts = [(0, first), (first, last), (last, len(self.box))]
+    def as3(self, name: str, first: int, last: int, at: tuple[int, ...] = ()) -> tuple[dict[str, object], tuple[int, int, int]]:
+        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer, reduced and inner parts merged.
+        `at` fixes an index of each leading dimension, which A then leaves out.
+        """
+        parts = [(len(at), first), (first, last), (last, len(self.box))]
         merged = [_merge(self.extent[a:b], self.strides[a:b]) for a, b in parts]
-        fields3 = {name: self.address, f"{name}_type": self.dtype, f"{name}_strides": tuple(s for _, s in merged)}
+        address = self.address + sum(i * stride for i, stride in zip(at, self.strides, strict=False))
+        fields3 = {name: address, f"{name}_type": self.dtype, f"{name}_strides": tuple(s for _, s in merged)}
         a, r, i = (e for e, _ in merged)
         return fields3, (a, r, i)
+
+    def loops(self, end: int) -> int:
+        """How many leading dimensions an operator of [A, R, I] views must go through one by one: those before `end` that do
+        not lie behind each other without gaps, as where a tile is a part of what is held.
+        """
+        return next(k for k in range(end + 1) if _dense(self.extent[k:end], self.strides[k:end]))
+
+
+def _dense(extents: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    real = [(e, s) for e, s in zip(extents, strides, strict=True) if e != 1]
+    return all(outer == e * s for (_, outer), (e, s) in pairwise(real))
 
 
 def _merge(extents: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:

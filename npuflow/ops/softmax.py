@@ -93,13 +93,14 @@ class Softmax(Op):
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         rank = len(site.out_shape)
         axis = self.axis % rank
-        x, dims = tile.input(0).as3("x", axis, axis + 1)
-        y, _ = tile.outputs[0].as3("y", axis, axis + 1)
-        q = site.out_quant
+        source, target, q = tile.input(0), tile.outputs[0], site.out_quant
         high = {"high": tile.params["high"].address} if "high" in tile.params else {}
-        em.emit("SOFTMAX", **x, **y, dims=dims, low=tile.params["low"].address, **high, low_bits=LOW_BITS,
-                entries=site.array("high" if high else "low").size,
-                multiplier=site.param("multiplier"), zero=q.zero_point[0], lo=q.lo, hi=q.hi)
+        for at in np.ndindex(source.extent[: max(source.loops(axis), target.loops(axis))]):
+            x, dims = source.as3("x", axis, axis + 1, at)
+            y, _ = target.as3("y", axis, axis + 1, at)
+            em.emit("SOFTMAX", **x, **y, dims=dims, low=tile.params["low"].address, **high, low_bits=LOW_BITS,
+                    entries=site.array("high" if high else "low").size,
+                    multiplier=site.param("multiplier"), zero=q.zero_point[0], lo=q.lo, hi=q.hi)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -108,6 +108,10 @@ def test_random_graphs_agree() -> None:
     bounded(campaign(range(200)), 200)
 
 
+def test_a_tile_of_softmax_may_be_a_part_of_what_is_held() -> None:
+    assert campaign([4144])["compared"] == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", SEEDS[::SHARD])
 def test_many_random_graphs_agree(first: int, capsys: pytest.CaptureFixture[str]) -> None:
