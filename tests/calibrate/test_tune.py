@@ -91,7 +91,7 @@ def test_only_npu_nodes_are_consumers() -> None:
 def made() -> dict[str, object]:
     counter = Counter(("x", "soft"))
     stats = merged([(str(i), counter.observe([f["x"], np.tanh(f["x"])])) for i, f in enumerate(feeds())])
-    calibrate = Calibrate(layers=(Layer(("tanh",), range=(-1.0, 1.0)),))
+    calibrate = Calibrate(method="mse", layers=(Layer(("tanh",), range=(-1.0, 1.0)),))
     return choices(network(), stats, calibrate, Quantize(), Numerics(), [])
 
 
