@@ -19,7 +19,7 @@ from typing import Any
 CHANGES = {
     "cold": [],
     "nothing changed": [],
-    "threshold method": ['calibrate.method="kl"'],
+    "threshold method": ['calibrate.method="percentile"'],
     "one layer's bits": ['quantize.overrides=[{layers=["LAYER"], weight_bits=4}]'],
     "tiling level": ["tiling.level=1"],
     "target clock": ["target.compute.clock_mhz=777"],
