@@ -4,7 +4,8 @@
 
 Networks by their shapes alone, random weights. `clock` is the simulator's, `closed form` the replay of the plan
 (engine/closed). The bound of cycles is the larger of: every layer by its best mapping on all cores with a free memory, and
-inputs, outputs and weights once over the external bus. `search` is processor time. With --write the rows replace or join those of tiling.md.
+inputs, outputs and weights once over the external bus. `search` is processor time. With --write the rows replace or join
+those of tiling.md.
 """
 
 from __future__ import annotations
