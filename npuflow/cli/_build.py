@@ -111,7 +111,7 @@ def _one(
     code = max((fault.exit_code for fault in result.errors), default=0)
     from npuflow.flow.memo_write import Built
 
-    whole = Built(recipe, plan, store, result, lock_path(recipe, settings))
+    whole = Built(recipe, plan, store, result, lock_path(recipe, settings) if settings.until is None else None)
     return code, whole, "".join(f"{text}\n" for text in again)
 
 

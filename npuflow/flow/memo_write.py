@@ -33,7 +33,8 @@ class Built(NamedTuple):
     plan: Plan
     store: Store
     result: Result
-    lock: Path
+    lock: Path | None
+    """None of a build up to a stage, which neither reads nor writes a lock."""
 
 
 class Unprovable(Exception):
@@ -47,7 +48,7 @@ def remember(memo: Memo, begun: int, built: Sequence[Built], payload: Any) -> bo
     places: dict[str, None] = {}
     try:
         for recipe, plan, store, result, lock in built:
-            outputs[os.path.abspath(lock)] = None  # noqa: PTH100
+            outputs.update(dict.fromkeys(_absolute([lock] if lock is not None else [])))
             files.update(dict.fromkeys(_absolute(source.path for source in recipe.sources)))
             for step in plan:
                 _sources(step, files, places)

@@ -64,6 +64,23 @@ def test_json_lines_are_those_of_a_build_of_hits(project: Path) -> None:
     assert lines(quick) == lines(full)
 
 
+@pytest.mark.parametrize("options", [
+    ("--until", "total", "--out", "elsewhere"),
+    ("--until", "total", "--out", "elsewhere", "--cache", "other", "--set", "count.least=2"),
+    ("--until", "page", "--out", "elsewhere"),
+])  # fmt: skip
+def test_a_build_up_to_a_stage_is_remembered(project: Path, options: tuple[str, ...]) -> None:
+    """Such a build writes no lock, so that none may be asked for, whatever another build has left of one."""
+    build(project, *options)
+    text, modules = build(project, *options)
+    assert "nothing to do" in text and "npuflow.flow.wire" not in modules
+    build(project, "--out", "elsewhere")                               # writes a lock there
+    (project / "texts/one.txt").write_text("c d e f\n")
+    assert "nothing to do" not in build(project, *options)[0]
+    text, modules = build(project, *options)
+    assert "nothing to do" in text and "npuflow.flow.wire" not in modules
+
+
 def test_an_edit_or_a_lost_product_is_noticed(project: Path) -> None:
     build(project)
     (project / "texts/one.txt").write_text("c d e f\n")
