@@ -53,7 +53,7 @@ def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items
 
     begun = time.perf_counter()
     name = {} if alone else {"recipe": recipe.name}
-    steps = dry(plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force).steps
+    steps = dry(plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force, ahead=True).steps
     keep_memos()
     if as_json:
         for step in steps:

@@ -25,7 +25,10 @@ def plan(
     items: Annotated[bool, typer.Option("--items", help="List every item that is not in the cache.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List what a build would run and why, without running it; `maybe` is what early cutoff may still spare."""
+    """List what a build would run and why, without running it; `maybe` is what early cutoff may still spare.
+
+    Stages that only read the model's structure are run to know more, in memory; nothing is written.
+    """
     from npuflow.cli._engine import settings
     from npuflow.cli._plan import show
 

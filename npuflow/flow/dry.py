@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npuflow.base.errors import UsageError
+from npuflow.flow.ahead import Ahead
 from npuflow.flow.artifact import Artifact, ArtifactRef, Manifest, Reader
 from npuflow.flow.explain import Reason, why
 from npuflow.flow.keys import Bound, pairs
@@ -72,14 +73,14 @@ class _Known:
 _NOTHING = _Known(None, None)
 
 
-def dry(plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = ()) -> Dry:
-    """Look every key up that can be known without running anything."""
-    return _Planner(plan, store, old or Lock(), frozenset(force)).run()
+def dry(plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (), ahead: bool = False) -> Dry:
+    """Look every key up that can be known without running anything, or `ahead`: anything but quick stages, in memory."""
+    return _Planner(plan, store, old or Lock(), frozenset(force), Ahead(store) if ahead else None).run()
 
 
 class _Planner:
-    def __init__(self, plan: Plan, store: Store, old: Lock, force: frozenset[str]) -> None:
-        self.force = force
+    def __init__(self, plan: Plan, store: Store, old: Lock, force: frozenset[str], ahead: Ahead | None) -> None:
+        self.force, self.ahead = force, ahead
         sources = {s.name: {p: i.step for p, i in s.inputs.items() if i.step is not None} for s in plan}
         self.plan, self.store, self.old = plan, store, old
         self.known: dict[str, _Known] = {}
@@ -104,7 +105,8 @@ class _Planner:
         ids = None if unknown.intersection(over) else self._ids(step, feeds)
         if waiting:
             return self._waits(step, waiting, ids)
-        bound = step.bind({name: feed.ref for name, feed in feeds.items()}, self.store.load)
+        load = self.store.load if self.ahead is None else self.ahead.load
+        bound = step.bind({name: feed.ref for name, feed in feeds.items()}, load)
         if step.over in feeds and step.inputs[step.over].upstream.grouped:
             bound.groups = groups(feeds[step.over].items, step.name)      # of all items, also those not made yet
         locked = LockedStep(bound.key(), "", flat(bound.shared))
@@ -137,8 +139,10 @@ class _Planner:
             locked.output = record.ref.digest
             self._tell(step, None, key, "hit", "unchanged", record, record.ref)
             return _Known(record.ref)
+        made = self.ahead.make(step, bound.refs) if self.ahead is not None else None
+        locked.output = made.digest if made is not None else ""
         self._tell(step, None, key, "run", self._why(step.name))
-        return _NOTHING
+        return _NOTHING if made is None else _Known(made)
 
     def _fan(
         self, step: Step, bound: Bound, ids: tuple[str, ...], missing: Mapping[str, set[str]], locked: LockedStep

@@ -86,6 +86,7 @@ class Stage:
         """Bytes that one batch needs, so that no more of them run at once than fit."""
         self.batch: int = options["batch"]
         self.floats: bool = options["floats"]
+        self.quick: bool = options["quick"]
         self.name = function.__module__.rpartition(".")[2]
         self.__module__ = self.__entry__ = function.__module__
         self.__qualname__ = function.__qualname__
@@ -119,6 +120,7 @@ def stage(
     memory: str | None = None,
     batch: int = 8,
     floats: bool = False,
+    quick: bool = False,
 ) -> Callable[[Callable[..., Any]], Stage]: ...
 def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a stage, and the entry of its file.
@@ -129,11 +131,12 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
     without which the stage is off. refines: the stage whose product this one improves, for all its consumers; after:
     refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"). batch:
-    items of `over` a call. floats: results depend on the processor's features, which then enter the key.
+    items of `over` a call. floats: results depend on the processor's features, which then enter the key. quick: a second
+    or so, and what it gives decides what dear stages do, so that a plan runs it, in memory, instead of saying "maybe".
     """
     defaults: dict[str, Any] = {
         "over": None, "by": None, "files": None, "when": None, "refines": None, "after": (),
-        "cpu": "python", "memory": None, "batch": 8, "floats": False,
+        "cpu": "python", "memory": None, "batch": 8, "floats": False, "quick": False,
     }  # fmt: skip
     unknown = set(options) - set(defaults)
     if unknown:

@@ -100,7 +100,7 @@ def _computes(graph: Graph) -> None:
             raise ModelError(f'nothing computes the output "{name}"', because=because, hint=hint).at(value=name)
 
 
-@stage
+@stage(quick=True)
 def parse(
     source: Annotated[Model, Uses("read", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")],
     model: ModelTable,

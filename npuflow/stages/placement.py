@@ -30,7 +30,7 @@ class Placement(Artifact):
         return {"npu_nodes": on_npu, "host_nodes": len(self.placed.places) - on_npu, "npu_macs": round(self.placed.share, 4)}
 
 
-@stage
+@stage(quick=True)
 def placement(
     graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,

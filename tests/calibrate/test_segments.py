@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -184,15 +185,46 @@ def test_a_cut_output_leaves_the_trunk(project: Path) -> None:
     assert clean.outputs["statistics"] == cut.outputs["statistics"]
 
 
-def test_plan_shows_what_is_reused(project: Path) -> None:
+def planned(project: Path, *options: str) -> dict[str, Counter[str]]:
+    """Stage -> how many of its steps a plan says of each status."""
     from npuflow.cli._app import application
 
-    built(project)
+    line = ["plan", str(project / "net.toml"), "--cache", str(project / "cache"), "--until", "statistics", "--json", *options]
+    found: dict[str, Counter[str]] = {}
+    for text in CliRunner().invoke(application("plan"), line).output.splitlines():
+        step = json.loads(text)
+        if step["event"] == "step":
+            found.setdefault(step["stage"], Counter())[step["status"]] += 1
+    return found
+
+
+def test_plan_says_exactly_what_an_edit_leaves(project: Path) -> None:
+    """After an edit of the model, which no build has seen, a plan counts what will be observed again, and a build does that."""
+    parts = list(by_segment(built(project)))
     network(project / "net.onnx", last=1.5)
-    built(project, until="segments")
-    text = CliRunner().invoke(application("plan"), ["plan", str(project / "net.toml"), "--cache", str(project / "cache")]).output
-    (line,) = [line for line in text.splitlines() if line.startswith("observed")]
-    assert "12 to run" in line and "hit" in line and "maybe" not in line
+    before = sorted(path for path in (project / "cache" / "objects").rglob("*"))
+    found = planned(project)
+    assert sorted(path for path in (project / "cache" / "objects").rglob("*")) == before
+    assert found["parse"] == found["segments"] == {"run": 1} and found["samples"] == {"hit": 12}
+    assert found["observed"] == {"hit": 12 * (len(parts) - 1), "run": 12}
+    again = Counter(built(project).status["observed"].values())
+    assert again == {"hit": found["observed"]["hit"], "ran": found["observed"]["run"]}
+    assert {status for counts in planned(project).values() for status in counts} == {"hit"}
+
+
+def test_plan_of_an_edit_that_changes_no_graph_has_nothing_to_observe(project: Path) -> None:
+    built(project)
+    model = onnx.load(project / "net.onnx")
+    model.doc_string = "as before"
+    onnx.save(model, project / "net.onnx")
+    found = planned(project)
+    assert found["model"] == {"run": 1} and found["parse"] == {"run": 1}
+    assert {status for name in ("placement", "segments", "observed", "statistics") for status in found[name]} == {"hit"}
+
+
+def test_plan_of_a_model_that_cannot_be_parsed_waits_for_it(project: Path) -> None:
+    found = planned(project, "--set", 'model.outputs=["nowhere"]')
+    assert found["model"] == found["parse"] == {"run": 1} and found["segments"] == found["statistics"] == {"maybe": 1}
 
 
 def test_max_memory_is_in_no_key(project: Path) -> None:

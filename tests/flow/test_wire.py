@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,22 @@ def test_why_names_the_field_and_the_chain(forge: Forge, tmp_path: Path) -> None
     assert root.stage == "one" and str(root.changes[0]) == "config.first.n: 3 -> 40"
     assert {r.stage for r in diff(old, new)} == {"one", "two", "parts", "others"}
     assert diff(new, new) == []
+
+
+def test_a_plan_runs_quick_stages_in_memory(forge: Forge, tmp_path: Path) -> None:
+    one, two, parts = (text.replace("@stage\n", "@stage(quick=True)\n") for text in (ONE, TWO, PARTS))
+    stages(forge, one=one, two=two, parts=parts, others=OTHERS)
+    locked(forge, tmp_path, {"first": {"n": 3}})
+    changed, store = plan(forge, {"first": {"n": 40}}), Store(tmp_path / "cache")
+    before = sorted((tmp_path / "cache").rglob("*"))
+    found = dry(changed, store, ahead=True).steps
+    assert sorted((tmp_path / "cache").rglob("*")) == before
+    told = {(s.stage, s.item): s.status for s in found}
+    done = build(changed, store, jobs=1).check()
+    ran = {(stage, item): status for stage, items in done.status.items() for item, status in items.items()}
+    assert {place: "ran" if status == "run" else status for place, status in told.items()} == ran
+    assert Counter(told.values())["run"] > 3 and "maybe" not in told.values()
+    assert {s.status for s in dry(plan(forge, {"first": {"n": 41}}), store).steps} >= {"run", "maybe"}
 
 
 def test_why_names_the_definition_that_changed(forge: Forge, tmp_path: Path) -> None:
