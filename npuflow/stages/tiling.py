@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from npuflow.base.tables import Config, Range
+from npuflow.base.errors import TargetError
+from npuflow.base.tables import Config, Range, parse, read
 from npuflow.engine.arrange import Method
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.fuse import Pins
 from npuflow.engine.tiling.plan import Plan, plan_network
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
+from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.recipe_files import library_folders
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.hw.target import Compute, Dma, Memory, Numerics
+from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.stages.quantize import Quantized
 
 
@@ -58,7 +61,11 @@ def tiling(
 ) -> Tiled:  # fmt: skip
     """Tile every integer node; equal layers are searched once."""
     pins = Pins(tiling.keep, tiling.groups)
-    plan = plan_network(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level, pins, tiling.allocation)
+    wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level, pins, tiling.allocation)
+    try:
+        plan = plan_network(*wanted.arguments)
+    except TargetError as fault:
+        raise explained(wanted, fault, shipped_targets()) from None
     bounds = plan.bounds
     members = sum(len(g.nodes) for g in plan.groups)
     log(f"{members} layers in {len(plan.groups)} groups; {plan.solved} different tilings searched")
@@ -74,3 +81,13 @@ def tiling(
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
     return Tiled(plan)
+
+
+def shipped_targets() -> dict[str, Target]:
+    """Targets that come with npuflow, as what a refusal tries: a refusal is never stored, so that no key holds their files."""
+    found = {}
+    for path in sorted(library_folders()["target"].glob("*.toml")):
+        target, _ = read(Target, *parse(path.read_text(), str(path), path.parent))
+        if target is not None:
+            found[path.stem] = target
+    return found

@@ -93,6 +93,7 @@ class Planner:
         self.graph, self.machine, self.numerics, self.level = graph, machine, numerics, level
         self.solved: dict[Layer, Solution] = {}
         self.faults: list[TargetError] = []
+        self.unfit: list[int] = []             # the nodes of these faults
         self.moving = moves_of(graph)
         self.saved = views_of(graph, list(enumerate(graph.nodes)), self.moving).saved
         self._spaces: dict[int, Space] = {}
@@ -120,6 +121,7 @@ class Planner:
             best = self._solve((index,))
         except TargetError as fault:
             self.faults.append(fault)
+            self.unfit.append(index)
             return None
         nodes: tuple[int, ...] = (index,)
         while self.level and (follower := self._follower(nodes)) is not None:

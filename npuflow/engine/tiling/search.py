@@ -275,7 +275,7 @@ def _refusal(
     )
     if halved <= bound:
         levers.append(f"8-bit activations for this layer (demand {halved})")
-    levers.append("run this layer on the host ([placement] host = [its name])")
+    levers.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
     return TargetError(
         f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few",
         where=Where(node=name or None),

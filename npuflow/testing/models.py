@@ -1,0 +1,105 @@
+"""A whole network on a target, from its float graph to simulated integers: what every target must do with every model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npuflow.base.errors import NpuflowError
+from npuflow.engine.agreement import compare
+from npuflow.engine.codegen.generate import generate
+from npuflow.engine.interpret import host_session
+from npuflow.engine.partition import npu_share
+from npuflow.engine.place import op_name, place
+from npuflow.engine.profile import profile
+from npuflow.engine.profile.closed import compare as compare_forms
+from npuflow.engine.program.container import Program
+from npuflow.engine.quantize.graph import Note, quantize_graph
+from npuflow.engine.sim.hazards import hazards_of
+from npuflow.engine.sim.order import order_of
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.macs import graph_macs
+from npuflow.ir.types import Array
+from npuflow.testing.target import scheme
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A float network with one random sample, and the ranges that its values have there."""
+
+    name: str
+    graph: Graph
+    feeds: Mapping[str, Array]
+    ranges: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one network went on one target. `reason` is empty where all is well; `host`: why nodes run there, with counts."""
+
+    macs: int = 0
+    share: float = 0.0
+    integer: int = 0
+    nodes: int = 0
+    groups: int = 0
+    commands: int = 0
+    tensors: int = 0
+    cycles: float = 0.0
+    bound: float = 0.0
+    moved: float = 0.0
+    closed: float = 0.0
+    host: tuple[str, ...] = field(default=())
+    reason: str = ""
+
+
+def subject(name: str, graph: Graph, seed: int = 1) -> Subject:
+    """One random sample through the float network."""
+    rng = np.random.default_rng(seed)
+    feeds = {i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    names = [o for n in graph.nodes for o in n.outputs if o and graph.type(o).dtype == "float32"]
+    found = dict(zip(names, host_session(export_model(graph, names)).run(names, feeds), strict=True)) | feeds
+    return Subject(name, graph, feeds, {n: (float(a.min()), float(a.max())) for n, a in found.items()})
+
+
+def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -> Verdict:
+    """Placed, quantised, planned, generated and read back; no hazard, and every integer tensor of the sample as the reference
+    has it. That no addresses overlap is proved while it is planned. `exact` False: nothing is run."""
+    placement = place(one.graph, target)
+    host = [f"{op} ({count}): {reason}" for (op, reason), count in placement.reasons().most_common()]
+    macs, nodes = graph_macs(one.graph), len(one.graph.nodes)
+    try:
+        quantised = quantize_graph(one.graph, placement.on_npu, one.ranges, scheme(target), target.numerics)
+        done, left = quantised.graph, [n for n in quantised.notes if n.on_host]
+        host += [f"{name} ({count}): {reason}" for (name, reason), count in _counted(done, left).items()]
+        plan = plan_network(done, Machine(target.compute, target.memory, target.dma), target.numerics, level)
+        program = Program.from_bytes(generate(done, plan, target).to_bytes())
+    except NpuflowError as fault:
+        return Verdict(macs, placement.share, 0, nodes, host=tuple(host), reason=f"refused: {fault}")
+    hazards = hazards_of(program, order_of(program))
+    checks = compare(done, program, target.numerics, [one.feeds]) if exact else ()
+    wrong = [c for c in checks if c.different]
+    unseen = [c.value for c in checks if not c.elements]
+    reason = f"hazard: {hazards[0]}" if hazards else ""
+    reason = reason or (f"{len(wrong)} tensors differ, first {wrong[0].value}" if wrong else "")
+    reason = reason or (f"{len(unseen)} tensors not seen, first {unseen[0]}" if unseen else "")
+    measured = profile(program)
+    total, forms = measured.totals(), compare_forms(measured)
+    return Verdict(
+        macs, npu_share(done), sum(n.is_integer for n in done.nodes), len(done.nodes), len(plan.groups), total["commands"],
+        sum(1 for c in checks if c.elements), total["cycles"], total["bound_cycles"], total["bytes"],
+        forms[0].error if forms else 0.0, tuple(host), reason,
+    )  # fmt: skip
+
+
+def _counted(graph: Graph, notes: Sequence[Note]) -> Counter[tuple[str, str]]:
+    """(operator, the kind of reason) of the nodes that quantisation left to the host."""
+    ops = {n.name: op_name(n) for n in graph.nodes}
+    return Counter((ops.get(n.node, "node"), re.sub(r"[\d.e+-]*\d", "N", n.reason).split(";")[0]) for n in notes)
