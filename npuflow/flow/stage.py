@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from npuflow.base.registry import Registry
@@ -150,6 +151,13 @@ _log: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.Context
 _progress: contextvars.ContextVar[Callable[[int, int], None] | None] = contextvars.ContextVar(
     "npuflow_progress", default=None
 )
+
+
+def library(table: str) -> tuple[Path, ...]:
+    """The files that a library table may name. No key holds them: only for what is never stored, the words of a refusal."""
+    from npuflow.flow.recipe_files import library_folders  # needed once something is wrong
+
+    return tuple(sorted(library_folders()[table].glob("*.toml")))
 
 
 def log(text: str) -> None:

@@ -14,8 +14,7 @@ from npuflow.engine.tiling.plan import Plan, plan_network
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.recipe_files import library_folders
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import Uses, library, log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.stages.quantize import Quantized
 
@@ -86,7 +85,7 @@ def tiling(
 def shipped_targets() -> dict[str, Target]:
     """Targets that come with npuflow, as what a refusal tries: a refusal is never stored, so that no key holds their files."""
     found = {}
-    for path in sorted(library_folders()["target"].glob("*.toml")):
+    for path in library("target"):
         target, _ = read(Target, *parse(path.read_text(), str(path), path.parent))
         if target is not None:
             found[path.stem] = target

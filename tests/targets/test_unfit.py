@@ -119,7 +119,7 @@ def test_levers_of_random_networks_work() -> None:
             need, have, _ = map(int, re.findall(r"\d+", error.message))
             assert need > have and not plans(wanted.with_memory(need - 16)), seed
             seen += 1
-    assert seen >= 6, seen
+    assert seen >= 4, seen
 
 
 def test_pins_that_cannot_be() -> None:
