@@ -66,7 +66,16 @@ _DMA = (Field("space", enum=SPACES), *_f("external local element dims:6 external
 _CLAMP = _f("lo! hi!")
 
 OPCODES: tuple[Opcode, ...] = (
-    Opcode(1, "LOAD", "LOAD", _DMA, "local[i0..i5] = external[i0..i5] for i < dims; `element` bytes each (1, 2, 4 or 8)."),
+    Opcode(
+        1,
+        "LOAD",
+        "LOAD",
+        (*_DMA, *_f("mask")),
+        "local[i0..i5] = external[i0..i5] for i < dims; `element` bytes each (1, 2, 4 or 8).  mask 0: of this core alone. "
+        "Else a shared load of the cores in the mask: the k-th LOAD with this mask in a queue is the same transfer on each of "
+        "them, from the same external bytes to each core's own `local`; it starts when all have come to it, the bytes cross "
+        "external memory's bus once, and it retires on all cores together.",
+    ),
     Opcode(2, "STORE", "STORE", _DMA, "external[i0..i5] = local[i0..i5] for i < dims; `space` must be DATA."),
     Opcode(3, "FILL", "VECTOR", (*_tensor("y"), *_f("dims:4 value!")), "y[i] = value."),
     Opcode(

@@ -131,6 +131,7 @@ class Dma(Config, table="target.dma"):
     channels: Annotated[int, Range(1, 7)] = 1            # LOAD and STORE queues per core
     setup_cycles: Cycles = 64             # per command
     row_cycles: Cycles = 2                # per contiguous row beyond the first
+    multicast: bool = False               # a load may bring the same bytes to several cores at once
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,13 @@ def lone_barrier(opcode: str, f: Fields, tables: Tables) -> None:
 
 
 @rule
+def lone_load(opcode: str, f: Fields, tables: Tables) -> None:
+    """A shared load of one core is its own."""
+    if opcode == "LOAD" and f["mask"] & (f["mask"] - 1) == 0:
+        f["mask"] = 0
+
+
+@rule
 def reachable(opcode: str, f: Fields, tables: Tables) -> None:
     """A bound that no result can reach clamps nothing; where every result lies beyond one bound, it alone is the answer.
 

@@ -127,6 +127,11 @@ def _store(c: Command) -> Iterator[Region]:
     yield Region("external", c.text("space"), True, c.number("external"), size, dims, c.vector("external_strides"))
 
 
+def source(c: Command) -> tuple[object, ...]:
+    """What a LOAD reads, and in which order: the same for all cores that share it."""
+    return tuple(c.fields[name] for name in ("space", "external", "element", "dims", "external_strides"))
+
+
 def _copy(c: Command) -> Iterator[Region]:
     dims, size = c.vector("dims"), c.number("element")
     yield Region("x", LOCAL, False, c.number("x"), size, dims, c.vector("x_strides"))

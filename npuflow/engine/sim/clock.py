@@ -4,6 +4,7 @@ A queue starts a command when its previous one has retired and every awaited cou
 command + setup + row cycles, then move whole bursts over external memory (or the chip's shared memory), whose bandwidth
 all transfers in flight share equally. TENSOR and VECTOR commands take the cycles that `terms_of` states. A bank of local
 memory serves `bank_ports` commands at once; one that comes when they are taken waits out the bytes that both have in it.
+A shared load occupies the queues of its cores from when each comes to it; once all have, it is one transfer, of the lowest.
 The host takes no time.
 """
 
@@ -69,6 +70,8 @@ class _Clock:
         self.arrived: dict[tuple[Any, ...], list[int]] = {}
         self.running: dict[int, int] = {}                             # queue -> command
         self.touched: dict[int, dict[int, float]] = {}                # command in flight -> bytes by bank
+        self.sharers: dict[int, list[int]] = {}                       # shared load -> the same on the other cores
+        self.leads: dict[int, int] = {}                               # and back
 
     def run(self) -> Timeline:
         for first, last in self.order.segments:
@@ -122,6 +125,9 @@ class _Clock:
         self.retired[q] += 1
         del self.running[q]
         self.touched.pop(i, None)
+        for j in self.sharers.pop(i, ()):
+            del self.leads[j]
+            self._retire(j)
 
     def _issue(self, queues: range) -> None:
         for q in queues:
@@ -139,6 +145,9 @@ class _Clock:
         command = self.commands[i]
         if command.opcode == "BARRIER":
             self._barrier(i, command)
+            return
+        if command.opcode == "LOAD" and command.number("mask"):
+            self._share(i, command)
             return
         if self.target.memory.bank_ports:
             self.banks[i] = self._conflict(i, q, command)
@@ -168,11 +177,33 @@ class _Clock:
 
     def _rest(self, j: int) -> float:
         """The part of a running command's accesses that is still to come."""
+        j = self.leads.get(j, j)
         for place, amount in ((EXTERNAL, self.moved[j]), (SHARED, self.shared[j])):
             if amount:
                 return float(self.left[place].get(j, amount) / amount)
         length = self.due[j] - self.start[j]
         return float((self.due[j] - self.now) / length) if length else 0.0
+
+    def _share(self, i: int, command: Command) -> None:
+        """The last core to come to a shared load begins it for all: as long as the slowest of them takes, the bytes once."""
+        mask, size = command.number("mask"), len(self.order.queues)
+        waiting = self.arrived.setdefault(("LOAD", mask, self.queue_of[i] % size), [])
+        waiting.append(i)
+        if len(waiting) < mask.bit_count():
+            return
+        del self.arrived["LOAD", mask, self.queue_of[i] % size]
+        lead, *others = sorted(waiting, key=lambda j: self.queue_of[j])
+        if self.target.memory.bank_ports:
+            for j in waiting:
+                self.banks[j] = self._conflict(j, self.queue_of[j], self.commands[j])
+        due = self.now + max(self.terms[j].total + self.banks[j] for j in waiting)
+        for j in waiting:
+            self.due[j] = due
+        self.sharers[lead] = others
+        self.leads.update(dict.fromkeys(others, lead))
+        inside = in_shared(command, self.target.memory)
+        (self.shared if inside else self.moved)[lead] = burst_bytes(command, self.target)
+        heapq.heappush(self.events, (due, lead, "move"))
 
     def _barrier(self, i: int, command: Command) -> None:
         """The last core to arrive releases all of them."""

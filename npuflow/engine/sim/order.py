@@ -1,7 +1,8 @@
 """Happens-before: vector clocks over queues and waits, one execution order, or the cycle of a deadlock.
 
 A queue starts a command when the one before it has retired; a wait is for an absolute number of retired commands, found
-from its 16 bits as the nearest to what the queue already knows. A barrier joins its cores.
+from its 16 bits as the nearest to what the queue already knows. A barrier joins its cores. A shared load is begun by all
+its cores together, which fixes no order between what they do otherwise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program.container import Program
+from npuflow.engine.sim.access import source
 from npuflow.hw.encode import Command
 from npuflow.hw.isa import BY_NAME
 from npuflow.hw.target import queue_names
@@ -115,6 +117,8 @@ class _Run:
             return False
         if command.opcode == "BARRIER":
             return self._barrier(q, command)
+        if command.opcode == "LOAD" and command.number("mask"):
+            return self._shared(q, command)
         self._retire(q, waits, self._start(q, waits))
         return True
 
@@ -140,12 +144,7 @@ class _Run:
     def _barrier(self, q: int, command: Command) -> bool:
         """Retires all participants at once, when every core of the mask has this barrier at a queue's head, unhindered."""
         size, mask = len(self.queues), command.number("mask")
-        own = q // size
-        if mask >> len(self.decoded) or not mask >> own & 1:
-            raise ModelError(
-                f"BARRIER of cores {mask:#x} in a program of {len(self.decoded)}: it names its own core and no absent one",
-                where=Where(value=f"command {self.heads[q][0]} of core {own} (BARRIER)"), code="decode",
-            )  # fmt: skip
+        self._check_mask(q, command)
         joined = []
         for core in range(len(self.decoded)):
             if not mask >> core & 1:
@@ -170,6 +169,48 @@ class _Run:
             self._retire(r, w, start, end)
         return True
 
+    def _shared(self, q: int, command: Command) -> bool:
+        """Retires a shared load on all its cores, when it is at the head of this queue in each of them, unhindered."""
+        size = len(self.queues)
+        self._check_mask(q, command)
+        joined = [r for r in range(q % size, len(self.heads), size) if command.number("mask") >> r // size & 1]
+        for r in joined:
+            head = self._head(r) if self.heads[r] else None
+            if head is None or (head.opcode, head.fields.get("mask")) != ("LOAD", command.number("mask")):
+                return False
+            if source(head) != source(command):
+                raise ModelError(
+                    f"a shared load of cores {command.number('mask'):#x} that reads other bytes than LOAD {self.heads[q][0]} of "
+                    f"core {q // size}, which it meets",
+                    where=Where(value=f"command {self.heads[r][0]} of core {r // size} (LOAD)"), code="decode",
+                )  # fmt: skip
+            if any(self.retired[e] < k for e, k in self._waits(r)):
+                return False
+        for r in joined:
+            waits = self._waits(r)
+            self._retire(r, waits, self._start(r, waits))
+        return True
+
+    def _check_mask(self, q: int, command: Command) -> None:
+        mask, own = command.number("mask"), q // len(self.queues)
+        if mask >> len(self.decoded) or not mask >> own & 1:
+            raise ModelError(
+                f"{command.opcode} of cores {mask:#x} in a program of {len(self.decoded)}: "
+                "it names its own core and no absent one",
+                where=Where(value=f"command {self.heads[q][0]} of core {own} ({command.opcode})"), code="decode",
+            )  # fmt: skip
+
+    def _missing(self, q: int) -> int:
+        """The queue that the shared load at the head of a queue waits for, or -1."""
+        command, size = self._head(q), len(self.queues)
+        for r in range(q % size, len(self.heads), size) if command.opcode == "LOAD" else ():
+            if command.number("mask") >> r // size & 1 and r != q:
+                head = self._head(r) if self.heads[r] else None
+                other = head is None or (head.opcode, head.fields.get("mask")) != ("LOAD", command.number("mask"))
+                if other or any(self.retired[e] < k for e, k in self._waits(r)):
+                    return r
+        return -1
+
     def _deadlock(self) -> ModelError:
         """Follow who waits for whom from any stuck head until a queue repeats."""
         size = len(self.queues)
@@ -186,7 +227,13 @@ class _Run:
             seen.append(q)
             blocked = [(e, k) for e, k in self._waits(q) if self.retired[e] < k]
             if not blocked:
-                text.append(f"{label(q)} is at a barrier that another core never reaches")
+                other = self._missing(q)
+                if other >= 0 and self.heads[other]:
+                    text.append(f"{label(q)} waits for core {other // size} to share it")
+                    q = other
+                    continue
+                what = "barrier" if other < 0 else "shared load"
+                text.append(f"{label(q)} is at a {what} that another core never reaches")
                 break
             e, k = blocked[0]
             text.append(f"{label(q)} waits for {self.queues[e % size]} >= {k}")
