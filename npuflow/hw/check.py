@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from npuflow.hw.isa import NONE
+from npuflow.hw.isa import NIBBLES, NONE
 
 Fields = Mapping[str, Any]
 RANGES = {
     "int8": (-128, 127), "uint8": (0, 255), "int16": (-(1 << 15), (1 << 15) - 1), "uint16": (0, (1 << 16) - 1),
     "int32": (-(1 << 31), (1 << 31) - 1), "uint32": (0, (1 << 32) - 1), "int64": (-(1 << 63), (1 << 63) - 1),
+    "int4": (-8, 7), "uint4": (0, 15),
 }  # fmt: skip
 SHIFT = (-32, 62)
 MAX_ELEMENTS = 1 << 31       # of one command's iteration space: no command can be larger than a memory
 MAX_WINDOW = 1 << 16
-_NARROW = ("int8", "uint8", "int16", "uint16")
+_NARROW = ("int8", "uint8", "int16", "uint16", *NIBBLES)
 _POSITIVE = (
     "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups",
     "kernel", "stride", "dilation", "insert",
@@ -81,7 +82,7 @@ def _fill(f: Fields) -> Iterator[str]:
 
 def _conv(f: Fields) -> Iterator[str]:
     if f["w_type"] not in _NARROW:
-        yield "weights are 8- or 16-bit"
+        yield "weights have 4, 8 or 16 bits"
     if f["groups"] < 1 or f["out_channels"] % f["groups"] or f["x_dims"][1] % f["groups"]:
         yield f"{f['groups']} groups do not divide {f['out_channels']} and {f['x_dims'][1]} channels"
     if f["x_dims"][0] != f["batch"]:

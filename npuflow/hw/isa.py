@@ -18,6 +18,8 @@ WORDS = 64
 HEADER_WORDS = 10
 WAIT_SLOTS = 16
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+NIBBLES = ("int4", "uint4")                # two codes a byte, the lower half first
+WEIGHTS = (*DTYPES, *NIBBLES)
 ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
 SPACES = ("DATA", "CONST")
 NONE = 0xFFFFFFFF  # an absent pointer
@@ -86,7 +88,7 @@ OPCODES: tuple[Opcode, ...] = (
             *_tensor("x"),
             *_f("x_dims:4 x_zero!"),
             *_ptr("w"),
-            Field("w_type", enum=DTYPES),
+            Field("w_type", enum=WEIGHTS),
             *_f("w_zero! w_zeros"),
             *_ACC,
             *_f("batch out_channels out_height out_width groups kernel:2 stride:2 dilation:2 origin:2! insert:2 accumulate"),
@@ -95,7 +97,8 @@ OPCODES: tuple[Opcode, ...] = (
         "(w[o,c,i,j] - wz[o]).  "
         "x is [n, C, H, W] with x_dims extents and x_strides; Cg = C / groups; g = o / (out_channels / groups); w "
         "is dense "
-        "[out_channels, Cg, kernel].  Y = y*stride + i*dilation + origin (origin = -pad in the tile's own rows).  "
+        "[out_channels, Cg, kernel], of int4 and uint4 two elements a byte, the lower half first.  "
+        "Y = y*stride + i*dilation + origin (origin = -pad in the tile's own rows).  "
         "With insert = s > 1 "
         "the input has s-1 virtual zeros between rows (transposed convolution): Y must be a multiple of s and row "
         "Y/s is read. "
@@ -111,14 +114,15 @@ OPCODES: tuple[Opcode, ...] = (
             Field("a_type", enum=DTYPES),
             *_f("a_strides:3! a_zero!"),
             *_f("b"),
-            Field("b_type", enum=DTYPES),
+            Field("b_type", enum=WEIGHTS),
             *_f("b_strides:3! b_zero! b_zeros"),
             *_ACC,
             *_f("batch m k n accumulate"),
         ),
         "acc[b,m,n] (dense, (+)= when accumulate) = sum over k of (a[b,m,k] - a_zero) * (b[b,k,n] - bz[n]); bz[n] "
         "= b_zero, or int32 "
-        "at `b_zeros` when that is not NONE.",
+        "at `b_zeros` when that is not NONE.  b_strides of int4 and uint4 count half bytes, of which a byte's lower one "
+        "comes first.",
     ),
     Opcode(
         6,

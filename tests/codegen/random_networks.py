@@ -15,7 +15,7 @@ from npuflow.ir.op import OPS
 from tests.codegen.networks import Builder
 
 
-def network(rng: random.Random, numerics: Numerics, depth: int = 7) -> tuple[Graph, dict[str, np.ndarray]]:
+def network(rng: random.Random, numerics: Numerics, depth: int = 7, weight_bits: int = 8) -> tuple[Graph, dict[str, np.ndarray]]:
     """A quantised network and its input."""
     b = Builder()
     b.rng = np.random.default_rng(rng.randrange(1 << 30))
@@ -29,11 +29,11 @@ def network(rng: random.Random, numerics: Numerics, depth: int = 7) -> tuple[Gra
     read = {i for n in b.nodes for i in n.inputs}
     outputs = tuple(o for n in b.nodes for o in n.outputs if o not in read or rng.random() < 0.12)
     if not b.nodes:
-        return network(rng, numerics, depth)
+        return network(rng, numerics, depth, weight_bits)
     graph = Graph(("x",), outputs, tuple(b.nodes), MappingProxyType(b.values), MappingProxyType(b.consts))
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
     config = Quantize(
-        weights=Weights(per="channel" if numerics.per_channel_weights else "tensor"),
+        weights=Weights(weight_bits, "channel" if numerics.per_channel_weights else "tensor"),
         activations=Activations(symmetric=not numerics.activation_zero_point, bits=rng.choice((8, 8, 8, 16))),
     )
     return quantize_graph(graph, lambda _: True, ranges, config, numerics).graph, {"x": b.arrays["x"]}

@@ -9,7 +9,7 @@ import numpy as np
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.hw.check import RANGES
 from npuflow.hw.encode import encode
-from npuflow.hw.isa import BY_NAME, DTYPES, ROUNDINGS
+from npuflow.hw.isa import BY_NAME, DTYPES, NIBBLES, ROUNDINGS
 from npuflow.hw.target import Memory, Target
 
 LOCAL = 16384
@@ -108,7 +108,11 @@ class Case:
 def _values(c: Case, dtype: str, count: int) -> np.ndarray:
     lo, hi = RANGES[dtype]
     edge = c.rng.random() < 0.3
-    return (c.rng.choice([lo, hi], count) if edge else c.rng.integers(lo, hi, count, endpoint=True)).astype(dtype)
+    codes = c.rng.choice([lo, hi], count) if edge else c.rng.integers(lo, hi, count, endpoint=True)
+    if dtype not in NIBBLES:
+        return codes.astype(dtype)
+    halves = [int(v) % 16 for v in codes] + [0] * (count % 2)
+    return np.array([a + 16 * b for a, b in zip(halves[::2], halves[1::2], strict=True)], np.uint8)
 
 
 def _fill(c: Case) -> None:
@@ -134,7 +138,7 @@ def _conv(c: Case) -> None:
     c.fields["x_dims"] = dims = (n, groups * per, h, w)
     c.tensor("x", dims)
     c.zero("x")
-    dtype = c.pick("int8", "int8", "uint8", "int16")
+    dtype = c.pick("int8", "int8", "uint8", "int16", "int4", "uint4")
     kernel = c.fields["kernel"]
     c.fields.update(w_type=dtype, groups=groups, batch=n, out_channels=out, insert=c.pick((1, 1), (1, 1), (2, 2), (1, 3)))
     c.const("w", _values(c, dtype, out * per * kernel[0] * kernel[1]))
@@ -151,8 +155,8 @@ def _matmul(c: Case) -> None:
         c.tensor(name, dims, broadcast=name == "b")
         c.zero(name)
     if c.rng.random() < 0.4:
-        dtype = c.pick("int8", "uint8", "int16")
-        size = SIZES[dtype]
+        dtype = c.pick("int8", "uint8", "int16", "int4", "uint4")
+        size = SIZES.get(dtype, 1)             # strides of codes of 4 bits count halves
         c.fields.update(b_type=dtype, b_strides=(0 if batch == 1 else k * n * size, n * size, size))
         c.const("b", _values(c, dtype, (1 if batch == 1 else batch) * k * n))
         c.zero("b")

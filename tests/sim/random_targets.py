@@ -51,8 +51,8 @@ def target(d: Draw) -> Target:
             command_cycles=2, vector_lanes=pick((1, 4, 16)), wide_factor=pick((1, 4)),
         ),
         numerics=Numerics(
-            weight_bits=(8, 16), acc_bits=(acc := pick((32, 32, 40, 48))), wide_acc_bits=pick((0, 0, acc, 48)),
-            bias_bits=pick((16, 32, 32)), bias_shift_max=pick((0, 0, 4, 8)),
+            weight_bits=pick(((8, 16), (4, 8, 16))), acc_bits=(acc := pick((32, 32, 40, 48))),
+            wide_acc_bits=pick((0, 0, acc, 48)), bias_bits=pick((16, 32, 32)), bias_shift_max=pick((0, 0, 4, 8)),
             multiplier_bits=bits, shift_left_max=pick((0, 0, 8)), multiplier_error=pick((0.01, 0.5)),
             rounding=pick(("half_up", "half_even", "half_away", "truncate")), power_of_two=two,
             per_channel_weights=d.chance(0.8), per_channel_clamp=d.chance(0.8), activation_zero_point=d.chance(0.8),

@@ -34,6 +34,12 @@ class Scalar:
         getattr(self, c.opcode.lower())(c)
 
     # --- access
+    def half(self, dtype: str, address: int, i: int) -> int:
+        """Code i of 4 bits, counted from an address: an even one is the low half of its byte."""
+        byte = self.local[address + i // 2]
+        code = byte // 16 if i % 2 else byte % 16
+        return code - 16 if dtype == "int4" and code >= 8 else code
+
     def get(self, dtype: str, at: int) -> int:
         return struct.unpack_from(FORMATS[dtype], self.local, at)[0]
 
@@ -43,6 +49,8 @@ class Scalar:
 
     def tensor(self, c: Command, name: str):
         at, dtype, strides = c.number(name), c.text(f"{name}_type"), c.vector(f"{name}_strides")
+        if dtype.endswith("int4"):
+            return lambda *index: self.half(dtype, at, sum(i * s for i, s in zip(index, strides, strict=True)))
         return lambda *index: self.get(dtype, at + sum(i * s for i, s in zip(index, strides, strict=True)))
 
     def write(self, c: Command, index, value: int) -> None:
@@ -54,6 +62,8 @@ class Scalar:
         self.write(c, index, min(max(value + (c.number("zero") if "zero" in c.fields else 0), lo), hi))
 
     def at(self, c: Command, name: str, dtype: str, i: int) -> int:
+        if dtype.endswith("int4"):
+            return self.half(dtype, c.number(name), i)
         return self.get(dtype, c.number(name) + i * struct.calcsize(FORMATS[dtype]))
 
     def scale(self, c: Command, value: int, extra: int = 0) -> int:

@@ -59,7 +59,7 @@ class Slots:
         """Bytes of packed constants."""
         size = 0
         for ref, box in zip(self.unit.refs, self.boxes[tile], strict=True):
-            size = aligned(size, PACK) + elements(box) * ref.itemsize
+            size = aligned(size, PACK) + ref.bytes(elements(box))
         return size
 
 

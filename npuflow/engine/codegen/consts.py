@@ -9,6 +9,7 @@ import xxhash
 
 from npuflow.engine.allocate import aligned
 from npuflow.engine.tiling.model import PACK
+from npuflow.hw.isa import NIBBLES
 from npuflow.ir.space import Box
 from npuflow.ir.types import Array
 
@@ -38,12 +39,19 @@ class ConstPool:
         return b"".join(self._parts)
 
 
-def pack(arrays: Sequence[Array], boxes: Sequence[Box]) -> tuple[bytes, list[int]]:
-    """The boxes of several constants one after another, and the offset of each."""
+def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[bytes, list[int]]:
+    """The boxes of several constants, each with the type it has in memory, one after another; and the offset of each."""
     out, offsets = bytearray(), []
-    for array, box in zip(arrays, boxes, strict=True):
+    for (array, dtype), box in zip(arrays, boxes, strict=True):
         out += bytes(aligned(len(out), PACK) - len(out))
         offsets.append(len(out))
         part = array[tuple(slice(a, b) for a, b in box)] if box else array
-        out += np.ascontiguousarray(part, array.dtype.newbyteorder("<")).tobytes()
+        out += _halves(part) if dtype in NIBBLES else np.ascontiguousarray(part, array.dtype.newbyteorder("<")).tobytes()
     return bytes(out), offsets
+
+
+def _halves(codes: Array) -> bytes:
+    """Two codes a byte in C order, the first in the lower half; an odd last one has 0 beside it."""
+    flat = np.zeros(-(-codes.size // 2) * 2, np.uint8)
+    flat[: codes.size] = codes.astype(np.uint8).reshape(-1) & 15
+    return (flat[::2] | flat[1::2] << 4).tobytes()

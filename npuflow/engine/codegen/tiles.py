@@ -110,7 +110,7 @@ class Holder:
         found, at = [], 0
         for ref, box in zip(self.unit.refs, boxes, strict=True):
             found.append(at)
-            at = aligned(at + elements(box) * ref.itemsize, PACK)
+            at = aligned(at + ref.bytes(elements(box)), PACK)
         return [*found, at]
 
     def forget(self) -> None:
@@ -230,7 +230,7 @@ def _load(bench: Bench, member: Member, holder: Holder, step: int, slot: Slot) -
     boxes, ref = holder.boxes[step], holder.unit.refs[0]
     slot.renew()
     if holder.unit.home == "const":
-        block, _ = pack([_array(member.sites[r.member], r) for r in holder.unit.refs], boxes)
+        block, _ = pack([(_array(member.sites[r.member], r), r.dtype) for r in holder.unit.refs], boxes)
         if block:
             values = box_copy("CONST", bench.consts.add(block), (len(block),), ((0, len(block)),), slot.low, 1)
             bench.commands.load(values, (slot, None), member.nodes[ref.member], None, step)
@@ -285,7 +285,7 @@ def _buffers(
             slot.renew()
         places.append((slot, None))
         for ref, box, offset in zip(holder.unit.refs, boxes, holder.offsets(boxes), strict=False):
-            buffer = Buffer(slot.low + offset, ref.dtype, box, dense(extent(box), ref.itemsize))
+            buffer = Buffer(slot.low + offset, ref.dtype, box, dense(extent(box), max(1, ref.bits // 8)))
             if ref.home == "acc":
                 found.acc = buffer
             elif ref.key == COLUMNS:

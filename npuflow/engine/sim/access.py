@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from math import prod
 
 from npuflow.hw.encode import Command
+from npuflow.hw.isa import NIBBLES
 
-SIZES = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
+# bytes of an element; of a code of 4 bits those it takes where it does not share one
+SIZES = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "int4": 1, "uint4": 1}
 LOCAL, DATA, CONST = "LOCAL", "DATA", "CONST"
 
 
@@ -89,6 +91,12 @@ def dense(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def half_span(dims: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """First and last half byte of a strided box, counted from its address."""
+    reach = [(d - 1) * s for d, s in zip(dims, strides, strict=True)]
+    return sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+
+
 def touched(extent: int, out: int, kernel: int, stride: int, dilation: int, origin: int, insert: int = 1) -> tuple[int, int]:
     """First and one past the last coordinate of a tile dimension that a window operator reads ((0, 0): none)."""
     lo = min(max(-(-origin // insert), 0), extent)
@@ -156,8 +164,11 @@ def _window(c: Command) -> Iterator[Region]:
 def _conv(c: Command) -> Iterator[Region]:
     yield from _window(c)
     out = c.number("out_channels")
-    size = SIZES[c.text("w_type")]
-    yield from _flat(c, "w", out * (c.vector("x_dims")[1] // c.number("groups")) * prod(c.vector("kernel")), size)
+    count = out * (c.vector("x_dims")[1] // c.number("groups")) * prod(c.vector("kernel"))
+    if c.text("w_type") in NIBBLES:
+        yield from _flat(c, "w", -(-count // 2), 1)
+    else:
+        yield from _flat(c, "w", count, SIZES[c.text("w_type")])
     yield from _flat(c, "w_zeros", out, 4)
     yield from _acc(c, (c.number("batch"), out, c.number("out_height"), c.number("out_width")), bool(c.number("accumulate")))
 
@@ -165,7 +176,11 @@ def _conv(c: Command) -> Iterator[Region]:
 def _matmul(c: Command) -> Iterator[Region]:
     batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
     yield _tensor(c, "a", (batch, m, k))
-    yield _tensor(c, "b", (batch, k, n))
+    if c.text("b_type") in NIBBLES:
+        first, last = half_span((batch, k, n), c.vector("b_strides"))
+        yield Region("b", LOCAL, False, c.number("b") + first // 2, 1, (last // 2 - first // 2 + 1,), (1,))
+    else:
+        yield _tensor(c, "b", (batch, k, n))
     yield from _flat(c, "b_zeros", n, 4)
     yield from _acc(c, (batch, m, n), bool(c.number("accumulate")))
 

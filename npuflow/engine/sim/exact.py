@@ -11,6 +11,7 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.memory import Memory
 from npuflow.hw.encode import Command
+from npuflow.hw.isa import NIBBLES
 
 Wide = npt.NDArray[Any]      # int64, or Python integers (object) where products may not fit
 LIMIT = 1 << 62
@@ -123,6 +124,29 @@ def _zeros(memory: Memory, c: Command, name: str, count: int) -> Wide:
     return memory.flat(c.core, at, "int32", count).astype(np.int64)
 
 
+def _weights(memory: Memory, c: Command, count: int) -> Wide:
+    """The dense weights of a convolution as int64."""
+    if c.text("w_type") not in NIBBLES:
+        return memory.flat(c.core, c.number("w"), c.text("w_type"), count).astype(np.int64)
+    return _halves(memory, c, c.number("w"), c.text("w_type"), np.arange(count))
+
+
+def _matrix(memory: Memory, c: Command, dims: tuple[int, int, int]) -> Wide:
+    """The right operand of a product of matrices as int64."""
+    if c.text("b_type") not in NIBBLES:
+        return memory.operand(c, "b", dims).astype(np.int64)
+    lines = [np.arange(d) * s for d, s in zip(dims, c.vector("b_strides"), strict=True)]
+    return _halves(memory, c, c.number("b"), c.text("b_type"), lines[0][:, None, None] + lines[1][:, None] + lines[2])
+
+
+def _halves(memory: Memory, c: Command, address: int, dtype: str, at: Wide) -> Wide:
+    """The codes at half bytes `at` from an address: [B, *at.shape]."""
+    first = int(at.min()) // 2
+    raw = memory.flat(c.core, address + first, "uint8", int(at.max()) // 2 - first + 1)
+    code = (raw[:, at // 2 - first] >> (at % 2 * 4).astype(np.uint8)) & 15
+    return np.asarray(code.astype(np.int64) - (16 * (code > 7) if dtype == "int4" else 0))
+
+
 def _conv(memory: Memory, c: Command) -> None:
     dims = c.vector("x_dims")
     groups, out = c.number("groups"), c.number("out_channels")
@@ -132,7 +156,7 @@ def _conv(memory: Memory, c: Command) -> None:
     batch = columns.shape[:2]
     columns = columns.reshape(*batch, groups, per * kh * kw, height * width)
     count = out * per * kh * kw
-    weight = memory.flat(c.core, c.number("w"), c.text("w_type"), count).astype(np.int64).reshape(-1, out, per * kh * kw)
+    weight = _weights(memory, c, count).reshape(-1, out, per * kh * kw)
     weight = (weight - _zeros(memory, c, "w", out)[..., None]).reshape(-1, 1, groups, out // groups, per * kh * kw)
     acc = matmul(weight, columns).reshape(*batch, out, height, width)
     _accumulate(memory, c, (dims[0], out, height, width), acc)
@@ -141,7 +165,7 @@ def _conv(memory: Memory, c: Command) -> None:
 def _matmul(memory: Memory, c: Command) -> None:
     batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
     a = _signed(memory, c, "a", (batch, m, k))
-    b = memory.operand(c, "b", (batch, k, n)).astype(np.int64) - _zeros(memory, c, "b", n)[:, None, None, :]
+    b = _matrix(memory, c, (batch, k, n)) - _zeros(memory, c, "b", n)[:, None, None, :]
     _accumulate(memory, c, (batch, m, n), matmul(a, b))
 
 

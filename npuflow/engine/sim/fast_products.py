@@ -18,6 +18,7 @@ from npuflow.engine.sim.gemm import product
 from npuflow.engine.sim.operands import Bench, Operand
 from npuflow.hw.check import RANGES
 from npuflow.hw.encode import Command
+from npuflow.hw.isa import NIBBLES
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
@@ -158,6 +159,8 @@ def _bytes(values: Array, half: Half) -> Array:
 def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
     zero = c.number("b_zero")
+    if c.text("b_type") in NIBBLES and not bench.knows(i, "b"):
+        return None
     if c.pointer("b_zeros") is not None:
         zeros = bench.constant(i, c, "b_zeros", "int32", n)
         if zeros is None or zeros.min() != zeros.max():

@@ -13,8 +13,14 @@ from npuflow.engine.sim.access import SIZES
 from npuflow.engine.sim.dataflow import Definition, Facts
 from npuflow.engine.sim.memory import Memory
 from npuflow.hw.encode import Command
+from npuflow.hw.isa import NIBBLES
 
 Array = npt.NDArray[Any]
+# both codes of every byte, the lower half first
+_PAIRS = {
+    "uint4": np.array([(b % 16, b // 16) for b in range(256)], np.uint8),
+    "int4": np.array([((b + 8) % 16 - 8, (b // 16 + 8) % 16 - 8) for b in range(256)], np.int8),
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Bench:
         self._free: list[Array] = []
         self._due: dict[int, list[int]] = {}
         self._scratch: dict[str, Array] = {}
+        self._codes: dict[tuple[int, str], Array] = {}
         self.peaks: dict[int, int] = {}                # largest magnitude that a sum's commands can have reached
 
     def operand(self, i: int, c: Command, name: str, dtype: str = "", strides: tuple[int, ...] | None = None) -> Operand:
@@ -45,6 +52,9 @@ class Bench:
         size = SIZES[dtype]
         steps = tuple(s // size for s in (c.vector(f"{name}_strides") if strides is None else strides))
         known = self.facts.consts.get(i, {}).get(name)
+        if dtype in NIBBLES:
+            assert known is not None, "codes of 4 bits are read where they are known alone"
+            return Operand(self._spread(known, dtype), 2 * (c.number(name) - known.base), 0, steps)
         if known is not None:
             assert known.content is not None
             return Operand(known.content.view(dtype), (c.number(name) - known.base) // size, 0, steps)
@@ -57,7 +67,21 @@ class Bench:
         if known is None or known.content is None:
             return None
         at = c.number(name) - known.base
+        if dtype in NIBBLES:
+            return self._spread(known, dtype)[2 * at : 2 * at + count]
         return np.ndarray((count,), np.dtype(dtype), buffer=known.content, offset=at)
+
+    def knows(self, i: int, name: str) -> bool:
+        """Whether an operand's bytes are known before the program runs."""
+        return name in self.facts.consts.get(i, {})
+
+    def _spread(self, known: Definition, dtype: str) -> Array:
+        """A constant block of 4-bit codes, one a byte."""
+        key = known.position, dtype
+        if key not in self._codes:
+            assert known.content is not None
+            self._codes[key] = _PAIRS[dtype][known.content].reshape(-1)
+        return self._codes[key]
 
     def sum(self, i: int, c: Command, count: int) -> tuple[Array, Array]:
         """Flat array of an accumulator operand and where each sample's starts in it."""

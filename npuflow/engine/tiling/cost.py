@@ -135,8 +135,8 @@ def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
         rows, commands = np.ones(grid.length), ones
         for ref in stream.refs:
             largest, summed = extents(ref, layer, grid)
-            tile = np.prod(largest, axis=0) * ref.itemsize if largest else ones * ref.itemsize
-            every = np.prod(summed, axis=0).astype(np.float64) * ref.itemsize if summed else tile.astype(np.float64)
+            tile = -(-np.prod(largest, axis=0) * ref.bits // 8) if largest else ones * ref.bytes(1)
+            every = np.prod(summed, axis=0).astype(np.float64) * ref.bits / 8 if summed else tile.astype(np.float64)
             for axis in stream.axes - ref.axes:
                 every = every * grid.counts[axis]
             if stream.home == "const":

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from npuflow.base.errors import InternalError
+from npuflow.hw.isa import NIBBLES
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
 from npuflow.ir.requant import accumulator_bits
@@ -19,6 +20,7 @@ from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 # inner: made and used up tile by tile; source and result: lie in local memory before and after, in buffers of the group
 Home = Literal["input", "const", "output", "inner", "acc", "source", "result"]
 COLUMNS = "gathered"                    # key of the operand that the vector unit gathers; see tiling/columns.py
+WEIGHTS = frozenset({"weight", "kernel", "b"})    # names of constant operands that the array multiplies with
 PACK = 16                               # bytes to which constants are aligned inside a packed tile
 
 
@@ -38,6 +40,14 @@ class Ref:
     @cached_property
     def itemsize(self) -> int:
         return np.dtype(self.dtype).itemsize
+
+    @cached_property
+    def bits(self) -> int:
+        return 4 if self.dtype in NIBBLES else 8 * self.itemsize
+
+    def bytes(self, count: int) -> int:
+        """Of so many elements one after another."""
+        return -(-count * self.bits // 8)
 
     @cached_property
     def axes(self) -> frozenset[str]:
@@ -124,7 +134,7 @@ class Layer:
 
     def bytes_of(self, *homes: Home) -> int:
         """Bytes of whole operands that live in external memory."""
-        return sum(prod(r.operand.shape) * r.itemsize for s in self.streams for r in s.refs if r.home in homes)
+        return sum(r.bytes(prod(r.operand.shape)) for s in self.streams for r in s.refs if r.home in homes)
 
 
 def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()) -> Layer:
@@ -134,11 +144,11 @@ def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str],
     buffer in local memory, whether they are made here or before.
     """
     space = space_of(sites[0], numerics)
-    activations, constants, results = _operands(sites[0], space, 0, {}, {}, stored)
+    activations, constants, results = _operands(sites[0], space, 0, {}, {}, stored, numerics)
     made, ops = {v.id: 0 for v in sites[0].outputs}, 0
     for member, site in enumerate(sites[1:], 1):
         other = space_of(site, numerics)
-        found = _operands(site, other, member, made, _axes_between(space, other), stored)
+        found = _operands(site, other, member, made, _axes_between(space, other), stored, numerics)
         for mine, theirs in zip((activations, constants, results), found, strict=True):
             mine += theirs
         made[site.outputs[0].id] = member
@@ -169,7 +179,8 @@ def space_of(site: Site, numerics: Numerics) -> Space:
 
 
 def _operands(
-    site: Site, space: Space, member: int, made: Mapping[str, int], axes: Mapping[str, str | None], stored: Collection[str]
+    site: Site, space: Space, member: int, made: Mapping[str, int], axes: Mapping[str, str | None], stored: Collection[str],
+    numerics: Numerics,
 ) -> tuple[list[Ref], list[Ref], list[Ref]]:
     """(activations, constants, results) of one member, their maps on the first member's axes."""
 
@@ -186,15 +197,27 @@ def _operands(
         if operand is None or value is None or value.id in made:
             continue
         fixed = site.consts[index] is not None
-        ref = Ref("const" if fixed else "input", index, moved(operand), value.dtype, member)
+        dtype = (_packed(site, space, operand, numerics) if fixed else None) or value.dtype
+        ref = Ref("const" if fixed else "input", index, moved(operand), dtype, member)
         (constants if fixed else activations).append(ref)
     for operand in space.params:
-        constants.append(Ref("const", operand.name, moved(operand), site.array(operand.name).dtype.name, member))
+        dtype = _packed(site, space, operand, numerics) or site.array(operand.name).dtype.name
+        constants.append(Ref("const", operand.name, moved(operand), dtype, member))
     results = [
         Ref("output" if site.outputs[i].id in stored else "inner", i, moved(o), site.outputs[i].dtype, member)
         for i, o in enumerate(space.outputs)
     ]
     return activations, constants, results
+
+
+def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> str | None:
+    """The type of weights that lie two codes a byte: those of at most 4 bits, where the target's array takes such."""
+    if not space.macs or operand.name not in WEIGHTS:
+        return None
+    quant = site.quant(1)
+    width = min((b for b in numerics.weight_bits if b >= quant.bits), default=8)
+    flat = operand.name != "b" or len(operand.shape) == 2      # matrices of a batch need not begin on whole bytes
+    return f"{'' if quant.signed else 'u'}int4" if width <= 4 and flat else None
 
 
 def _axes_between(first: Space, other: Space) -> dict[str, str | None]:
@@ -243,7 +266,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         held = next((r for r in refs if isinstance(r.key, str) and len(r.operand.shape) > 1), None)
     if moving is None or held is None:
         raise InternalError("a space with multiply-accumulates needs input 0 and a weight")
-    wide = max(moving.itemsize, held.itemsize) > 1
+    wide = max(moving.bits, held.bits) > 8
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None
     own = [a for a in space.axes if a.name in held.axes - moving.axes and a.kind != "sum"]

@@ -55,7 +55,7 @@ def _bytes(layer: Layer, sizes: Mapping[str, int], stream: Stream) -> int:
             size if m.axis is None else spans(m, size, layer.space.axis(m.axis).size, sizes[m.axis])[0]
             for m, size in zip(ref.operand.maps, ref.operand.shape, strict=True)
         ]
-        total += aligned(prod(dims) * ref.itemsize, PACK)
+        total += aligned(ref.bytes(prod(dims)), PACK)
     return total
 
 
