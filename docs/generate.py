@@ -167,7 +167,8 @@ def isa_page() -> str:
 
     text = "# The instruction set\n\n" + NOTE
     text += "\n\n".join(inspect.cleandoc(isa.__doc__ or "").split("\n\n")[1:]) + "\n\n"
-    text += f"Element types: {', '.join(isa.DTYPES)}. Rounding modes: {', '.join(isa.ROUNDINGS)}.\n"
+    text += f"Element types: {', '.join(isa.DTYPES)}; of weights also {', '.join(isa.NIBBLES)}. "
+    text += f"Rounding modes: {', '.join(isa.ROUNDINGS)}.\n"
     for opcode in isa.OPCODES:
         text += f"\n## {opcode.code} {opcode.name}\n\nQueue {opcode.queue}. {opcode.doc}\n\n"
         parts = (f"`{f.name}`" + (f" x{f.width}" if f.width > 1 else "") + (" signed" if f.signed else "") for f in opcode.fields)

@@ -35,7 +35,7 @@ def layers() -> tuple[Builder, str]:
     b = Builder()
     x = b.input("x", (1, 3, 9, 7))
     y = b.conv(b.conv(x, 7, 3), 7, 3, depthwise=True)
-    y = b.add(OPS["convtranspose"]((2, 2), (2, 2), (1, 1), (0, 0, 0, 0)), y, b.const((7, 5, 2, 2), 0.3))
+    y = b.add(OPS["convtranspose"]((2, 2), (2, 2), (1, 1), (0, 0, 0, 0), 1, (0, 0)), y, b.const((7, 5, 2, 2), 0.3))
     y = b.add(OPS["conv"]((1, 1), (2, 2), (1, 1), (0, 0, 0, 0), 5), y, b.const((10, 1, 1, 1), 0.5), b.const((10,), 0.1))
     y = b.add(OPS["reshape"]((9, 70)), y)
     y = b.add(OPS["gemm"](transB=1), y, b.const((33, 70), 0.1), b.const((33,), 0.1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -212,12 +212,24 @@ def _operands(
 
 def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> str | None:
     """The type of weights that lie two codes a byte: those of at most 4 bits, where the target's array takes such."""
-    if not space.macs or operand.name not in WEIGHTS:
+    if not space.macs or operand.name not in WEIGHTS or site.consts[1] is None:
         return None
     quant = site.quant(1)
     width = min((b for b in numerics.weight_bits if b >= quant.bits), default=8)
     flat = operand.name != "b" or len(operand.shape) == 2      # matrices of a batch need not begin on whole bytes
     return f"{'' if quant.signed else 'u'}int4" if width <= 4 and flat else None
+
+
+def packed_arrays(site: Site, space: Space, numerics: Numerics) -> Iterator[str]:
+    """Digests of a node's constants that lie two codes a byte."""
+    params = {name: digest for name, digest in site.node.params or () if isinstance(digest, str)}
+    for index, operand in (*enumerate(space.inputs), *((None, p) for p in space.params)):
+        if operand is None or _packed(site, space, operand, numerics) is None:
+            continue
+        value = site.inputs[index] if index is not None else None
+        digest = value.const if value is not None else params.get(operand.name)
+        if digest is not None:
+            yield digest
 
 
 def _axes_between(first: Space, other: Space) -> dict[str, str | None]:

@@ -19,7 +19,7 @@ from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
 from npuflow.engine.tiling.fuse import NO_PINS, Pins, fuse
 from npuflow.engine.tiling.groups import Group, Part, group_of_json
-from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
+from npuflow.engine.tiling.model import Layer, describe, follows, leads, packed_arrays, space_of
 from npuflow.engine.tiling.moves import move_costs
 from npuflow.engine.tiling.pipeline import makespan
 from npuflow.engine.tiling.search import DEFAULT_LEVEL, Solution, solve
@@ -213,8 +213,10 @@ def plan_network(
     if planner.faults:
         raise _together(planner.faults)
     peak = machine.compute.macs
-    macs = sum(planner.space(n).total_macs for g in groups for p in g.parts if p.choice for n in p.nodes)
-    amount = _compulsory(graph, not machine.inside)
+    tiled = [n for g in groups for p in g.parts if p.choice for n in p.nodes]
+    packed = {d for n in tiled for d in packed_arrays(graph.site(graph.nodes[n]), planner.space(n), numerics)}
+    macs = sum(planner.space(n).total_macs for n in tiled)
+    amount = _compulsory(graph, packed, not machine.inside)
     compute = sum(g.costs.bound_cycles for g in groups) / machine.compute.cores
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
     if level < FUSING and pins == NO_PINS:
@@ -256,8 +258,8 @@ def fits_shared(graph: Graph, memory: Memory) -> bool:
     return place(lives, memory.burst).total <= memory.shared_bytes if lives else False
 
 
-def _compulsory(graph: Graph, activations: bool = True) -> int:
-    """Bytes that must cross at least once: what the host writes and reads, and every constant."""
+def _compulsory(graph: Graph, packed: Collection[str], activations: bool = True) -> int:
+    """Bytes that must cross at least once: what the host writes and reads, and every constant; `packed`: two codes a byte."""
     npu = [n for n in graph.nodes if is_npu(n)]
     made = {o for n in npu for o in n.outputs}
     read = {i for n in npu for i in n.inputs if i}
@@ -266,4 +268,4 @@ def _compulsory(graph: Graph, activations: bool = True) -> int:
     arrays |= {d for i in read if (d := graph.values[i].const) is not None}
     crossing = [i for i in read if i not in made and graph.values[i].const is None] + [o for o in made if o in outside]
     own = sum(nbytes(graph, i) for i in crossing) if activations else 0
-    return own + sum(int(graph.consts[a].nbytes) for a in arrays)
+    return own + sum(-(-int(graph.consts[a].nbytes) // (1 + (a in packed))) for a in arrays)
