@@ -52,8 +52,9 @@ class Locator:
 
 
 def path_of(text: str) -> KeyPath:
-    """The key path that `dotted` wrote, of keys that need no quotes."""
-    return tuple(int(part[1:-1]) if part[0] == "[" else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", text))
+    """The key path that `dotted` wrote."""
+    parts = re.findall(r'\[\d+\]|"(?:[^"\\]|\\.)*"|[^.\[\]"]+', text)
+    return tuple(int(p[1:-1]) if p[0] == "[" else p[1:-1].replace('\\"', '"') if p[0] == '"' else p for p in parts)
 
 
 def dotted(path: KeyPath) -> str:

@@ -54,7 +54,7 @@ def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
         raise DataError(
             f'no sample has a label in "{evaluate.labels.text}"',
             because=f"samples are called {next(iter(listed))}, the labels' first is {first}",
-        )
+        ).at(key=f"{table_of(type(evaluate))}.labels")
     return kept
 
 

@@ -17,11 +17,14 @@ from npuflow.ir.types import Array, QuantType
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end of their range."""
+    """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end of their range; and
+    of how many values the float network has no number (NaN, infinity), which are not compared.
+    """
 
     sqnr: float | None
     cosine: float
     ends: float
+    strange: int = 0
 
 
 @dataclass
@@ -32,21 +35,26 @@ class _Sums:
     cross: float = 0.0
     ends: int = 0
     count: int = 0
+    strange: int = 0
 
     def add(self, real: Array, found: Array, ends: int) -> None:
         a, b = real.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+        numbers = np.isfinite(a)
+        if not numbers.all():
+            self.strange += int(a.size - numbers.sum())
+            a, b = a[numbers], np.nan_to_num(b[numbers])
         self.signal += float(a @ a)
         self.noise += float(((a - b) ** 2).sum())
         self.other += float(b @ b)
         self.cross += float(a @ b)
         self.ends += ends
-        self.count += a.size
+        self.count += real.size
 
     def result(self) -> Fidelity:
         sqnr = 10 * np.log10(self.signal / self.noise) if self.noise and self.signal else None
         norm = np.sqrt(self.signal * self.other)
         cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
-        return Fidelity(None if sqnr is None else float(sqnr), float(cosine), self.ends / max(self.count, 1))
+        return Fidelity(None if sqnr is None else float(sqnr), float(cosine), self.ends / max(self.count, 1), self.strange)
 
 
 def measure(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.errors import InternalError, RecipeError, UsageError, suggestion
+from npuflow.base.errors import InternalError, NpuflowError, RecipeError, UsageError, suggestion
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, table_of
 from npuflow.flow.keys import Input
@@ -160,5 +160,15 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
         }  # fmt: skip
         steps.append(Step(name, wiring.stages[name], sign, configs, inputs, listing, override.get(name)))  # type: ignore[arg-type]
     if faults := recipe.faults(known, required=needed):
-        raise RecipeError(faults)
+        raise RecipeError([*faults, *_unlisted(steps)])
     return steps
+
+
+def _unlisted(steps: list[Step]) -> Iterator[NpuflowError]:
+    """What the sources lack, of the steps whose tables could be read: a recipe's faults are told all at once."""
+    for step in steps:
+        if all(config is not None for config in step.listing_configs.values()):
+            try:
+                _ = step.listing
+            except NpuflowError as fault:
+                yield fault

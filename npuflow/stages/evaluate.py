@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import DataError, ModelError
 from npuflow.engine import evaluate as scoring
 from npuflow.engine.calibrate.observe import session
+from npuflow.engine.correct.walk import plain_session
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
@@ -66,8 +67,8 @@ def listing(evaluate: Evaluate, data: Data) -> Listing:
 class _Float:
     """An ONNX model in onnxruntime, one sample at a time."""
 
-    def __init__(self, model: bytes) -> None:
-        self.session = session(model)
+    def __init__(self, model: bytes, start: Callable[[bytes], Any] = session) -> None:
+        self.session = start(model)
         self.names = [output.name for output in self.session.get_outputs()]
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
@@ -154,8 +155,13 @@ def simulated(program: Program, graph: Graph) -> scoring.Model:
 
 
 def exported(model: bytes, graph: Graph) -> scoring.Model:
-    """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime."""
-    made = _Float(model)
+    """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written, without the integer
+    kernels that onnxruntime would put in the place of float operators between roundings, which saturate on some processors.
+    """
+    try:
+        made = _Float(model, plain_session)
+    except Exception as fault:  # onnxruntime's errors share no public base class
+        raise ModelError("onnxruntime cannot load the model", because=str(fault).splitlines()[0]) from fault
     return _Named(made, made.names, graph.outputs)
 
 

@@ -16,6 +16,8 @@ from npuflow.stages.evaluation_inputs import EvaluationInputs
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample
 
+SHOWN = 3                                 # warnings in a build's output, and files in a warning
+
 
 @dataclass(frozen=True)
 class InputCheck(Artifact):
@@ -36,8 +38,10 @@ class InputCheck(Artifact):
     def summary(self) -> dict[str, Any]:
         if not self.warnings:
             return {"inputs": "as they should be"}
-        more = f" (and {len(self.warnings) - 1} more: npuflow show input_check RECIPE --log)" if len(self.warnings) > 1 else ""
-        return {"warning": self.warnings[0] + more}
+        shown = list(self.warnings[:SHOWN])
+        if len(self.warnings) > SHOWN:
+            shown.append(f"(and {len(self.warnings) - SHOWN} more: npuflow show input_check RECIPE --log)")
+        return {"warning": "\n         ".join(shown)}
 
 
 @stage
@@ -55,7 +59,7 @@ def input_check(
         for i, name in enumerate(samples):
             content = samples[name].content
             if content.broken:
-                left_out.append(f"{name} is left out: {content.broken}")
+                left_out.append(f"{name}: {content.broken}")
             elif content.noise is not None:
                 noise += 1
             elif i % step == 0:
@@ -65,7 +69,10 @@ def input_check(
                     raise fault.at(item=name) from None
 
     profiles = profiled(feeds())
-    warnings = list(left_out)
+    warnings = []
+    if left_out:
+        more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
+        warnings.append(f"{len(left_out)} of {len(samples)} samples are left out: {'; '.join(left_out[:SHOWN])}{more}")
     if noise:
         warnings.insert(0, f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy say nothing about real inputs")
     other = evaluation_inputs.profiles if evaluation_inputs is not None else None

@@ -18,6 +18,8 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
 
+TAMED = "a layer that divides, takes a root or a logarithm: look at what it reads, or set [[calibrate.layers]] bounds"
+
 
 @dataclass(frozen=True)
 class Thresholds(Artifact):
@@ -45,7 +47,12 @@ class Thresholds(Artifact):
         return cls(ranges, methods, notes, {name: quant_of(row) for name, row in codes.items()})
 
     def summary(self) -> dict[str, Any]:
-        return {"tensors": len(self.ranges), **dict(Counter(self.methods.values()).most_common(2))}
+        found: dict[str, Any] = {"tensors": len(self.ranges), **dict(Counter(self.methods.values()).most_common(2))}
+        strange = [note for note in self.notes if " NaN, " in note]
+        if strange:
+            more = f" (and {len(strange) - 1} more: npuflow show thresholds RECIPE --log)" if len(strange) > 1 else ""
+            found |= {"warning": f"the float model makes values that are no numbers: {strange[0]}{more}", "warning_hint": TAMED}
+        return found
 
 
 @stage

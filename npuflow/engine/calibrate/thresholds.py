@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
+from npuflow.engine.calibrate.infinite import trimmed
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
@@ -45,6 +46,7 @@ class Calibrate(Config):
     method: Annotated[str, CALIBRATORS] = "kl"
     bounds: tuple[float, float] | None = None      # of every tensor, as under layers
     beyond: Literal["clip", "drop"] = "clip"
+    infinite: Literal["drop", "clip"] = "drop"     # infinities: not counted, or as the bound, else the largest finite value
     as_trimmed: bool = False              # judge inputs of table functions by the part that quantisation will keep of them
     layers: tuple[Layer, ...] = ()
 
@@ -115,7 +117,10 @@ def choices(
             ).at(value=name)
         if tensor.totals[1:].any():
             nan, up, down = (int(n) for n in tensor.totals[1:])
-            notes.append(f"{name}: {nan} NaN, {up} +inf and {down} -inf of {int(tensor.totals[0])} values are left out")
+            said = "left out" if calibrate.infinite == "drop" or not up + down else "left out (NaN) or clipped (infinities)"
+            notes.append(f"{name}: {nan} NaN, {up} +inf and {down} -inf of {int(tensor.totals[0])} values are {said}")
+            if calibrate.infinite == "clip":
+                tensor = trimmed(tensor, bounds if beyond == "clip" else None)
         grid = activation_grid(quantize.activations, numerics, _bits(quantize, names, op))
         found[name] = Choice(method, chosen, tensor.within(bounds, beyond) if bounds else tensor, grid, fixed)
     for layer, hit in zip(calibrate.layers, used, strict=True):

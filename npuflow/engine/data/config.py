@@ -92,7 +92,11 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
     shaped = _shaped(array, kind.shape)
     if shaped is None:
         hint = "preprocessing steps change sizes; a `layout` step orders the axes"
-        if sorted(d for d in array.shape if d != 1) == sorted(d for d in kind.shape if d != 1):
+        if array.ndim == 3 and array.shape[0] == 3 and array[:1].shape == _spare(kind.shape):
+            hint = 'the model takes one channel: [[data.steps]] channels = "grey"'
+        elif array.ndim == 3 and array.shape[0] == 1 and _spare(kind.shape) == (3, *array.shape[1:]):
+            hint = 'the model takes three channels: [[data.steps]] channels = "rgb"'
+        elif sorted(d for d in array.shape if d != 1) == sorted(d for d in kind.shape if d != 1):
             hint = 'the sizes fit in another order: [[data.steps]] layout = "nchw" or "nhwc"'
         raise DataError(
             f'a sample does not fit the model input "{name}"',
@@ -100,6 +104,11 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
             hint=hint,
         )
     return _typed(shaped, kind.dtype, name)
+
+
+def _spare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one sample, without the batch axis in front."""
+    return shape[1:] if len(shape) == 4 and shape[0] in (1, -1) else shape
 
 
 def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:

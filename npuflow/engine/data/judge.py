@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from npuflow.engine.data.profile import InputProfile
 
 FEW = 16                                  # fewer samples than this say little about ranges
+EVEN, UNEVEN = 0.02, 0.04                 # of the range, by which channels begin or end apart
 NOISE = 0.95                              # roughness above this: neighbours know nothing of each other (1.13 in theory)
 
 
@@ -31,8 +32,8 @@ def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
         yield f'{len(one.constant)} of {one.samples} {what} samples have the same value all over "{name}": {shown}'
     if one.samples > 1 and one.different == 1 and one.real and not one.constant:
         yield f'all {one.samples} {what} samples of "{name}" are the same'
-    elif one.samples >= 8 and one.different <= one.samples // 2 and one.real:
-        yield f'{one.samples} {what} samples of "{name}" are only {one.different} different ones'
+    elif not one.constant and one.samples >= 8 and one.different <= one.samples // 2 and one.real:
+        yield f'{one.samples} {what} samples of "{name}" repeat: only {one.different} of them differ'
     if not one.real or one.roughness is None or len(one.shape) != 4:
         return
     step, regular = min(zip((3, 4), one.strides or (9.0, 9.0), strict=True), key=lambda pair: pair[1])
@@ -52,18 +53,22 @@ def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
     ratio = other.std / one.std
     apart = abs(other.mean - one.mean) / max(one.std, other.std)
     ranges = f"calibration {_range(one)}, evaluation {_range(other)}"
-    if not 0.4 <= ratio <= 2.5:
+    if _scaled_apart(one, other):
+        yield (f'the channels of "{name}" are scaled each on its own in one set and not in the other: they begin at '
+               f"{_listed(one.lows)} in the calibration, at {_listed(other.lows)} in the evaluation, and end at "
+               f"{_listed(one.highs)} and {_listed(other.highs)}: mean and std of another network?")  # fmt: skip
+    elif not 0.4 <= ratio <= 2.5:
         factor = max(ratio, 1 / ratio)
         pixels = next((k for k in (255, 128, 58) if 0.8 < factor / k < 1.25), None)
         about = f"about {pixels}, as with and without a normalize step" if pixels else f"{factor:.3g}"
         yield f'"{name}" has another scale in the evaluation, by a factor of {about}: {ranges}'
-    elif apart > 1.0:
-        yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
     else:
         if _swapped(one, other):
             yield (f'the colours of "{name}" are in the other order in the evaluation (RGB against BGR): means by channel are '
                    f"{_listed(one.colours)} in the calibration, {_listed(other.colours)} in the evaluation")  # fmt: skip
-        if other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
+        if apart > 1.0:
+            yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
+        elif other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
             yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
     if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
         yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
@@ -82,6 +87,20 @@ def _listed(numbers: tuple[float, ...]) -> str:
 
 def _range(one: InputProfile) -> str:
     return f"{one.lo:.4g}..{one.hi:.4g}, mean {one.mean:.3g}, deviation {one.std:.3g}"
+
+
+def _scaled_apart(one: InputProfile, other: InputProfile) -> bool:
+    """Whether all channels begin and end alike in one set, as the colours of pictures do, and in the other neither."""
+    if min(one.samples, other.samples) < FEW or min(len(one.lows), len(other.lows)) < 2:
+        return False
+    mine, theirs = _uneven(one), _uneven(other)
+    return (max(mine) < EVEN and min(theirs) > UNEVEN) or (max(theirs) < EVEN and min(mine) > UNEVEN)
+
+
+def _uneven(one: InputProfile) -> tuple[float, float]:
+    """By how much of the range channels differ in where they begin, and in where they end."""
+    reach = max(one.hi - one.lo, 1e-30)
+    return (max(one.lows) - min(one.lows)) / reach, (max(one.highs) - min(one.highs)) / reach
 
 
 def _swapped(one: InputProfile, other: InputProfile) -> bool:

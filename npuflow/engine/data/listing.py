@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import DataError, suggestion
+from npuflow.base.tables import table_of
 from npuflow.engine.data.array import row_count
 from npuflow.engine.data.choose import chosen
 from npuflow.engine.data.config import Data, Found
@@ -24,6 +25,18 @@ RANDOM_COUNT = 32
 
 def found(data: Data) -> dict[str, Found]:
     """Every chosen sample by id, in order."""
+    table = table_of(type(data))
+    try:
+        listed = _all(data)
+    except DataError as fault:
+        raise fault.at(key=f"{table}.source") from None
+    try:
+        return chosen(listed, data)
+    except DataError as fault:
+        raise fault.at(key=f"{table}.{'choose' if data.labels is None else 'labels'}") from None
+
+
+def _all(data: Data) -> dict[str, Found]:
     text = data.source.text
     common = _common(data)
     everything: Iterator[tuple[str, Found]]
@@ -38,7 +51,7 @@ def found(data: Data) -> dict[str, Found]:
         if text.startswith("python:"):
             raise DataError(f'"{text}" yields no samples', hint="yield a pair (id, arrays) for each sample")
         raise DataError(f'"{text}" holds no samples', hint=_supported())
-    return chosen(listed, data)
+    return listed
 
 
 def _common(data: Data) -> dict[str, Any]:

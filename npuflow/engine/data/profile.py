@@ -23,6 +23,7 @@ class InputProfile:
     or the reverse), as mean over samples and its standard error. `roughness`: mean difference of neighbours along the
     last axis that is no channel axis, over the standard deviation; 1.13 for white noise. `strides`: the same for
     elements 3 and 4 apart. `constant`: samples of one value; `different`: how many differ from all before them.
+    `lows`, `highs`: extrema of each channel.
     """
 
     samples: int
@@ -38,6 +39,8 @@ class InputProfile:
     strides: tuple[float, float] | None = None
     constant: tuple[str, ...] = ()
     different: int = 0
+    lows: tuple[float, ...] = ()
+    highs: tuple[float, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,6 +73,7 @@ def _profile(rows: list[tuple[str, Array]]) -> InputProfile:
     return InputProfile(
         len(rows), min(float(a.min()) for a in filled), max(float(a.max()) for a in filled), mean, std, real, shape,
         *_colours(filled, shape), *_texture(filled, shape), constant, len({digest_array(a) for _, a in rows}),
+        *_ends(filled, shape),
     )  # fmt: skip
 
 
@@ -84,6 +88,16 @@ def _colours(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[float, 
         return colours, None
     tilts = means[:, 0] - means[:, 2]
     return colours, (float(tilts.mean()), float(tilts.std(ddof=1) / np.sqrt(len(tilts))))
+
+
+def _ends(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Least and greatest value of each channel, if the input is a picture."""
+    axis = _channel_axis(shape)
+    if axis is None or any(a.ndim != len(shape) for a in arrays):
+        return (), ()
+    rest = tuple(d for d in range(len(shape)) if d != axis)
+    lows, highs = np.min([a.min(rest) for a in arrays], axis=0), np.max([a.max(rest) for a in arrays], axis=0)
+    return tuple(lows.tolist()), tuple(highs.tolist())
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from npuflow.base.errors import ModelError, suggestion
+from npuflow.base.tables_toml import dotted
 from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import prune
 from npuflow.ir.onnx_nodes import ordered
@@ -61,7 +62,9 @@ class Onnx:
             elif info.name not in stored:
                 builder.define(Value(info.name, _bound(info, bindings, notes)))
                 inputs.append(info.name)
-        _check_names({**bindings.inputs, **bindings.constants}, [i.name for i in model.graph.input], "input")
+        declared = [i.name for i in model.graph.input]
+        for key, asked in (("inputs", bindings.inputs), ("constants", bindings.constants)):
+            _check_names(asked, declared, "input", key)
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
@@ -71,7 +74,7 @@ class Onnx:
         if bindings.constants and not inputs:
             raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
-        _check_names(outputs, list(builder.values), "output")
+        _check_names(outputs, list(builder.values), "output", "outputs")
         graph = prune(builder.graph(inputs, outputs))
         return Reading(graph, tuple(notes), {name: q for name, q in source.stated.items() if name in graph.values})
 
@@ -101,21 +104,21 @@ def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
 def _bound(info: onnx.ValueInfoProto, bindings: Bindings, notes: list[str]) -> TensorType:
     """An input's type with the recipe's sizes; a free first dimension is the batch, 1 unless the recipe says other."""
     kind = from_proto(info.type)
-    wanted = bindings.inputs.get(info.name)
+    wanted, place = bindings.inputs.get(info.name), dotted(("model", "inputs", info.name))
     if not is_tensor(kind):
         if wanted is not None:
-            raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name)
+            raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name, key=place)
         return kind
     if wanted is not None:
         empty = [d == 0 for d in kind.shape] if len(kind.shape) == len(wanted) else [False] * len(wanted)
         if any(d < 1 and not (d == 0 and own) for d, own in zip(wanted, empty, strict=True)):
             message = f'input "{info.name}" cannot have the shape {list(wanted)}'
             because = "every dimension holds at least 1, unless the model itself says 0"
-            raise ModelError(message, because=because).at(value=info.name)
+            raise ModelError(message, because=because).at(value=info.name, key=place)
         if kind.shape != UNRANKED and not _fits(kind.shape, wanted):
             raise ModelError(
                 f'input "{info.name}" cannot have the shape {list(wanted)}', because=f"the model declares {_shown(info)}"
-            ).at(value=info.name)
+            ).at(value=info.name, key=place)
         return TensorType(tuple(wanted), kind.dtype)
     if kind.shape == UNRANKED:
         notes.append(f'the rank of input "{info.name}" is free; [model] inputs binds it')
@@ -143,7 +146,9 @@ def _fixed(info: onnx.ValueInfoProto, bindings: Bindings) -> Any:
     shape = bindings.inputs.get(info.name, kind.shape)
     if kind.dtype not in PLAIN or any(d < 0 for d in shape):
         message = f'input "{info.name}" cannot be held constant'
-        raise ModelError(message, because=f"it is declared {_shown(info)}").at(value=info.name)
+        raise ModelError(message, because=f"it is declared {_shown(info)}").at(
+            value=info.name, key=dotted(("model", "constants", info.name))
+        )
     return np.full(shape, bindings.constants[info.name], kind.dtype)
 
 
@@ -151,7 +156,10 @@ def _shown(info: onnx.ValueInfoProto) -> list[Any]:
     return [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in info.type.tensor_type.shape.dim]
 
 
-def _check_names(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str) -> None:
+def _check_names(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> None:
+    """Names that the recipe's [model] gives; a fault points at the key that has it."""
     for name in asked:
         if name not in known:
-            raise ModelError(f'the model has no {what if what == "input" else "value"} "{name}"', hint=suggestion(name, known))
+            what = what if what == "input" else "value"
+            fault = ModelError(f'the model has no {what} "{name}"', hint=suggestion(name, known))
+            raise fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
