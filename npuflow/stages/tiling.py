@@ -71,7 +71,8 @@ def tiling(
     if plan.asked:
         split = sum(g.cores[1] > 1 for g in plan.groups)
         log(
-            f"{plan.asked} groups costed, {plan.repeated} of them equal to an earlier one; {split} groups on several cores; "
+            f"{plan.asked} ways to run groups costed, from {plan.spans} layers on, {plan.spans - plan.different} of them like an "
+            f"earlier one; {split} groups on several cores; "
             f"{len(plan.kept)} tensors stay in local memory between groups"
         )
     log(

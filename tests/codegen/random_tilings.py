@@ -10,7 +10,8 @@ from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Grid, Machine, traffic
 from npuflow.engine.tiling.groups import Group, Part
 from npuflow.engine.tiling.model import Layer, describe
-from npuflow.engine.tiling.plan import Bounds, Plan, Planner, needed
+from npuflow.engine.tiling.parts import Planner, needed
+from npuflow.engine.tiling.plan import Bounds, Plan
 from npuflow.engine.tiling.search import Choice, Costs, footprint, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph

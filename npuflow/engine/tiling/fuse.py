@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.finalists import Finalist
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
 from npuflow.engine.tiling.geometry import Uncuttable, inside
-from npuflow.engine.tiling.groups import Cut, Group
+from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
-
-LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
-STRIPS = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
-MISSES = 3                                # lengths in a row that are no gain: longer ones are not tried
-NEAR = 1.04                               # of its lower bound: no further way to run a group is tried
-TRIALS = {2: 400, 3: 800, 4: 4000, 5: 16000}   # different groups costed for a network, by level, and more for what cannot wait
-PATIENCE = 1                              # strip counts beyond the first that fits, while they gain
-
-
-@dataclass(frozen=True)
-class Fused:
-    groups: tuple[Group, ...]
-    kept: tuple[str, ...]
-    asked: int                            # groups costed
-    repeated: int                         # of them, equal to an earlier one
+from npuflow.engine.tiling.spans import Coster, Window, in_network, joins, reach, span_at, window
 
 
 @dataclass(frozen=True)
@@ -39,6 +26,8 @@ class Pins:
 
 
 NO_PINS = Pins()
+BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
+WEIGHTS = (BUS, 0.0, 0.6)
 
 
 class Fuser:
@@ -46,45 +35,54 @@ class Fuser:
 
     def __init__(
         self, topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS,
-        exact: bool = False,
+        exact: bool = False, known: Mapping[str, Window] | None = None,
     ) -> None:  # fmt: skip
         self.topology, self.machine, self.level = topology, machine, level
         self.singles: Sequence[Group] = list(singles)
         self.pinned: Sequence[tuple[int, int]] = self._pins(pins)
         self.forced, self.exact = frozenset(pins.keep), exact
-        self.scorer = Scorer(topology, machine, level)
-        self.room = machine.memory.local_bytes
+        self.coster = Coster(topology, machine, level, self.singles, Scorer(topology, machine, level))
+        self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
+        self.known = known or {}
+        self.windows: dict[str, Window] = {}
+        self._ends: dict[int, list[tuple[int, Scored]]] = {}
 
-    def run(self) -> Fused:
-        _, chosen = self.cuts()
-        chosen, kept = self._settled(self._keep(chosen))
+    def finalists(self) -> Iterator[Finalist]:
+        """Plans worth a replay, the most promising first: by several weights of the bus, with values that stay and without."""
+        seen: set[tuple[Group, ...]] = set()
+        for weight in WEIGHTS:
+            chosen = self.cuts(weight)[1]
+            if tuple(c.group for c in chosen) in seen:
+                continue
+            seen.add(tuple(c.group for c in chosen))
+            states = self._keep(list(chosen))
+            yield self._finished(states, f"bus x {weight}")
+            if len(states) > 1 and not self.forced:
+                yield self._finished(states[:1], f"bus x {weight}, nothing stays")
+
+    def _finished(self, states: list[tuple[list[Scored], set[str]]], origin: str) -> Finalist:
+        chosen, kept = self._settled(states)
         chosen = self._widened(chosen, kept)
-        return Fused(tuple(c.group for c in chosen), tuple(sorted(kept)), self.scorer.asked, self.scorer.repeated)
+        return Finalist(tuple(c.group for c in chosen), tuple(sorted(kept)), origin)
+
+    @property
+    def asked(self) -> int:
+        """Ways to run groups that were costed."""
+        return sum(w.asked for w in self.windows.values())
 
     def with_machine(self, machine: Machine) -> Search:
         """The same parts on another machine, nothing pinned."""
         return Fuser(Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level)
 
-    def cuts(self) -> tuple[float, list[Scored]]:
-        """The cheapest cuts of the order into groups, with their score."""
+    def cuts(self, weight: float = BUS) -> tuple[float, list[Scored]]:
+        """The cheapest cuts of the order into groups, with their score. `weight`: of a cycle of the bus."""
         best: list[tuple[float, int, Scored | None]] = [(0.0, 0, None)]
         best += [(inf, 0, None)] * len(self.singles)
-        longest = LENGTHS[max(2, min(5, self.level))]
         for start in range(len(self.singles)):
-            misses, base, fair = 0, best[start][0], self.scorer.costed + self._share(start)
-            reach = max([start + longest, *(b for a, b in self.pinned if a == start)])
-            for end in range(start + 1, min(len(self.singles), reach) + 1):
-                allowed = self._pinned(start, end)
-                tired = misses >= MISSES or (self.scorer.costed >= fair and end > start + 2)
-                if (tired and not self.exact) or allowed is None or not self.joins(start, end):
-                    break
-                if not allowed:
-                    continue
-                found = self.best(start, end)
-                if found is not None and base + found.score < best[end][0]:
-                    best[end], misses = (base + found.score, start, found), 0
-                else:
-                    misses += 1
+            for end, found in self._from(start):
+                score = best[start][0] + found.costs.cycles + weight * found.costs.bus
+                if score < best[end][0]:
+                    best[end] = score, start, found
         if best[-1][0] == inf:
             raise refusal(self)
         chosen: list[Scored] = []
@@ -95,10 +93,48 @@ class Fuser:
             chosen.append(scored)
         return best[-1][0], chosen[::-1]
 
-    def _share(self, start: int) -> int:
-        """Groups that may be costed from one start: twice an even share of what is left."""
-        left = TRIALS[max(2, min(5, self.level))] - self.scorer.costed
-        return max(0, 2 * left // (len(self.singles) - start))
+    def best(self, start: int, end: int) -> Scored | None:
+        return self.coster.best(start, end)
+
+    def joins(self, start: int, end: int) -> bool:
+        return joins(self.topology, self.singles, start, end)
+
+    @property
+    def starts(self) -> int:
+        """Parts at which a group of several may begin."""
+        return sum(g.choice is not None for g in self.singles)
+
+    def _from(self, start: int) -> list[tuple[int, Scored]]:
+        """Groups that begin at a part and may be, by their ends."""
+        if start not in self._ends:
+            self._ends[start] = self._found(start)
+        return self._ends[start]
+
+    def _found(self, start: int) -> list[tuple[int, Scored]]:
+        if self.exact:
+            found = self._all(start)
+        elif self.singles[start].choice is None:
+            found = [(start + 1, moved)] if (moved := self.best(start, start + 1)) is not None else []
+        else:
+            found = self._window(start)
+        ends = {end for end, _ in found}
+        for a, b in self.pinned:
+            if a == start and b not in ends and self.joins(a, b) and (pinned := self.best(a, b)) is not None:
+                found.append((b, pinned))
+        return [(end, scored) for end, scored in found if self._pinned(start, end)]
+
+    def _all(self, start: int) -> list[tuple[int, Scored]]:
+        ends = range(start + 1, min(len(self.singles), start + reach(self.level)) + 1)
+        return [(e, s) for e in ends if self.joins(start, e) and (s := self.best(start, e)) is not None]
+
+    def _window(self, start: int) -> list[tuple[int, Scored]]:
+        found = span_at(self.topology, self.singles, start, self.level)
+        assert found is not None
+        span, cut = found
+        if span.key not in self.windows:
+            known = self.known.get(span.key)
+            self.windows[span.key] = known or window(span, self.machine, self.topology.numerics, self.scorer)
+        return [(start + way.parts, in_network(way, cut)) for way in self.windows[span.key].ways]
 
     def _pins(self, pins: Pins) -> list[tuple[int, int]]:
         """Stretches of parts that the recipe joins."""
@@ -122,91 +158,9 @@ class Fuser:
         node = self.topology.graph.nodes[index]
         return {node.name, *node.origin}
 
-    def _pinned(self, start: int, end: int) -> bool | None:
-        """True: may be a group; False: not yet, a pinned one goes on; None: it cuts through one."""
-        for a, b in self.pinned:
-            if (start, end) != (a, b) and start < b and a < end:
-                return False if start == a and end < b else None
-        return True
-
-    def joins(self, start: int, end: int) -> bool:
-        group, last = self.singles[start], self.singles[end - 1]
-        if end == start + 1:
-            return True
-        if any(g.choice is None for g in (group, last)):
-            return False
-        segment = self.topology.segment
-        return segment[group.nodes[0]] == segment[last.nodes[0]]
-
-    def best(self, start: int, end: int) -> Scored | None:
-        """The best way to run these parts as one group."""
-        parts = [g.parts[0].nodes for g in self.singles[start:end]]
-        found: list[Scored] = []
-        single = self.singles[start]
-        if end == start + 1:
-            found.append(Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2))
-            if single.choice is None:
-                return found[0]
-        whole, bound = self._whole(parts), self._bound(start, end)
-        for cores in self._cores(parts):
-            fits = 0
-            rest = None
-            for strips in self._strips(parts, whole // cores[1], end - start > 1):
-                scored = self.scorer.score(parts, strips, cores, frozenset(), self.room)
-                if scored is None:
-                    if fits:
-                        break
-                    continue
-                fits += 1
-                found.append(scored)
-                near = scored.costs.cycles <= NEAR * bound / cores[1]
-                if near or (rest is not None and scored.score >= rest and fits > PATIENCE):
-                    break
-                rest = scored.score if rest is None else min(rest, scored.score)
-        return min(found, key=lambda s: s.score) if found else None
-
-    def _results(self, parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        nodes = [n for p in parts for n in p]
-        return [self.topology.graph.type(v).shape for v in self.topology.needed(nodes)]
-
-    def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
-        """One core, or all of them along rows, channels or batches."""
-        count = self.machine.compute.cores
-        found: list[Cut] = [(0, 1)]
-        shapes = self._results(parts)
-        rank = min((len(s) for s in shapes), default=0)
-        for dim in range(min(rank, 3)) if count > 1 else ():
-            if min(s[dim] for s in shapes) >= count and (dim != 1 or len(parts) == 1):
-                found.append((dim, count))
-        return found
-
-    def _strips(self, parts: Sequence[tuple[int, ...]], whole: int, several: bool) -> list[tuple[Cut, ...]]:
-        shapes = self._results(parts)
-        found: list[tuple[Cut, ...]] = [()]
-        if not several or any(len(s) < 3 for s in shapes):
-            return found
-        rows = max(s[2] for s in shapes) if len(shapes[0]) > 2 else 1
-        least = whole / self.room * 0.8
-        batch: tuple[Cut, ...] = ((0, shapes[0][0]),) if shapes[0][0] > 1 else ()
-        if batch:
-            found.append(batch)
-        counts = [n for n in (*STRIPS, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
-        return found + [(*batch, (2, n)) for n in dict.fromkeys(counts)]
-
-    def _whole(self, parts: Sequence[tuple[int, ...]]) -> int:
-        """Bytes of the largest value that the parts hand on."""
-        values = [v for p in parts[:-1] for v in self.topology.needed(p)]
-        return max((prod(self.topology.graph.type(v).shape) for v in values), default=0)
-
-    def _bound(self, start: int, end: int) -> float:
-        """Cycles on one core that no way of running the parts beats."""
-        nodes = [n for g in self.singles[start:end] for n in g.nodes]
-        graph = self.topology.graph
-        made = {o for n in nodes for o in graph.nodes[n].outputs}
-        read = {v for n in nodes for v in graph.nodes[n].inputs if v and v not in made}
-        values = [*read, *self.topology.needed(nodes)]
-        size = sum(prod(graph.type(v).shape) for v in values)
-        return max(sum(g.costs.bound_cycles for g in self.singles[start:end]), size / self.machine.memory.external_bandwidth)
+    def _pinned(self, start: int, end: int) -> bool:
+        """Whether no pinned group is cut through."""
+        return all((start, end) == (a, b) or end <= a or b <= start for a, b in self.pinned)
 
     # --- values that stay between groups
     def _keep(self, chosen: list[Scored]) -> list[tuple[list[Scored], set[str]]]:
@@ -342,9 +296,3 @@ class Fuser:
                     single = by_nodes[part.nodes]
                     found.append(Scored(single, single.costs, 0))
         return found
-
-
-def fuse(topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS) -> Fused:
-    return Fuser(topology, machine, singles, level, pins).run()
-
-

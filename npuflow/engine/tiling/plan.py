@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
-from npuflow.engine.partition import is_npu, nbytes, segments
-from npuflow.engine.tiling.columns import gathered
+from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.finalists import chosen
 from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
-from npuflow.engine.tiling.fuse import NO_PINS, Pins, fuse
-from npuflow.engine.tiling.groups import Group, Part, group_of_json
-from npuflow.engine.tiling.model import Layer, describe, follows, leads, packed_arrays, space_of
-from npuflow.engine.tiling.moves import move_costs
+from npuflow.engine.tiling.fuse import NO_PINS, Fuser, Pins
+from npuflow.engine.tiling.groups import Group, group_of_json
+from npuflow.engine.tiling.model import packed_arrays
+from npuflow.engine.tiling.parts import Planner, Solved
 from npuflow.engine.tiling.pipeline import makespan
-from npuflow.engine.tiling.search import DEFAULT_LEVEL, Solution, solve
+from npuflow.engine.tiling.search import DEFAULT_LEVEL
+from npuflow.engine.tiling.spans import Window
 from npuflow.engine.tiling.views import views_of
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.space import Space
 
 FUSING = 2                                # from this level on, parts are joined
 
@@ -46,19 +43,33 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class Known:
+    """Costs by the keys of what they are costs of."""
+
+    parts: Solved = field(default_factory=dict)
+    windows: Mapping[str, Window] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Plan:
     groups: tuple[Group, ...]
     bounds: Bounds
     solved: int               # different layers searched; the others repeat one of them
     kept: tuple[str, ...] = ()   # values that stay in local memory from the group that makes them to the last that reads them
-    asked: int = 0            # groups of several parts costed
-    repeated: int = 0         # of them, equal to one before
+    asked: int = 0            # ways to run groups that were costed
+    spans: int = 0            # parts at which groups may begin
+    different: int = 0        # of them, those with different parts behind them: the others repeat one
     room: float = 0.0         # bytes of local memory that constants of later groups may fill
     allocation: Method = "greedy"   # how addresses are found, in local and in external memory
 
+    replayed: float = 0.0     # cycles of the whole plan in closed form, tile by tile; 0: not replayed
+    origin: str = ""          # how the plan was found
+
     @property
     def cycles(self) -> float:
-        """All groups one after the other; constants come in while groups before run."""
+        """As replayed; else all groups one after the other, constants coming in while groups before run."""
+        if self.replayed:
+            return self.replayed
         if self.room:
             return makespan([c for g in self.groups for c in g.pieces], self.room)
         hidden = sum(min(a.costs.tail, b.costs.early) for a, b in pairwise(self.groups))
@@ -74,141 +85,29 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
-                "kept": list(self.kept), "asked": self.asked, "repeated": self.repeated,
-                "room": self.room, "allocation": self.allocation}
+                "kept": list(self.kept), "asked": self.asked, "spans": self.spans, "different": self.different,
+                "room": self.room, "allocation": self.allocation, "replayed": self.replayed, "origin": self.origin}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         return cls(
             tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"]),
-            data["asked"], data["repeated"], data["room"],
-            data["allocation"],
+            data["asked"], data["spans"], data["different"], data["room"],
+            data["allocation"], data["replayed"], data["origin"],
         )
-
-
-class Planner:
-    """One network being planned; answers are kept by layer, so that repeated blocks are searched once."""
-
-    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics, level: int) -> None:
-        self.graph, self.machine, self.numerics, self.level = graph, machine, numerics, level
-        self.solved: dict[Layer, Solution] = {}
-        self.faults: list[TargetError] = []
-        self.unfit: list[int] = []             # the nodes of these faults
-        self.moving = moves_of(graph)
-        self.saved = views_of(graph, list(enumerate(graph.nodes)), self.moving).saved
-        self._spaces: dict[int, Space] = {}
-
-    def groups(self) -> list[Group]:
-        """Each node with the ones that gain by following it in local memory; level 0 leaves every node alone."""
-        found: list[Group] = []
-        taken: set[int] = set()
-        for index, node in enumerate(self.graph.nodes):
-            if index in taken or not is_npu(node):
-                continue
-            group = self._moves(index) if index in self.moving else self._grown(index)
-            if group is not None:
-                taken.update(group.nodes)
-                found.append(group)
-        return found
-
-    def _moves(self, index: int) -> Group:
-        site = self.graph.site(self.graph.nodes[index])
-        moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.saved]
-        return Group((Part((index,), None),), move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine))
-
-    def _grown(self, index: int) -> Group | None:
-        try:
-            best = self._solve((index,))
-        except TargetError as fault:
-            self.faults.append(fault)
-            self.unfit.append(index)
-            return None
-        nodes: tuple[int, ...] = (index,)
-        while self.level and (follower := self._follower(nodes)) is not None:
-            longer = (*nodes, follower)
-            try:
-                joint, alone = self._solve(longer), self._solve((follower,))
-            except TargetError:
-                break
-            if joint.costs.cycles > best.costs.cycles + alone.costs.cycles:
-                break
-            nodes, best = longer, joint
-        return Group((Part(nodes, best.choice),), best.costs)
-
-    def _solve(self, nodes: tuple[int, ...]) -> Solution:
-        sites = [self.graph.site(self.graph.nodes[n]) for n in nodes]
-        layer = describe(sites, self.numerics, needed(self.graph, nodes))
-        layer = gathered(layer, self.machine.compute, self.machine.memory)
-        if layer not in self.solved:
-            self.solved[layer] = solve(layer, self.machine, sites[0].node.name, self.level)
-        return self.solved[layer]
-
-    def space(self, index: int) -> Space:
-        if index not in self._spaces:
-            self._spaces[index] = space_of(self.graph.site(self.graph.nodes[index]), self.numerics)
-        return self._spaces[index]
-
-    def _follower(self, nodes: tuple[int, ...]) -> int | None:
-        """The next node that works point by point on what the group makes, everything else it reads being there before."""
-        lead = self.space(nodes[0])
-        if not leads(lead):
-            return None
-        made = {o for n in nodes for o in self.graph.nodes[n].outputs}
-        before = self._available(nodes[0])
-        readers = [i for v in made for i in self._readers.get(v, ())]
-        for index in sorted(set(readers) - set(nodes)):
-            node = self.graph.nodes[index]
-            if index in self.moving or not is_npu(node) or self._segment[index] != self._segment[nodes[0]]:
-                continue
-            if any(v and v not in made and v not in before and self.graph.values[v].const is None for v in node.inputs):
-                continue
-            inner = [n for n, v in enumerate(node.inputs) if v in made]
-            if follows(self.space(index), lead.outputs[0].shape, inner):
-                return index
-        return None
-
-    @cached_property
-    def _readers(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for index, node in enumerate(self.graph.nodes):
-            for value_id in node.inputs:
-                found.setdefault(value_id, []).append(index)
-        return found
-
-    @cached_property
-    def _segment(self) -> dict[int, int]:
-        index = {id(n): i for i, n in enumerate(self.graph.nodes)}
-        return {index[id(n)]: k for k, part in enumerate(segments(self.graph)) for n in part.nodes}
-
-    @cached_property
-    def _made_at(self) -> dict[str, tuple[int, int]]:
-        """Value -> (segment, node) that makes it."""
-        return {o: (self._segment[i], i) for i, n in enumerate(self.graph.nodes) for o in n.outputs}
-
-    def _available(self, index: int) -> Container[str]:
-        """Values that are made before a node runs: in earlier segments, or by earlier nodes of its own."""
-        here = (self._segment[index], index)
-        late = {v for v, place in self._made_at.items() if place >= here}
-        return _Except(late)
-
-
-class _Except(Container[str]):
-    """Every value but some."""
-
-    def __init__(self, out: Collection[str]) -> None:
-        self._out = out
-
-    def __contains__(self, value: object) -> bool:
-        return value not in self._out
 
 
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
-    allocation: Method = "greedy",
+    allocation: Method = "greedy", known: Known | None = None,
 ) -> Plan:  # fmt: skip
-    """Group and tile every integer node of a quantised graph; equal layers are solved once."""
+    """Group and tile every integer node of a quantised graph; equal layers and equal runs of them are costed once.
+
+    `known`: costs that steps before this one have found.
+    """
+    known = known or Known()
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
-    planner = Planner(graph, machine, numerics, level)
+    planner = Planner(graph, machine, numerics, level, known.parts)
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
@@ -221,17 +120,22 @@ def plan_network(
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
     if level < FUSING and pins == NO_PINS:
         return Plan(tuple(groups), bounds, len(planner.solved), allocation=allocation)
-    fused = fuse(Topology(graph, machine, numerics), machine, groups, level, pins)
-    room = WIDE * machine.memory.local_bytes
-    return Plan(fused.groups, bounds, len(planner.solved), fused.kept, fused.asked, fused.repeated, room, allocation)
+    topology = Topology(graph, machine, numerics)
+    fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)]
+    finalists = [f for fuser in reversed(fusers) for f in fuser.finalists()]
+    best = chosen(finalists, topology, machine, allocation)
+    if best is None:
+        raise TargetError("no plan of the network fits local memory", code="does-not-fit")
+    starts, windows = (sum(n) for n in zip(*((f.starts, len(f.windows)) for f in fusers), strict=True))
+    return Plan(
+        best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
+        WIDE * machine.memory.local_bytes, allocation, best.cycles, best.origin,
+    )  # fmt: skip
 
 
-def needed(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
-    """Values made by some nodes that others read, or that are results."""
-    made = {o for n in nodes for o in graph.nodes[n].outputs if o}
-    members = set(nodes)
-    outside = {i for k, n in enumerate(graph.nodes) if k not in members for i in n.inputs if i in made}
-    return frozenset(outside | (made & set(graph.outputs)))
+def levels(level: int) -> tuple[int, ...]:
+    """Levels whose groups are costed: a higher one finds what the default finds, and more."""
+    return (level,) if level <= DEFAULT_LEVEL else (DEFAULT_LEVEL, level)
 
 
 def _together(faults: Sequence[TargetError]) -> TargetError:

@@ -15,7 +15,8 @@ from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.fuse import NO_PINS, Pins
 from npuflow.engine.tiling.model import Layer, Ref, describe
-from npuflow.engine.tiling.plan import FUSING, Plan, Planner, needed, plan_network
+from npuflow.engine.tiling.parts import Planner, needed
+from npuflow.engine.tiling.plan import FUSING, Plan, plan_network
 from npuflow.engine.tiling.search import solve
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph

@@ -1,0 +1,113 @@
+"""Stretches of a network by their structure alone: equal ones are equal, whatever their names, weights and scales."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.digest import digest
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.op import Param
+from npuflow.ir.text import from_text, op_name, to_text
+from npuflow.ir.types import Array, QuantType, Value
+
+SHOWN = 3                                 # operators that an excerpt's name lists
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Some nodes as a graph of their own, in parts. Values are numbered; constants have types but no content; scales are 1."""
+
+    text: str
+    parts: tuple[tuple[int, ...], ...]    # nodes of each part, by position in the graph
+
+    @cached_property
+    def graph(self) -> Graph:
+        source = from_text(self.text)
+        wanted = {v.const for v in source.values.values() if v.const is not None}
+        wanted |= {p for n in source.nodes for _, p in n.params or () if isinstance(p, str)}
+        return replace(source, consts=MappingProxyType({name: _hollow(name) for name in sorted(wanted)}))
+
+    @cached_property
+    def name(self) -> str:
+        """Some of its operators, and a digest of all that it says."""
+        names = [op_name(self.graph.nodes[part[0]].op) for part in self.parts]
+        shown = "-".join(names[:SHOWN]) + (f"-and-{len(names) - SHOWN}" if len(names) > SHOWN else "")
+        return f"{shown}-{self.key}"
+
+    @cached_property
+    def key(self) -> str:
+        return digest([self.text, self.parts]).partition(":")[2][:16]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"graph": self.text, "parts": [list(p) for p in self.parts]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Excerpt:
+        return cls(data["graph"], tuple(tuple(p) for p in data["parts"]))
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """An excerpt with what its nodes and values are called in the network: by position and by number."""
+
+    excerpt: Excerpt
+    nodes: tuple[int, ...]
+    values: Mapping[str, str]             # name in the excerpt -> name in the network
+
+
+def cutting(graph: Graph, parts: Sequence[tuple[int, ...]], needed: Collection[str]) -> Cutting:
+    """These nodes on their own. `needed`: values of theirs that somebody outside reads, or that are results."""
+    nodes = tuple(n for part in parts for n in part)
+    names: dict[str, str] = {"": ""}
+    values: dict[str, Value] = {}
+    inputs: list[str] = []
+    found: list[Node] = []
+
+    def numbered(value_id: str, made: bool) -> str:
+        if value_id not in names:
+            names[value_id] = name = f"v{len(names) - 1}"
+            value = graph.values[value_id]
+            const = graph.consts[value.const] if value.const is not None else None
+            values[name] = Value(name, value.type, _plain(value.quant), None if const is None else _described(const))
+            if const is None and not made:
+                inputs.append(name)
+        return names[value_id]
+
+    for index in nodes:
+        node = graph.nodes[index]
+        read = tuple(numbered(v, False) for v in node.inputs)
+        made = tuple(numbered(v, True) for v in node.outputs)
+        params = tuple((k, _param(graph, p)) for k, p in node.params) if node.params is not None else None
+        found.append(Node(replace(node.op, clip=None), read, made, (), params))
+    own = {o for n in found for o in n.outputs if o}
+    outputs = tuple(n for v, n in names.items() if n in own and v in needed)
+    alone = Graph(tuple(inputs), outputs, tuple(found), values)
+    at = {n: k for k, n in enumerate(nodes)}
+    excerpt = Excerpt(to_text(alone), tuple(tuple(at[n] for n in part) for part in parts))
+    return Cutting(excerpt, nodes, {n: v for v, n in names.items()})
+
+
+def _param(graph: Graph, param: Param) -> Param:
+    if isinstance(param, str):
+        return _described(graph.consts[param])
+    return (0,) * len(param) if isinstance(param, tuple) else 0
+
+
+def _plain(quant: QuantType | None) -> QuantType | None:
+    return replace(quant, scale=(1.0,), zero_point=(0,)) if quant is not None else None
+
+
+def _described(array: Array) -> str:
+    return f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
+
+
+def _hollow(described: str) -> Array:
+    """An array of that type that takes no room."""
+    dtype, _, shape = described.partition("[")
+    return np.broadcast_to(np.zeros((), dtype), tuple(int(d) for d in shape.rstrip("]").split(",") if d))

@@ -1,0 +1,66 @@
+"""Finished plans replayed in closed form, tile by tile: the search's own sums rank groups, the replay picks the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.arrange import Method
+from npuflow.engine.closed.core import Places
+from npuflow.engine.closed.rehearse import rehearse
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import Frame, Topology, lay_local
+from npuflow.engine.tiling.groups import Group
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A plan that could be taken: its groups, the values that stay in local memory between them, and how it was found."""
+
+    groups: tuple[Group, ...]
+    kept: tuple[str, ...] = ()
+    origin: str = ""
+    cycles: float = 0.0                   # by the replay
+
+
+def rehearsed(finalist: Finalist, topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
+    """The plan with its cycles; None where local memory cannot hold it."""
+    machine = replace(machine, inside=False)                # as the code generator sees it: places say where values lie
+    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    try:
+        local = lay_local(frames, finalist.kept, machine, method=allocation)
+    except TargetError:
+        return None
+    return replace(finalist, cycles=rehearse(frames, local, machine, places(topology, frames)).cycles)
+
+
+def places(topology: Topology, frames: Sequence[Frame]) -> Places:
+    """Values in external memory, each where it lies in the bytes that it shares with others."""
+    gone = {
+        o for frame in frames if not frame.moves for n in frame.group.nodes for o in topology.graph.nodes[n].outputs
+        if o and (o not in frame.results or not topology.wanted_in_data(o, frame.kept))
+    }  # fmt: skip
+    views = topology.views
+    return Places({v: views.root(v) for v in topology.graph.values if v not in gone}, views.saved)
+
+
+def least(finalist: Finalist, machine: Machine) -> float:
+    """Cycles that the plan cannot beat, by what each of its engines has to do."""
+    cores = [g.cores[1] for g in finalist.groups]
+    costs = [g.costs for g in finalist.groups]
+    bus = sum(c.bytes for c in costs) / machine.memory.external_bandwidth
+    assert len(cores) == len(costs)
+    return max(bus, sum(c.tensor for c in costs), sum(c.vector for c in costs))
+
+
+def chosen(finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
+    """The one that the replay finds fastest; of equal ones the first."""
+    best: Finalist | None = None
+    for finalist in finalists:
+        if best is not None and least(finalist, machine) >= best.cycles:
+            continue
+        found = rehearsed(finalist, topology, machine, allocation)
+        if found is not None and (best is None or found.cycles < best.cycles):
+            best = found
+    return best

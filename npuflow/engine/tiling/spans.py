@@ -1,0 +1,229 @@
+"""What it costs to run parts together: every group that begins at a part, as long as longer ones promise anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, prod
+from typing import Any, Self
+
+from npuflow.base.digest import digest
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.excerpt import Cutting, Excerpt, cutting
+from npuflow.engine.tiling.frame import Topology
+from npuflow.engine.tiling.groups import Cut, Group, Part
+from npuflow.engine.tiling.packed import packed, unpacked
+from npuflow.engine.tiling.score import Scored, Scorer
+from npuflow.engine.tiling.search import Choice, Costs
+from npuflow.hw.target import Numerics
+
+LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
+STRIPS = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
+MISSES = 3                                # lengths in a row that are no gain: longer ones are not tried
+NEAR = 1.04                               # of its lower bound: no further way to run a group is tried
+TRIALS = {2: 16, 3: 32, 4: 128, 5: 512}   # ways to run groups that begin at one part, in a network of up to PARTS, by level
+PARTS = 64                                # of twice as many parts half as many ways are tried
+PATIENCE = 1                              # strip counts beyond the first that fits, while they gain
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A part's own tiling, and its cycles and bytes by itself."""
+
+    choice: Choice
+    costs: Costs
+
+
+@dataclass(frozen=True)
+class Span:
+    """The parts that groups from one part on may hold, and how hard to look: all that their costs depend on, but the target."""
+
+    excerpt: Excerpt
+    alone: tuple[Alone, ...]              # by part
+    inside: bool                          # activations lie in the chip's shared memory
+    level: int
+    trials: int
+
+    @cached_property
+    def key(self) -> str:
+        return digest(self.to_json()).partition(":")[2][:16]
+
+    @property
+    def name(self) -> str:
+        return self.excerpt.name.removesuffix(self.excerpt.key) + self.key
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.excerpt.to_json(), "alone": packed(self.alone), "inside": self.inside, "level": self.level,
+                "trials": self.trials}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        alone: tuple[Alone, ...] = unpacked(tuple[Alone, ...], data["alone"])
+        return cls(Excerpt.from_json(data), alone, data["inside"], data["level"], data["trials"])
+
+
+@dataclass(frozen=True)
+class Way:
+    """The best way found to run the first `parts` of a span as one group, and the local memory that it holds at most."""
+
+    parts: int
+    group: Group
+    used: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the groups of a span cost."""
+
+    ways: tuple[Way, ...]
+    asked: int                            # ways to run them that were costed
+
+
+class Coster:
+    """Costs of groups of consecutive parts. Scorers of one machine share what they have found."""
+
+    def __init__(self, topology: Topology, machine: Machine, level: int, singles: Sequence[Group], scorer: Scorer) -> None:
+        self.topology, self.machine, self.level, self.singles = topology, machine, level, singles
+        self.scorer = elsewhere(scorer, topology)
+        self.room = machine.memory.local_bytes
+
+    def best(self, start: int, end: int) -> Scored | None:
+        """The best way to run these parts as one group."""
+        parts = [g.parts[0].nodes for g in self.singles[start:end]]
+        found: list[Scored] = []
+        single = self.singles[start]
+        if end == start + 1:
+            found.append(Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2))
+            if single.choice is None:
+                return found[0]
+        whole, bound = self._whole(parts), self._bound(start, end)
+        for cores in self._cores(parts):
+            fits = 0
+            rest = None
+            for strips in self._strips(parts, whole // cores[1], end - start > 1):
+                scored = self.scorer.score(parts, strips, cores, frozenset(), self.room)
+                if scored is None:
+                    if fits:
+                        break
+                    continue
+                fits += 1
+                found.append(scored)
+                near = scored.costs.cycles <= NEAR * bound / cores[1]
+                if near or (rest is not None and scored.score >= rest and fits > PATIENCE):
+                    break
+                rest = scored.score if rest is None else min(rest, scored.score)
+        return min(found, key=lambda s: s.score) if found else None
+
+    def _results(self, parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        nodes = [n for p in parts for n in p]
+        return [self.topology.graph.type(v).shape for v in self.topology.needed(nodes)]
+
+    def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
+        """One core, or all of them along rows, channels or batches."""
+        count = self.machine.compute.cores
+        found: list[Cut] = [(0, 1)]
+        shapes = self._results(parts)
+        rank = min((len(s) for s in shapes), default=0)
+        for dim in range(min(rank, 3)) if count > 1 else ():
+            if min(s[dim] for s in shapes) >= count and (dim != 1 or len(parts) == 1):
+                found.append((dim, count))
+        return found
+
+    def _strips(self, parts: Sequence[tuple[int, ...]], whole: int, several: bool) -> list[tuple[Cut, ...]]:
+        shapes = self._results(parts)
+        found: list[tuple[Cut, ...]] = [()]
+        if not several or any(len(s) < 3 for s in shapes):
+            return found
+        rows = max(s[2] for s in shapes) if len(shapes[0]) > 2 else 1
+        least = whole / self.room * 0.8
+        batch: tuple[Cut, ...] = ((0, shapes[0][0]),) if shapes[0][0] > 1 else ()
+        if batch:
+            found.append(batch)
+        counts = [n for n in (*STRIPS, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
+        return found + [(*batch, (2, n)) for n in dict.fromkeys(counts)]
+
+    def _whole(self, parts: Sequence[tuple[int, ...]]) -> int:
+        """Bytes of the largest value that the parts hand on."""
+        values = [v for p in parts[:-1] for v in self.topology.needed(p)]
+        return max((prod(self.topology.graph.type(v).shape) for v in values), default=0)
+
+    def _bound(self, start: int, end: int) -> float:
+        """Cycles on one core that no way of running the parts beats."""
+        nodes = [n for g in self.singles[start:end] for n in g.nodes]
+        graph = self.topology.graph
+        made = {o for n in nodes for o in graph.nodes[n].outputs}
+        read = {v for n in nodes for v in graph.nodes[n].inputs if v and v not in made}
+        values = [*read, *self.topology.needed(nodes)]
+        size = sum(prod(graph.type(v).shape) for v in values)
+        return max(sum(g.costs.bound_cycles for g in self.singles[start:end]), size / self.machine.memory.external_bandwidth)
+
+
+def elsewhere(scorer: Scorer, topology: Topology) -> Scorer:
+    """A scorer of groups in another graph; tilings and costs of equal groups are shared."""
+    found = copy(scorer)
+    found.topology, found.asked, found.repeated = topology, 0, 0
+    return found
+
+
+def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int) -> tuple[Span, Cutting] | None:
+    """The span from a part on; None for one that only moves data."""
+    end = start
+    while end < len(singles) and end - start < reach(level) and joins(topology, singles, start, end + 1):
+        end += 1
+    parts = [g.parts[0] for g in singles[start:end]]
+    if not parts or parts[0].choice is None:
+        return None
+    nodes = [p.nodes for p in parts]
+    cut = cutting(topology.graph, nodes, topology.needed([n for p in nodes for n in p]))
+    alone = tuple(Alone(g.choice, g.costs) for g in singles[start:end] if g.choice is not None)
+    size = max(0, (len(singles) - 1).bit_length() - (PARTS - 1).bit_length())
+    trials = max(4, TRIALS[max(2, min(5, level))] >> size)
+    return Span(cut.excerpt, alone, topology.machine.inside, level, trials), cut
+
+
+def reach(level: int) -> int:
+    return LENGTHS[max(2, min(5, level))]
+
+
+def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) -> bool:
+    """Whether consecutive parts may be one group: all on the NPU, in one stretch, none a mere mover."""
+    if end == start + 1:
+        return True
+    first, last = singles[start], singles[end - 1]
+    if first.choice is None or last.choice is None:
+        return False
+    return topology.segment[first.nodes[0]] == topology.segment[last.nodes[0]]
+
+
+def window(span: Span, machine: Machine, numerics: Numerics, scorer: Scorer | None = None) -> Window:
+    """Groups from a span's first part on. A length is a miss where shorter groups and single parts do as well."""
+    topology = Topology(span.excerpt.graph, machine, numerics)
+    singles = [Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)]
+    scorer = scorer or Scorer(topology, machine, span.level)
+    coster = Coster(topology, machine, span.level, singles, scorer)
+    ways: list[Way] = []
+    best = [0.0]                           # score of the first parts, by what has been seen
+    misses = asked = 0
+    for end in range(1, len(singles) + 1):
+        if end > 2 and (misses >= MISSES or asked >= span.trials):
+            break
+        before = coster.scorer.asked
+        found = coster.best(0, end)
+        asked += coster.scorer.asked - before
+        alone = coster.best(end - 1, end) if end > 1 else found
+        apart = best[-1] + (alone.score if alone is not None else inf)
+        if found is not None:
+            ways.append(Way(end, found.group, found.used))
+        misses = 0 if end == 1 or (found is not None and found.score < apart) else misses + 1
+        best.append(min(apart, found.score if found is not None else inf))
+    return Window(tuple(ways), asked)
+
+
+def in_network(way: Way, cut: Cutting) -> Scored:
+    """A way to run the first parts of a span, in the network that it is cut from."""
+    group = way.group
+    parts = tuple(replace(p, nodes=tuple(cut.nodes[n] for n in p.nodes)) for p in group.parts)
+    held = tuple((cut.values[v], n) for v, n in group.held)
+    return Scored(replace(group, parts=parts, held=held), group.costs, way.used)
