@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import TargetError
-from npuflow.base.tables import Config, Range, parse, read
+from npuflow.base.tables import Config, parse, read
 from npuflow.engine.arrange import Method
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.fuse import Pins
-from npuflow.engine.tiling.plan import Plan, plan_network
-from npuflow.engine.tiling.search import DEFAULT_LEVEL
+from npuflow.engine.tiling.plan import Known, Plan, plan_network
+from npuflow.engine.tiling.spans import Window as Costs
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, library, log, stage
+from npuflow.flow.stage import Items, Uses, library, log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
+from npuflow.stages.layers import Effort
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.tiles import Tile
+from npuflow.stages.windows import Window
 
 
 @dataclass(frozen=True)
 class Tiling(Config):
-    """How hard the tiling search tries."""
+    """What is fixed of the plan, and how addresses are found."""
 
-    level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
-    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: layers run in groups, strip by
-    strip, on all cores, and tensors stay in local memory where that pays; 5: longer groups, nearly all sizes."""
     groups: tuple[tuple[str, ...], ...] = ()
     """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
     allocation: Method = "greedy"
@@ -56,13 +56,14 @@ class Tiled(Artifact):
 @stage
 def tiling(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves")],
-    tiling: Tiling, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
+    tiles: Items[Tile], windows: Items[Window], effort: Effort, tiling: Tiling,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
 ) -> Tiled:  # fmt: skip
-    """Tile every integer node; equal layers are searched once."""
+    """Cut the network into groups by their costs, keep tensors in local memory, and take the plan that replays fastest."""
     pins = Pins(tiling.keep, tiling.groups)
-    wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, tiling.level, pins, tiling.allocation)
+    wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, effort.level, pins, tiling.allocation)
     try:
-        plan = plan_network(*wanted.arguments)
+        plan = plan_network(*wanted.arguments, Known({t.key: t.solution for t in tiles.values()}, _costs(windows)))
     except TargetError as fault:
         raise explained(wanted, fault, shipped_targets()) from None
     bounds = plan.bounds
@@ -81,6 +82,10 @@ def tiling(
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
     return Tiled(plan)
+
+
+def _costs(windows: Items[Window]) -> dict[str, Costs]:
+    return {w.key: w.content for w in windows.values()}
 
 
 def shipped_targets() -> dict[str, Target]:

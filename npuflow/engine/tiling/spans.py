@@ -197,11 +197,25 @@ def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) ->
     return topology.segment[first.nodes[0]] == topology.segment[last.nodes[0]]
 
 
-def window(span: Span, machine: Machine, numerics: Numerics, scorer: Scorer | None = None) -> Window:
+class Shared:
+    """Windows one after the other; what they have in common is costed once."""
+
+    def __init__(self, numerics: Numerics) -> None:
+        self.numerics = numerics
+        self._scorers: dict[tuple[Machine, int], Scorer] = {}
+
+    def window(self, span: Span, machine: Machine) -> Window:
+        scorer = self._scorers.get((machine, span.level))
+        if scorer is None:
+            topology = Topology(span.excerpt.graph, machine, self.numerics)
+            scorer = self._scorers[machine, span.level] = Scorer(topology, machine, span.level)
+        return window(span, machine, self.numerics, scorer)
+
+
+def window(span: Span, machine: Machine, numerics: Numerics, scorer: Scorer) -> Window:
     """Groups from a span's first part on. A length is a miss where shorter groups and single parts do as well."""
     topology = Topology(span.excerpt.graph, machine, numerics)
     singles = [Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)]
-    scorer = scorer or Scorer(topology, machine, span.level)
     coster = Coster(topology, machine, span.level, singles, scorer)
     ways: list[Way] = []
     best = [0.0]                           # score of the first parts, by what has been seen
