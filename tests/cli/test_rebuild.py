@@ -27,6 +27,8 @@ level = 1
 FOUR = '--set=quantize.overrides=[{layers=["/classify/classify.1/Gemm"], weight_bits=4}]'
 ABOVE = {"samples", "model", "parse", "placement", "segments", "observed", "statistics"}  # thresholds fit their bits
 
+SEARCH = {"layers", "tiles", "spans", "windows", "tiling"}
+
 
 def call(capfd: pytest.CaptureFixture[str], *args: str) -> Ran:
     capfd.readouterr()
@@ -51,7 +53,7 @@ def test_a_change_of_one_layers_bits(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     planned = call(capfd, "plan", FOUR)
     assert stages(planned, "run", "maybe") & ABOVE == set()
-    assert stages(planned, "run", "maybe") == {"thresholds", "quantize", "tiling", "codegen"}
+    assert stages(planned, "run", "maybe") == {"thresholds", "quantize", "codegen"} | SEARCH
 
     changed = call(capfd, "build", FOUR)
     assert stages(changed, "ran") <= stages(planned, "run", "maybe") and "codegen" in stages(changed, "ran")
