@@ -85,6 +85,7 @@ def report(
     quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
     stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
     ranges = {**thresholds.ranges, **stated}
+    trials = (*parse.trials, *thresholds.trials, *quantize.trials)
     methods = {**thresholds.methods, **dict.fromkeys((n for n in stated if n in parse.stated), STATED)}
     extrema = channels.content if channels is not None else {}
     told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors, extrema)
@@ -109,7 +110,7 @@ def report(
             ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
             ("Widths to try: [[quantize.overrides]]", ("key", "value", "layers"),
              [(key, 16, ", ".join(layers)) for key, layers in overrides(parse.graph, told)]),
-            ("Corrections, judged on held-out samples", TRIED, [_tried(t) for t in (*parse.trials, *quantize.trials)]),
+            ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), statistics.broken),
             ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in input_check.warnings]),
             ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in input_check.profiles.items()]),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from npuflow.engine.calibrate import thresholds as choosing
 from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
@@ -29,11 +30,14 @@ class Thresholds(Artifact):
     methods: dict[str, str]
     notes: tuple[str, ...] = ()
     codes: Mapping[str, QuantType] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()        # what unification of scales did
 
     def save(self, folder: Writer) -> None:
         rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}
         folder.json("thresholds", rows)
         folder.json("notes", list(self.notes))
+        if self.trials:
+            folder.json("corrections", [asdict(t) for t in self.trials])
         if self.codes:
             folder.json("codes", {name: asdict(quant) for name, quant in self.codes.items()})
 
@@ -44,10 +48,13 @@ class Thresholds(Artifact):
         methods = {name: str(row.get("method", "by hand")) for name, row in rows.items()}
         notes = tuple(folder.json("notes")) if "notes" in folder.names() else ()
         codes = folder.json("codes") if "codes" in folder.names() else {}
-        return cls(ranges, methods, notes, {name: quant_of(row) for name, row in codes.items()})
+        trials = folder.json("corrections") if "corrections" in folder.names() else []
+        stated = {name: quant_of(row) for name, row in codes.items()}
+        return cls(ranges, methods, notes, stated, tuple(Trial(**t) for t in trials))
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {"tensors": len(self.ranges), **dict(Counter(self.methods.values()).most_common(2))}
+        found |= summary(self.trials)
         strange = [note for note in self.notes if " NaN, " in note]
         if strange:
             more = f" (and {len(strange) - 1} more: npuflow show thresholds RECIPE --log)" if len(strange) > 1 else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.infinite import trimmed
 from npuflow.engine.calibrate.thresholds import Layer
 from npuflow.ir.contracts import CALIBRATORS, TAILS, Grid
 from npuflow.testing.calibrator import SIGNED, UNSIGNED, check, distributions, statistics_of
@@ -387,28 +386,3 @@ def test_kl_has_levels_for_the_width(bits: int) -> None:
     assert top == pytest.approx(whole) if bits >= 12 else top < whole
     if bits < 8:
         assert top < kl()(found["x"], Grid(8, True, True))[1]
-
-
-@pytest.mark.parametrize(("bounds", "ends"), [(None, None), ((-8.0, 9.0), (-8.0, 9.0))])
-@pytest.mark.parametrize("method", ["minmax", "percentile", "mse", "kl", "octav"])
-def test_infinities_count_as_the_bound_or_the_outermost_number(method, bounds, ends) -> None:
-    raw = np.random.default_rng(5).normal(0, 1, 20_000).astype(np.float32)
-    raw[::500], raw[7::2000], raw[11] = np.inf, -np.inf, np.nan
-    numbers = raw[np.isfinite(raw)]
-    low, high = ends or (numbers.min(), numbers.max())
-    clipped = np.clip(raw[~np.isnan(raw)], low, high)
-    grid, chosen = Grid(8, True, False), CALIBRATORS[method]()
-    found = trimmed(observed(raw), bounds)
-    if bounds is not None:
-        found = found.within(bounds, "clip")
-    wanted = chosen(observed(clipped), grid)
-    assert found.count == clipped.size
-    np.testing.assert_allclose(chosen(found, grid), wanted, rtol=0, atol=0.02 * (high - low))
-    without = chosen(observed(numbers), grid)
-    if method == "percentile" and bounds is None:      # 41 of 20000 lie at the ends now: none is cut off
-        assert found.hi == numbers.max() and chosen(found, grid)[1] > without[1]
-
-
-def test_statistics_without_infinities_stay_as_they_are() -> None:
-    one = observed(np.arange(10, dtype=np.float32))
-    assert trimmed(one) is one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npuflow.engine.calibrate import statistics
@@ -15,7 +15,7 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.target import Target
+from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -36,13 +36,20 @@ class Terms:
 def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
     """Noise over signal of the outputs on the samples that judge; `truth`: the float network's outputs there."""
     on_npu = place(graph, terms.target).on_npu
-    names = needed_values(graph, on_npu)
-    types = {name: graph.type(name) for name in graph.inputs}
-    observer = Observer(export_model(graph, [n for n in names if n not in types]), types, names)
-    total = statistics.merged((str(i), observer.observe(feed)) for i, feed in enumerate(terms.fit))
-    assert total is not None
-    ranges = thresholds(graph, total, terms.calibrate, terms.quantize, terms.target.numerics, on_npu).ranges
+    ranges = observed_ranges(graph, on_npu, terms.fit, terms.calibrate, terms.quantize, terms.target.numerics)
     made = quantize_graph(graph, on_npu, ranges, terms.quantize, terms.target.numerics).graph
     if terms.corrected:
         made = correct_biases(graph, made, terms.target.numerics, terms.fit, (), judge=False).graph
     return output_error(truth, outputs_of(made, terms.held))
+
+
+def observed_ranges(
+    graph: Graph, on_npu: Callable[[int], bool], fit: Sequence[Feed], calibrate: Calibrate, quantize: Quantize, numerics: Numerics
+) -> Mapping[str, tuple[float, float]]:
+    """The recipe's thresholds from some samples alone."""
+    names = needed_values(graph, on_npu)
+    types = {name: graph.type(name) for name in graph.inputs}
+    observer = Observer(export_model(graph, [n for n in names if n not in types]), types, names)
+    total = statistics.merged((str(i), observer.observe(feed)) for i, feed in enumerate(fit))
+    assert total is not None
+    return thresholds(graph, total, calibrate, quantize, numerics, on_npu).ranges

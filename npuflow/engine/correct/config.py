@@ -31,6 +31,18 @@ class Equalize(Config):
 
 
 @dataclass(frozen=True)
+class Unify(Config):
+    """One range for all that an addition reads; the table switches the step on."""
+
+    scales: Choice = "auto"
+    """Tried one operator after the other; "on" asks no judge."""
+    samples: Annotated[int, Range(2, None)] = 64
+    """Calibration samples used, the held-out ones included."""
+    held_out: Annotated[int, Range(1, None)] = 16
+    """Of these, how many only judge."""
+
+
+@dataclass(frozen=True)
 class Correct(Config):
     """Corrections of the quantised network, from calibration samples alone; the table switches the step on."""
 

@@ -72,7 +72,7 @@ def linear(graph: Graph, node: Node) -> Layer | None:
 def groups(graph: Graph, numerics: Numerics) -> list[Group]:
     """Every set of values between layers, in the order of the graph."""
     layers = {id(n): linear(graph, n) for n in graph.nodes}
-    probe = _Probe(graph)
+    probe = Probe(graph)
     passing = {id(n): layers[id(n)] is None and probe.homogeneous(n) for n in graph.nodes}
     ties, found = Groups(), dict[str, Group]()
     for node in graph.nodes:
@@ -114,7 +114,7 @@ def _bounded(node: Node) -> bool:
     return bool(np.any((bounds != 0) & (np.abs(bounds) < inf)))
 
 
-class _Probe:
+class Probe:
     """Tries operators on numbers of many sizes; equal operators on equal types once."""
 
     def __init__(self, graph: Graph) -> None:

@@ -15,12 +15,12 @@ class Trial:
     where a layer is judged with all others alone.
     """
 
-    correction: str                       # bias, equalize, absorb
+    correction: str                       # bias, equalize, absorb, unify
     layer: str                            # a node's name, names of the layers around a value, or NETWORK
     before: float | None
     after: float | None
     kept: bool
-    change: float = 0.0                   # the largest: bias and absorb in codes and real units, equalize as a factor
+    change: float = 0.0                   # the largest: bias and absorb in codes and real units, equalize and unify as a factor
     reason: str = ""                      # why it was not possible
 
     def line(self) -> str:

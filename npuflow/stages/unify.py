@@ -1,0 +1,70 @@
+"""Thresholds with one range for what an addition reads, where held-out samples say that it helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.correct.assess import observed_ranges
+from npuflow.engine.correct.config import Unify
+from npuflow.engine.correct.error import outputs_of, split
+from npuflow.engine.correct.unify import partners, union
+from npuflow.engine.correct.unify import unify as tried
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.contracts import CALIBRATORS
+from npuflow.ir.graph import Graph
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.thresholds import Thresholds
+
+
+@stage(refines="thresholds", when="unify", after=("ranges", "search", "tune"), cpu="native", memory="1GB", floats=True)
+def unify(
+    thresholds: Thresholds,
+    graph: Annotated[
+        Parsed,
+        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
+    ],
+    placement: Placement,
+    samples: Items[Sample],
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
+    unify: Unify,
+) -> Thresholds:
+    """Try one addition after the other. Ranges for the trials come from samples that do not judge."""
+    source, on_npu = graph.graph, placement.placed.on_npu
+    stated = {**graph.stated, **thresholds.codes}
+    free = {name: span for name, span in thresholds.ranges.items() if name not in stated and _chosen(thresholds.methods[name])}
+    pairs = partners(source, on_npu, free)
+    fit, held = split(list(feeds(samples, source, unify.samples)), unify.held_out)
+    if not pairs or not held or unify.scales == "off":
+        why = "it is off, or there is one sample" if pairs else "no operator adds values whose ranges may change"
+        log(f"nothing to unify: {why}")
+        return thresholds
+    own = observed_ranges(source, on_npu, fit, calibrate, quantize, numerics)
+    ranges = {**thresholds.ranges, **{n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS}}
+
+    def made(changed: Mapping[str, tuple[float, float]]) -> Graph:
+        return quantize_graph(source, on_npu, changed, quantize, numerics, stated).graph
+
+    done = tried(pairs, ranges, made, outputs_of(source, held), held, judge=unify.scales == "auto")
+    log(f"ranges from {len(fit)} samples, judged on {len(held)} others")
+    for trial in done.trials:
+        log(trial.line())
+    found, methods = dict(thresholds.ranges), dict(thresholds.methods)
+    for ids in done.sets:
+        found.update(dict.fromkeys(ids, union(found, ids)))
+        methods.update(dict.fromkeys(ids, "unify"))
+    return replace(thresholds, ranges=found, methods=methods, trials=(*thresholds.trials, *done.trials))
+
+
+def _chosen(method: str) -> bool:
+    """Whether npuflow chose the range itself; what a user or a table states stays."""
+    return method in CALIBRATORS or method == "tune"

@@ -1,0 +1,103 @@
+"""Scale unification: one range for what an addition reads, kept only where held-out samples say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow import build, load_recipe
+from npuflow.engine.correct.error import output_error, outputs_of
+from npuflow.engine.correct.trial import NETWORK
+from npuflow.engine.correct.unify import partners, unify
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe_build import Settings, open_cache
+from npuflow.ir.op import OPS
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.thresholds import Thresholds
+from tests.correct.nets import USUAL, Net, floats
+
+RECIPE = """
+target = "edge-4t"
+[model]
+path = "net.onnx"
+[data]
+source = "calib.npz"
+arrays = { x = "x" }
+[unify]
+held_out = 6
+"""
+
+
+def residual(seed: int = 0) -> Net:
+    """Two additions, a product and a concat."""
+    net = Net(seed, 1, 4, 6, 6)
+    net.conv("a", "x", 4)
+    net.conv("b", "x", 4, spread=2.0)
+    net.add("s", OPS["add"](), "a", "b")
+    net.conv("c", "s", 4)
+    net.add("t", OPS["add"](), "s", "c")
+    net.add("p", OPS["mul"](), "t", "a")
+    net.add("k", OPS["concat"](axis=1), "t", "p")
+    net.conv("y", "k", 3)
+    return net
+
+
+def test_additions_are_found_and_products_and_concats_are_not() -> None:
+    graph = residual().graph("y")
+    free = dict.fromkeys(graph.values, (-1.0, 1.0))
+    assert [ids for _, ids in partners(graph, lambda _: True, free)] == [("a", "b"), ("s", "c")]
+    del free["b"]
+    assert [ids for _, ids in partners(graph, lambda _: True, free)] == [("s", "c")]
+    assert partners(graph, lambda _: False, free) == []
+
+
+@pytest.mark.parametrize("judge", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_trial_is_the_error_of_that_network_and_the_last_that_of_all(seed: int, judge: bool) -> None:
+    net = residual(seed)
+    graph = net.graph("y")
+    feeds = net.feeds(8)
+    seen = [floats(graph, feed) for feed in feeds]
+    ranges = {v: (float(min(f[v].min() for f in seen)), float(max(f[v].max() for f in seen))) for v in "xabsctpky"}
+    truth = outputs_of(graph, feeds)
+
+    def made(changed):
+        return quantize_graph(graph, lambda _: True, changed, Quantize(), USUAL).graph
+
+    found = unify(partners(graph, lambda _: True, ranges), ranges, made, truth, feeds, judge)
+    kept = [t for t in found.trials if t.kept and t.layer != NETWORK]
+    assert len(kept) == len(found.sets) and (judge or len(kept) == len(found.trials) - 1)
+    changed = dict(ranges)
+    for ids in found.sets:
+        hull = (min(changed[v][0] for v in ids), max(changed[v][1] for v in ids))
+        changed.update(dict.fromkeys(ids, hull))
+    last = found.trials[-1]
+    before, after = (output_error(truth, outputs_of(made(one), feeds)) for one in (ranges, changed))
+    assert (last.before, last.after) == (before, after)
+    assert after <= before or not judge
+    if not judge:
+        quants = made(changed).values
+        assert quants["a"].quant == quants["b"].quant
+
+
+def test_as_a_step_of_a_build(tmp_path: Path) -> None:
+    net = residual()
+    (tmp_path / "net.onnx").write_bytes(export_model(net.graph("y")))
+    np.savez(tmp_path / "calib.npz", x=np.concatenate([f["x"] for f in net.feeds(24)]))
+    path = tmp_path / "net.toml"
+    path.write_text(RECIPE)
+    store = open_cache(load_recipe(path), Settings(cache=tmp_path / "cache"))
+    for choice in ("auto", "on", "off"):
+        result = build(path, [f"unify.scales='{choice}'"], until="quantize", cache=tmp_path / "cache")
+        plain, made = (store.load(result.outputs[name], Thresholds) for name in ("thresholds", "unify"))
+        kept = {t.layer for t in made.trials if t.kept} - {NETWORK}
+        moved = {name for name in plain.ranges if made.methods[name] == "unify"}
+        assert bool(kept) == bool(moved) and all(made.ranges[n] == plain.ranges[n] for n in plain.ranges if n not in moved)
+        assert (choice != "off" or not made.trials) and (choice != "on" or moved >= {"a", "b"})
+        graph = store.load(result.outputs["quantize"], Quantized).graph
+        if choice == "on":
+            assert graph.values["a"].quant == graph.values["b"].quant
