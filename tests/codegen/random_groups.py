@@ -8,7 +8,7 @@ from dataclasses import replace
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local
-from npuflow.engine.tiling.geometry import Uncuttable, inside
+from npuflow.engine.tiling.geometry import Uncuttable
 from npuflow.engine.tiling.groups import Group, Part
 from npuflow.engine.tiling.plan import Bounds, Plan, Planner
 from npuflow.hw.target import Numerics
@@ -97,7 +97,7 @@ def with_held(group: Group, topology: Topology, kept: frozenset[str]) -> Group:
 
 
 def keep(groups: list[Group], topology: Topology, machine: Machine, rng: random.Random) -> set[str]:
-    """Values that stay between groups, where every core finds what it needs and there is room."""
+    """Values that stay between groups, whatever cores have to hand each other for it, where there is room."""
     kept: set[str] = set()
     for g, group in enumerate(groups):
         if group.choice is None and len(group.parts) == 1:
@@ -135,7 +135,8 @@ def retiled(groups: list[Group], topology: Topology, kept: frozenset[str], machi
 def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: str, maker: int) -> bool:
     segment = topology.segment
     try:
-        source = Frame(topology, groups[maker], kept)
+        for core in range(groups[maker].cores[1]):
+            Frame(topology, groups[maker], kept).there(value, core)
         for later in groups[maker + 1 :]:
             frame = Frame(topology, later, kept)
             if frame.moves or not any(value == v for m in frame.members for v, _ in m.inputs):
@@ -145,10 +146,7 @@ def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: 
             if not all(m.accepts_views for m in frame.members):
                 return False
             for core in range(later.cores[1]):
-                wants = frame.wants(value, core)
-                there = source.there(value, core) if core < groups[maker].cores[1] else None
-                if wants is not None and (there is None or not inside(wants, there)):
-                    return False
+                frame.wants(value, core)
         return any(r not in groups[maker].nodes for r in topology.readers.get(value, ()))
     except Uncuttable:
         return False

@@ -69,7 +69,7 @@ def _layer(b: Builder, rng: random.Random, x: str, open_: list[str]) -> str | No
 
 def target(rng: random.Random) -> Target:
     """A small machine with one to three cores."""
-    pick = rng.choice
+    pick, shares = rng.choice, random.Random(rng.getstate()[1][0]).random() < 0.7
     return Target(
         compute=Compute(
             cores=pick((1, 1, 2, 3)), array_rows=pick((2, 4, 8)), array_cols=pick((2, 4, 8)), depthwise_macs=pick((2, 9)),
@@ -81,5 +81,5 @@ def target(rng: random.Random) -> Target:
             local_bytes=pick((4096, 8192, 8192, 16384, 1 << 16)), local_align=pick((4, 16)), burst=pick((1, 16)),
             external_bandwidth=pick((1.0, 4.0)), external_bytes=1 << 24,
         ),
-        dma=Dma(channels=pick((1, 2)), setup_cycles=8),
+        dma=Dma(channels=pick((1, 2)), setup_cycles=8, multicast=shares),
     )  # fmt: skip

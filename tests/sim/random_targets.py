@@ -63,6 +63,6 @@ def target(d: Draw) -> Target:
             local_bandwidth=pick((16, 64)), external_bytes=1 << 22, external_bandwidth=pick((1.0, 4.0, 16.0)),
             burst=pick((1, 16, 64)),
         ),
-        dma=Dma(channels=pick((1, 1, 2, 3)), setup_cycles=pick((0, 8)), row_cycles=pick((0, 2))),
+        dma=Dma(channels=pick((1, 1, 2, 3)), setup_cycles=pick((0, 8)), row_cycles=pick((0, 2)), multicast=d.chance(0.6)),
         limits=Limits(kernel=pick((0, 0, 0, 2)), refuse=pick(((), (), (), ("softmax",), ("concat",), ("maxpool", "add")))),
     )  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from npuflow.engine.closed.tile import Transfer, box_transfer, rows_transfer
 from npuflow.engine.closed.timetable import INSIDE, OUTSIDE, Timetable
 from npuflow.engine.closed.touches import Area, Areas, Latest, Stored
+from npuflow.engine.tiling.borders import Spread
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Local
+from npuflow.engine.tiling.meet import meetings
 from npuflow.engine.tiling.model import Ref
 from npuflow.ir.space import Box, Interval, elements
 
@@ -26,6 +28,17 @@ class Terms:
     set_up: float = 0.0
     bus: float = 0.0
     bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A load that other cores may make too: what of, the job, and where its bytes are counted."""
+
+    key: Hashable
+    job: int
+    terms: Terms
+    bus: float
+    bytes: float
 
 
 @dataclass(frozen=True)
@@ -45,15 +58,33 @@ class Stage:
     places: Places
     groups: int
     number: int = 0                                         # the group that runs
+    spread: Mapping[str, Spread] = field(default_factory=dict)   # values that stay, over the cores
     terms: list[list[Terms]] = field(init=False)
     table: Timetable = field(init=False)
+    loads: list[list[Loaded]] = field(init=False)           # by core, since they last met
 
     def __post_init__(self) -> None:
         m = self.machine
         self.width = 2 * m.dma.channels + 2                 # queues of a core
         widths = float(m.memory.external_bandwidth), float(m.memory.shared_bandwidth)
+        self.loads = [[] for _ in range(m.compute.cores)]
         self.terms = [[Terms() for _ in range(m.compute.cores)] for _ in range(self.groups)]
         self.table = Timetable(self.width * m.compute.cores, widths, float(m.memory.local_bandwidth))
+
+    def share(self) -> None:
+        """What several cores have loaded alike since they last met is one transfer."""
+        for meeting in meetings([[load.key for load in own] for own in self.loads]) if self.machine.dma.multicast else ():
+            if len(meeting) > 1:
+                same = [self.loads[core][index] for core, index in meeting]
+                self.table.join([load.job for load in same])
+                for load in same[1:]:
+                    load.terms.bus -= load.bus
+                    load.terms.bytes -= load.bytes
+        self.loads = [[] for _ in self.loads]
+
+    def owner(self, value: str) -> str:
+        """Of the bytes of a value, or of a border."""
+        return self.places.of[value][0] if value in self.places.of else value
 
     def span(self, value: str, shape: Sequence[int], box: Box, item: int) -> Interval:
         """The bytes of external memory from the first to the last of a box."""
@@ -112,12 +143,12 @@ class Core:
         for area, box in written:
             area.touch(box, queue, job, True)
 
-    def load_block(self, size: int, area: Area) -> None:
+    def load_block(self, size: int, area: Area, key: Hashable) -> None:
         """Constants, packed."""
         if size:
             after: Latest = {}
             area.before_write(None, after)
-            job = self._move(self.constants, rows_transfer(1, size, self.stage.machine), after, False)
+            job = self._move(self.constants, rows_transfer(1, size, self.stage.machine), after, False, key)
             area.touch(None, self.constants, job, True)
 
     def load_box(self, value: str, ref: Ref, box: Box, area: Area, place: Box | None) -> None:
@@ -135,12 +166,12 @@ class Core:
         """A box of a value (empty: all in its span of bytes), behind the stores that made it."""
         after: Latest = {}
         area.before_write(place, after)
-        owner = self.stage.places.of[value][0]
+        owner = self.stage.owner(value)
         last = self.written[owner].last(value, box, span) if owner in self.written else -1
         last = max(last, self.shared.get(owner, -1))
         if last > after.get(self.stores, -1):
             after[self.stores] = last
-        self.loaded = self._move(self.values, moved, after, self._inside(span))
+        self.loaded = self._move(self.values, moved, after, self._inside(span), (value, box, span))
         area.touch(place, self.values, self.loaded, True)
 
     def store(self, value: str, moved: Transfer, span: Interval, area: Area, place: Box | None, box: Box) -> None:
@@ -148,19 +179,36 @@ class Core:
         area.before_read(place, after)
         job = self._move(self.stores, moved, after, self._inside(span))
         area.touch(place, self.stores, job, False)
-        self.written.setdefault(self.stage.places.of[value][0], Stored()).add(value, box, span, job)
+        self.written.setdefault(self.stage.owner(value), Stored()).add(value, box, span, job)
+
+    def store_border(self, name: str, size: int, area: Area, box: Box) -> None:
+        """A box that another core misses, densely."""
+        at = self._border(name)
+        self.store(name, rows_transfer(1, size, self.stage.machine), (at, at + size), area, box, ())
+
+    def load_border(self, name: str, size: int, area: Area, box: Box) -> None:
+        at = self._border(name)
+        self.load(name, rows_transfer(1, size, self.stage.machine), (at, at + size), area, box, ())
+
+    def _border(self, name: str) -> int:
+        """Where it lies: somewhere outside where nobody has laid it."""
+        return self.stage.places.of[name][1] if name in self.stage.places.of else self.stage.machine.memory.shared_bytes
 
     def _inside(self, span: Interval) -> bool:
         """Whether all of it lies in the chip's shared memory."""
         return span[1] <= self.stage.machine.memory.shared_bytes
 
-    def _move(self, queue: int, moved: Transfer, after: Latest, inside: bool) -> int:
+    def _move(self, queue: int, moved: Transfer, after: Latest, inside: bool, key: Hashable = None) -> int:
+        """`key`: what is loaded, where other cores may load the same."""
         memory, terms = self.stage.machine.memory, self.terms
-        terms.set_up += moved.front
-        terms.bus += moved.bytes / (memory.shared_bandwidth if inside else memory.external_bandwidth)
-        terms.bytes += 0.0 if inside else moved.bytes
+        cycles = moved.bytes / (memory.shared_bandwidth if inside else memory.external_bandwidth)
+        amount = 0.0 if inside else float(moved.bytes)
+        terms.set_up, terms.bus, terms.bytes = terms.set_up + moved.front, terms.bus + cycles, terms.bytes + amount
         bus = INSIDE if inside else OUTSIDE
-        return self.stage.table.add(queue, moved.front, self._others(queue, after), moved.bytes, bus)
+        job = self.stage.table.add(queue, moved.front, self._others(queue, after), moved.bytes, bus)
+        if key is not None:
+            self.stage.loads[self.index].append(Loaded((queue - self.index * self.stage.width, key), job, terms, cycles, amount))
+        return job
 
     @staticmethod
     def _others(queue: int, after: Latest) -> list[int]:

@@ -131,7 +131,8 @@ class Part:
         ref = slots.unit.refs[0]
         area.renew()
         if slots.unit.home == "const":
-            self.core.load_block(slots.block(tile), area)
+            key = tuple((self.member.nodes[r.member], r.key) for r in slots.unit.refs), slots.boxes[tile]
+            self.core.load_block(slots.block(tile), area, key)
         else:
             self.core.load_box(self.member.value(ref), ref, slots.boxes[tile][0], area, None)
 

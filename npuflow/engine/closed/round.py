@@ -12,6 +12,7 @@ from npuflow.engine.closed.core import Core, Resident
 from npuflow.engine.closed.part import Part, Slots
 from npuflow.engine.closed.tile import Transfer, strided_transfer
 from npuflow.engine.closed.touches import Area
+from npuflow.engine.tiling.borders import Border, loaded, stored
 from npuflow.engine.tiling.frame import Frame, scratch_offsets
 from npuflow.engine.tiling.geometry import Hold
 from npuflow.engine.tiling.model import Ref
@@ -49,6 +50,22 @@ class Round:
                 for ref in member.layer.kept:
                     if ref.home == "result" and member.value(ref) in walk.results:
                         self._keep(member.value(ref), ref, walk.own(member.value(ref)), ref.operand.box(window))
+        for border in stored(self.stage.spread, self.number, self.core.index):
+            size = elements(border.box) * self.frame.item(border.value)
+            self.core.store_border(border.name, size, self.core.kept[border.value].area, border.box)
+
+    def fetch(self) -> None:
+        """What this core misses of values that stay, out of what others have stored."""
+        for border in loaded(self.stage.spread, self.number, self.core.index):
+            self._fetch(border)
+
+    def _fetch(self, border: Border) -> None:
+        value, box, item = border.value, self.stage.spread[border.value].boxes[self.core.index], self.frame.item(border.value)
+        if value not in self.core.kept:
+            assert box is not None
+            (address,) = self.stage.local.slots(f"kept.{value}", 1)
+            self.core.kept[value] = Resident(self.core.areas.open(address, max(1, elements(box) * item)), box)
+        self.core.load_border(border.name, elements(border.box) * item, self.core.kept[value].area, border.box)
 
     def _part(self, p: int, turns: bool) -> Part:
         """A part with its slots; where parts take turns, sums and what is made within a tile lie in one scratch area."""
@@ -76,14 +93,17 @@ class Round:
     def _enter(self, value: str, hold: Hold, made: bool) -> None:
         """The buffer of a held value as this strip wants it: rows that are there move over, others come in."""
         ref, stays, now = self._ref(value), value in self.frame.kept, self.core.now
+        whole = self.stage.spread[value].boxes[self.core.index] if stays else None
+        box = hold.box if whole is None else whole
         if value not in self.held:
             count = dict(self.frame.group.held)[value]
             addresses = self.stage.local.slots(f"kept.{value}" if stays else f"{self.number}.{value}", count)
-            self.held[value] = [self.core.areas.open(a, max(1, self.frame.holds[value])) for a in addresses]
+            size = max(1, self.frame.holds[value] if whole is None else elements(whole) * ref.itemsize)
+            self.held[value] = [self.core.areas.open(a, size) for a in addresses]
         before, area = now.get(value), self.held[value][hold.slot]
-        if before is None or before.area is not area or before.box != hold.box:
+        if before is None or before.area is not area or before.box != box:
             area.renew()
-            now[value] = Resident(area, hold.box)
+            now[value] = Resident(area, box)
         if hold.copied is not None and before is not None:
             c = self.machine.compute
             cycles = c.command_cycles + ceil(elements(hold.copied) / c.vector_lanes)
@@ -135,7 +155,7 @@ class Round:
         assert source is not None
         area.renew()
         if site.consts[move.source] is not None:
-            self.core.load_block(prod(n for n, _ in dims) * _item(site, move), area)
+            self.core.load_block(prod(n for n, _ in dims) * _item(site, move), area, None)
         else:
             self.core.load(source.id, *self._side(source.id, piece.src_offset, dims, _item(site, move)), area, None, ())
 

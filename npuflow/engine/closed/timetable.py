@@ -24,6 +24,7 @@ class Timetable:
     after: list[tuple[int, ...]] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
+    joint: dict[int, list[int]] = field(default_factory=dict)   # job -> all jobs that are one; the first carries it
     done: int = 0                                        # jobs that earlier runs have ended
     now: float = 0.0
 
@@ -37,6 +38,13 @@ class Timetable:
         self.end.append(-1.0)
         return len(self.cycles) - 1
 
+    def join(self, jobs: Sequence[int]) -> None:
+        """Jobs of several queues that start when all can, and end together: the bytes move once."""
+        together = list(jobs)
+        self.joint.update((job, together) for job in jobs)
+        for job in jobs[1:]:
+            self.bytes[job] = 0.0
+
     def run(self) -> float:
         """Until all jobs are done; the next ones begin behind them."""
         lines: list[list[int]] = [[] for _ in range(self.queues)]
@@ -46,6 +54,7 @@ class Timetable:
         moving: tuple[list[tuple[float, int]], ...] = ([], [])   # (bytes served when it ends, job), by bus
         served = [0.0, 0.0]                              # bytes that each transfer in flight has been served since the start
         waiting: dict[int, list[int]] = {}               # job -> queues that wait for it
+        come: dict[int, int] = {}                        # the first of joint jobs -> how many of them could start
         ready = list(range(self.queues))
         while True:
             for queue in ready:
@@ -55,8 +64,14 @@ class Timetable:
                 missing = next((j for j in self.after[line[-1]] if self.end[j] < 0), None)
                 if missing is not None:
                     waiting.setdefault(missing, []).append(queue)
-                else:
-                    heapq.heappush(started, (self.now + self.cycles[line[-1]], line[-1]))
+                    continue
+                job = line[-1]
+                if job in self.joint:
+                    all_of, job = self.joint[job], self.joint[job][0]
+                    come[job] = come.get(job, 0) + 1
+                    if come[job] < len(all_of):
+                        continue
+                heapq.heappush(started, (self.now + self.cycles[job], job))
             rates = [min(self.most, w / max(1, len(m))) for w, m in zip(self.widths, moving, strict=True)]
             ends = [self.now + (m[0][0] - s) / r if m else float("inf") for m, s, r in zip(moving, served, rates, strict=True)]
             bus = OUTSIDE if ends[OUTSIDE] <= ends[INSIDE] else INSIDE
@@ -75,9 +90,11 @@ class Timetable:
                     continue
             else:
                 _, job = heapq.heappop(moving[bus])
-            self.end[job] = self.now
-            lines[self.queue[job]].pop()
-            ready = [self.queue[job], *waiting.pop(job, ())]
+            ready = []
+            for own in self.joint.get(job, [job]):
+                self.end[own] = self.now
+                lines[self.queue[own]].pop()
+                ready += [self.queue[own], *waiting.pop(own, ())]
         if any(lines):
             raise InternalError(f"jobs {[line[-1] for line in lines if line]} wait for each other")
         self.done = len(self.cycles)

@@ -46,12 +46,22 @@ class Data:
                 merge(storage.before, self._storages[name].last)
         return storage, address
 
+    def storage(self, name: str, write: bool = False) -> Storage:
+        """Of a border between cores, by its name."""
+        storage = self._storages[name]
+        if write and not storage.opened:
+            storage.opened = True
+            for older in self._older[name]:
+                merge(storage.before, self._storages[older].last)
+        return storage
+
     def __contains__(self, value_id: str) -> bool:
         return self._views.root(value_id)[0] in self._storages
 
 
 def lay_out(
-    views: Views, born: Mapping[str, int], dies: Mapping[str, int], memory: Memory, method: Method = "greedy"
+    views: Views, born: Mapping[str, int], dies: Mapping[str, int], borders: Sequence[Life], memory: Memory,
+    method: Method = "greedy",
 ) -> tuple[list[Life], Layout]:
     """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small."""
     spans: dict[str, list[int]] = {}
@@ -59,7 +69,7 @@ def lay_out(
         root, _ = views.root(value_id)
         span = spans.setdefault(root, [first, dies.get(value_id, first)])
         span[0], span[1] = min(span[0], first), max(span[1], dies.get(value_id, first))
-    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
+    lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()] + list(borders)
     layout = arrange(lives, memory.burst, method)
     if layout.total > memory.external_bytes:
         raise TargetError(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from npuflow.base.errors import InternalError
+from npuflow.engine.allocate import Life
 from npuflow.engine.closed.core import Places, Terms
 from npuflow.engine.closed.rehearse import Rehearsal, rehearse
 from npuflow.engine.codegen.commands import CommandList
@@ -14,11 +15,13 @@ from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.data import Data, lay_out
 from npuflow.engine.codegen.groups import GroupEmitter, Residents
 from npuflow.engine.codegen.moves import emit_moves
+from npuflow.engine.codegen.share import share_loads
 from npuflow.engine.codegen.slots import merge
 from npuflow.engine.codegen.tiles import Bench
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.program.taps import Tapped, Taps, encode_taps
+from npuflow.engine.tiling.borders import Spread, loaded, spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Local, Topology, lay_local
 from npuflow.engine.tiling.moves import staging_bytes
@@ -29,6 +32,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.movement import reach
 from npuflow.ir.op import Move
+from npuflow.ir.space import elements
 from npuflow.ir.types import QuantType
 
 
@@ -46,6 +50,8 @@ class _Output:
     busy: set[int] = field(default_factory=set)     # cores that used external memory since they last met
     fresh: set[str] = field(default_factory=set)    # values stored since then
     barriers: int = 0
+    spread: Mapping[str, Spread] = field(default_factory=dict)
+    shared: list[int] = field(default_factory=list)     # commands of each core up to the last meeting; none: loads are not shared
 
     def counts(self) -> list[int]:
         return [len(b.commands.commands) for b in self.benches]
@@ -62,14 +68,17 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     views = views_of(graph, [(i, n) for i, n in order if i in moves], moves)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     in_data = _in_data(graph, frames)
-    lives, layout = lay_out(views, *_lifetimes(graph, parts, plan, in_data), target.memory, plan.allocation)
+    spread = spreads(frames, plan.kept, target.compute.cores)
+    steps = _steps(graph, parts, plan)
+    borders = _borders(spread, frames, steps)
+    lives, layout = lay_out(views, *_lifetimes(graph, steps, in_data), borders, target.memory, plan.allocation)
     consts = ConstPool(target.memory.burst)
     benches = tuple(
         Bench(CommandList(core, target.dma.channels), consts, Data(views, layout, lives), target.numerics)
         for core in range(target.compute.cores)
     )
     local = lay_local(frames, plan.kept, machine, method=plan.allocation)
-    out = _Output(benches, [], [], {}, {}, {}, tuple(Residents() for _ in benches))
+    out = _Output(benches, [], [], {}, {}, {}, tuple(Residents() for _ in benches), spread=spread)
     groups = {f.group.nodes[0]: (g, f) for g, f in enumerate(frames)}
     done: set[int] = set()
     segment = 0
@@ -81,6 +90,7 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
         for bench in benches:
             bench.commands.starts.add(len(bench.commands.commands))
         out.busy, out.fresh = set(), set()
+        out.shared = first if target.dma.multicast else []
         for node in part.nodes:
             number = index[id(node)]
             if number in done:
@@ -89,18 +99,20 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
                 raise InternalError(f"the plan does not hold {node.name}")
             done.update(groups[number][1].group.nodes)
             _group(*groups[number], views, local, machine, out)
+        _share(out)
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
         segment += 1
     data = benches[0].data
-    places = Places({v: (views.root(v)[0], data.address(v)) for v in graph.values if v in data}, views.saved)
+    whole = {v: (views.root(v)[0], data.address(v)) for v in graph.values if v in data}
+    places = Places({**whole, **{b.name: (b.name, layout.addresses[b.name]) for b in borders}}, views.saved)
     return _program(graph, plan, target, name, out, views, local, rehearse(frames, local, machine, places))
 
 
 def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machine, out: _Output) -> None:
     """The commands of one group on all its cores."""
     group, topology = frame.group, frame.topology
-    used = set(range(group.cores[1]))
+    used = set(range(group.cores[1])) | {c for c in range(len(out.benches)) if loaded(out.spread, number, c)}
     if len(out.busy | used) > 1 and out.busy:
         _meet(group.nodes[0], out)
     before = out.counts()
@@ -112,9 +124,12 @@ def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machi
         size = topology.staging(node, machine)
         emit_moves(out.benches[0], topology.site(node), live, staging_bytes(machine), slots, size, node)
     else:
-        for core in range(group.cores[1]):
+        for core in sorted(used):
             bench, residents = out.benches[core], out.residents[core]
-            GroupEmitter(bench, frame, number, core, local, residents, machine.memory.slot_align).emit()
+            emitter = GroupEmitter(bench, frame, number, core, local, residents, machine.memory.slot_align, out.spread)
+            emitter.fetch()
+            if core < group.cores[1]:
+                emitter.emit()
         out.macs.update({n: topology.space(n).total_macs for n in group.nodes})
     out.busy |= {c for c, (a, b) in enumerate(zip(before, out.counts(), strict=True)) if a < b}
     for member in group.nodes:
@@ -125,13 +140,23 @@ def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machi
 def _meet(node: int, out: _Output) -> None:
     """A barrier of all cores; what they stored before is seen behind it."""
     mask = (1 << len(out.benches)) - 1
+    _share(out)
     for bench in out.benches:
         count = bench.commands.barrier(out.barriers, mask, node)
         for value in out.fresh:
             if value in bench.data:
                 merge(bench.data.of(value)[0].shared, {bench.commands.channels: count})
+            for border in out.spread[value].borders if value in out.spread else ():
+                merge(bench.data.storage(border.name).shared, {bench.commands.channels: count})
     out.barriers += 1
     out.busy, out.fresh = set(), set()
+
+
+def _share(out: _Output) -> None:
+    """What several cores load alike since they last met, they load together."""
+    if out.shared:
+        share_loads([b.commands for b in out.benches], out.shared)
+        out.shared = out.counts()
 
 
 def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
@@ -165,16 +190,28 @@ def _note_stores(node: Node, number: int, moves: Sequence[Move] | None, views: V
             out.written[value_id] = writers[-1]
 
 
-def _lifetimes(
-    graph: Graph, parts: Sequence[Segment], plan: Plan, kept: Collection[str]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Step of birth and of last use of every integer value in DATA; a group is one step."""
+def _steps(graph: Graph, parts: Sequence[Segment], plan: Plan) -> dict[int, int]:
+    """When each node runs; a group is one step."""
     first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
     index = {id(n): i for i, n in enumerate(graph.nodes)}
     step_of: dict[int, int] = {}
     for node in (n for p in parts for n in p.nodes):
         lead = first_of.get(index[id(node)], index[id(node)])
         step_of[index[id(node)]] = step_of[lead] if lead in step_of else len(step_of) + 1
+    return step_of
+
+
+def _borders(spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Mapping[int, int]) -> list[Life]:
+    """What cores hand each other, from the group that makes it to the one that reads it."""
+    found = []
+    for s in spread.values():
+        first, last = (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
+        found += [Life(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders]
+    return found
+
+
+def _lifetimes(graph: Graph, step_of: Mapping[int, int], kept: Collection[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """Step of birth and of last use of every integer value in DATA."""
     born = {i: 0 for i in graph.inputs if graph.values[i].quant is not None}
     dies = dict(born)
     for number in sorted(step_of, key=lambda n: (step_of[n], n)):

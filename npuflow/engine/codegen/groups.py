@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from npuflow.engine.codegen.commands import Place
-from npuflow.engine.codegen.dma import dense
+from npuflow.engine.codegen.commands import Place, Touch
+from npuflow.engine.codegen.dma import dense, dma
 from npuflow.engine.codegen.slots import Slot
 from npuflow.engine.codegen.tiles import Bench, Holder, Resident, emit_part, load, store
+from npuflow.engine.tiling.borders import Border, Spread, loaded, stored
 from npuflow.engine.tiling.frame import Frame, Local, scratch_offsets
 from npuflow.engine.tiling.geometry import Hold, Member
 from npuflow.engine.tiling.model import Ref
@@ -34,6 +36,7 @@ class GroupEmitter:
     local: Local
     residents: Residents
     align: int
+    spread: Mapping[str, Spread]
     slots: dict[str, list[Slot]] = field(default_factory=dict)
     now: dict[str, Resident] = field(default_factory=dict)
     holders: dict[int, list[Holder]] = field(default_factory=dict)
@@ -62,6 +65,35 @@ class GroupEmitter:
                 for ref in member.layer.kept:
                     if ref.home == "result" and member.value(ref) in walk.results:
                         self._keep(member, ref, walk.own(member.value(ref)), ref.operand.box(window))
+        for border in stored(self.spread, self.number, self.core):
+            self._border(border, self.residents.kept[border.value], False)
+
+    def fetch(self) -> None:
+        """What this core misses of values that stay, out of what others have stored."""
+        for border in loaded(self.spread, self.number, self.core):
+            value, box = border.value, self.spread[border.value].boxes[self.core]
+            if value not in self.residents.kept:
+                assert box is not None
+                (address,) = self.local.slots(f"kept.{value}", 1)
+                slot = self.bench.commands.local.open(address, max(1, elements(box) * self.frame.item(value)))
+                slot.renew()
+                self.residents.kept[value] = Resident(slot, box)
+            self._border(border, self.residents.kept[value], True)
+
+    def _border(self, border: Border, resident: Resident, load: bool) -> None:
+        """A box of a value in local memory, from or to bytes of its own in external memory."""
+        item, size = self.frame.item(border.value), extent(border.box)
+        strides = dense(extent(resident.box), item)
+        at = sum((a - lo) * s for (a, _), (lo, _), s in zip(border.box, resident.box, strides, strict=True))
+        storage = self.bench.data.storage(border.name, not load)
+        touch = Touch(border.name, border.box, storage.address, storage.address + storage.size)
+        values = dma("DATA", storage.address, resident.slot.low + at, item, size, dense(size, item), strides)
+        place: Place = (resident.slot, border.box)
+        if load:
+            self.bench.commands.load(values, place, self.frame.group.nodes[0], (storage, touch), 0)
+        else:
+            node = self.frame.topology.maker[border.value]
+            self.bench.commands.store(values, place, node, storage, touch, 0)
 
     def _holders(self, p: int, turns: bool) -> list[Holder]:
         if p not in self.holders:
@@ -84,25 +116,26 @@ class GroupEmitter:
 
     def _enter(self, value: str, hold: Hold, reader: Member) -> None:
         """The buffer of a held value as this strip wants it: what was there moves over, what comes from outside is loaded."""
-        ref = self._ref(value)
+        ref, stays = self._ref(value), value in self.frame.kept
+        whole = self.spread[value].boxes[self.core] if stays else None
+        box = hold.box if whole is None else whole
         if value not in self.slots:
-            stays = value in self.frame.kept
             count = dict(self.frame.group.held)[value]
             addresses = self.local.slots(f"kept.{value}" if stays else f"{self.number}.{value}", count)
-            size = max(1, self.frame.holds[value])
+            size = max(1, self.frame.holds[value] if whole is None else elements(whole) * ref.itemsize)
             self.slots[value] = [self.bench.commands.local.open(a, size) for a in addresses]
         before = self.now.get(value)
         slot = self.slots[value][hold.slot]
-        if before is None or before.slot is not slot or before.box != hold.box:
+        if before is None or before.slot is not slot or before.box != box:
             slot.renew()
-            self.now[value] = Resident(slot, hold.box)
+            self.now[value] = Resident(slot, box)
         if hold.copied is not None and before is not None:
             self._copy(value, before, self.now[value], hold.copied, ref)
         if hold.fresh is not None and not self._made(value):
             node = next(n for n in reader.nodes if value in self.frame.topology.graph.nodes[n].inputs)
             place: Place = (slot, hold.fresh)
-            load(self.bench, value, ref, hold.fresh, hold.box, place, slot.low, node, 0)
-        if value in self.frame.kept:
+            load(self.bench, value, ref, hold.fresh, box, place, slot.low, node, 0)
+        if stays:
             self.residents.kept[value] = self.now[value]
 
     def _made(self, value: str) -> bool:

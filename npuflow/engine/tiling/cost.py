@@ -24,12 +24,15 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Machine:
-    """The slices of a target that time depends on. `inside`: activations lie in the chip's shared memory."""
+    """The slices of a target that time depends on. `inside`: activations lie in the chip's shared memory. `together`: cores
+    that run a layer side by side, each with its part of the bandwidth, and load together what the axis `apart` does not cut."""
 
     compute: Compute
     memory: Memory
     dma: Dma
     inside: bool = False
+    together: int = 1
+    apart: str | None = None
 
     @property
     def activation_width(self) -> float:
@@ -299,6 +302,8 @@ def estimate(
         front = (c.command_cycles + d.setup_cycles + (m.rows - 1) * d.row_cycles) * m.commands
         inside = machine.inside and stream.home != "const"
         width = machine.activation_width if inside else machine.memory.external_bandwidth
+        if stream.home != "output" and machine.apart not in stream.axes:
+            bus = bus / machine.together
         amount, shared = amount + (0.0 if inside else bus), shared + (bus / width if inside else 0.0)
         if stream.home == "output":
             store, store_bus = store + times * front, store_bus + bus / width

@@ -14,6 +14,7 @@ from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.partition import is_npu, segments
 from npuflow.engine.tiling.ahead import go_round
+from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull
@@ -297,7 +298,6 @@ def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> 
     lives: list[Life] = []
     movable: dict[str, int] = {}
     spans: dict[str, list[int]] = {}
-    sizes: dict[str, int] = {}
     now, align, segment, start = 0, machine.memory.slot_align, -1, 0
     for g, frame in enumerate(frames):
         own = frame.topology.segment[frame.group.nodes[0]]
@@ -308,9 +308,8 @@ def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> 
             now += 1
             continue
         at = _moments(frame, now)
-        for value, size in frame.holds.items():
+        for value in frame.holds:
             if value in kept:
-                sizes[value] = max(sizes.get(value, 0), size)
                 spans.setdefault(value, [at[0], at[0]])
         for p, member in enumerate(frame.members):
             for value in {v for v, _ in member.inputs} | set(member.outputs):
@@ -323,7 +322,9 @@ def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> 
             if not fixed:
                 movable[name] = start
         now = at[-1] + 1
-    lives += [Life(f"kept.{v}/0", max(1, sizes[v]), *spans[v]) for v in sorted(sizes)]
+    for value, spread in sorted(spreads(frames, kept, machine.compute.cores).items()):
+        size = max((elements(b) for b in spread.boxes if b is not None), default=0) * frames[spread.maker].item(value)
+        lives.append(Life(f"kept.{value}/0", max(1, size), *spans[value]))
     return lives, movable
 
 

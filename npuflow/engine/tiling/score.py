@@ -42,8 +42,8 @@ class Scorer:
 
     def __init__(self, topology: Topology, machine: Machine, level: int) -> None:
         self.topology, self.machine, self.level = topology, machine, level
-        self.tilings: dict[tuple[Layer, bool, int], Tilings] = {}
-        self.solutions: dict[tuple[tuple[Layer, bool, int], int], Solution | None] = {}
+        self.tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = {}
+        self.solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = {}
         self.canonical: dict[object, Scored | None] = {}
         self.asked = self.repeated = 0
         self._names: dict[Layer, int] = {}
@@ -133,23 +133,23 @@ class Scorer:
         room = self._budget(room)
         found: list[tuple[Choice, Costs]] = []
         resident = scratch = 0
-        turns, cores, layers = count > 1, group.cores[1], frame.layers
+        turns, layers = count > 1, frame.layers
         for p, layer in enumerate(layers):
             later = sum(_const_bytes(x) for x in layers[p + 1 :]) if turns else 0
             free, stays = room - alive[p] - resident - later, turns
-            answer = self._part(layer, free, stays, cores)
+            answer = self._part(layer, free, stays, group.cores)
             if answer is None and turns:
-                answer, stays = self._part(layer, free, False, cores), False
+                answer, stays = self._part(layer, free, False, group.cores), False
             if answer is None:
                 return None
             small = _const_bytes(layer) * AHEAD <= self.machine.memory.local_bytes
-            ahead = self._part(layer, free, True, cores) if small and not turns and weights[p] == 1 else None
+            ahead = self._part(layer, free, True, group.cores) if small and not turns and weights[p] == 1 else None
             if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
                 answer, stays = ahead, True
             if turns:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
-            found.append((answer.choice, self._times(layer, answer.costs, weights[p], stays, cores, turns)))
+            found.append((answer.choice, self._times(layer, answer.costs, weights[p], stays, group.cores, turns)))
         used = alive[0] + resident + scratch if turns else max(a + c.local_bytes for a, (c, _) in zip(alive, found, strict=True))
         if used > room:
             return None
@@ -158,24 +158,34 @@ class Scorer:
         parts = tuple(Part(q.nodes, c, m) for q, (c, _), m in zip(group.parts, found, moved, strict=True))
         return Scored(replace(group, parts=parts, costs=costs), costs, used)
 
-    def _part(self, layer: Layer, free: int, stays: bool, cores: int) -> Solution | None:
-        budget = self._budget(free) if free > 0 else 0
+    def _apart(self, layer: Layer, cores: Cut) -> str | None:
+        """The axis of a layer that cores cut between them."""
+        maps = layer.space.outputs[0].maps
+        return maps[cores[0]].axis if cores[1] > 1 and cores[0] < len(maps) else None
+
+    def _part(self, layer: Layer, free: int, stays: bool, cut: Cut) -> Solution | None:
+        budget, cores = self._budget(free) if free > 0 else 0, cut[1]
         if not budget:
             return None
-        key = layer, stays, cores
+        together, apart = (cores if self.machine.dma.multicast else 1), self._apart(layer, cut)
+        key = layer, stays, cores, apart
         if key not in self.tilings:
             memory = self.machine.memory
             own = replace(
                 memory, external_bandwidth=memory.external_bandwidth / cores, shared_bandwidth=memory.shared_bandwidth / cores,
             )  # fmt: skip
-            self.tilings[key] = Tilings(layer, replace(self.machine, memory=own), min(self.level, QUICK), stays)
+            one = replace(self.machine, memory=own, together=together, apart=apart)
+            self.tilings[key] = Tilings(layer, one, min(self.level, QUICK), stays)
         if (key, budget) not in self.solutions:
             self.solutions[key, budget] = self.tilings[key].best(budget)
         return self.solutions[key, budget]
 
-    def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cores: int, turns: bool) -> Costs:
+    def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cut: Cut, turns: bool) -> Costs:
         """All strips of a part; constants that stay are loaded once."""
+        cores, apart = cut[1], self._apart(layer, cut)
         size = float(_const_bytes(layer)) if stays else 0.0
+        if self.machine.dma.multicast:
+            size -= _bytes_along(layer, apart, False) * (1 - 1 / cores) if stays else 0.0
         once = size * cores / self.machine.memory.external_bandwidth
         front = (self.machine.dma.setup_cycles + self.machine.compute.command_cycles) * 2 if stays else 0
         first = once + front if not turns else 0.0
@@ -272,6 +282,12 @@ class Scorer:
 
 def _const_bytes(layer: Layer) -> int:
     return layer.bytes_of("const")
+
+
+def _bytes_along(layer: Layer, axis: str | None, cut: bool) -> int:
+    """Bytes of constants that an axis cuts, or of those that it does not."""
+    refs = [r for s in layer.streams if s.home == "const" and (axis in s.axes) == cut for r in s.refs]
+    return sum(prod(r.operand.shape) * r.itemsize for r in refs)
 
 
 def _volume(tile: Tile) -> int:
