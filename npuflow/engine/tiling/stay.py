@@ -1,0 +1,198 @@
+"""Plans in which activations stay where they are made: every core keeps its rows, and cores hand each other the borders.
+
+Dynamic programming over cuts as in fuse.py, with a state at every cut: what crosses it stays in the local memories, or goes
+through external memory. A group is costed by what nobody else can hide: its computation, what it waits for, the bus's share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from npuflow.engine.tiling.borders import spreads
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import Frame, Topology
+from npuflow.engine.tiling.geometry import Uncuttable
+from npuflow.engine.tiling.groups import Cut, Group
+from npuflow.engine.tiling.score import Scored, Scorer
+from npuflow.ir.space import elements
+
+LONGEST = 7                               # parts of a group
+MISSES = 2                                # lengths in a row that are no gain: longer ones are not tried
+SHARE = 0.75                              # of local memory for a group, beside what stays for others
+STATES = (False, True)                    # what crosses a cut: goes through external memory, stays
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A group, the values that it takes to be in local memory, and the cycles of taking borders over."""
+
+    scored: Scored
+    local: frozenset[str] = frozenset()
+    exchange: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The cheapest way up to a cut: by the group that begins at `start`, where the cut has a state of its own."""
+
+    score: float
+    start: int = 0
+    state: bool = False
+    way: _Way | None = None
+
+
+class Stayer:
+    """`best`: the best way found to run parts as one group that loads what it reads and stores what it makes."""
+
+    def __init__(
+        self, topology: Topology, machine: Machine, singles: Sequence[Group], scorer: Scorer,
+        best: Callable[[int, int], Scored | None],
+    ) -> None:  # fmt: skip
+        self.topology, self.machine, self.singles, self.scorer, self._best = topology, machine, singles, scorer, best
+        self.room = int(SHARE * machine.memory.local_bytes)
+        self.can = [self._can(g) for g in singles]
+        self._known: dict[tuple[int, int, bool, bool], list[_Way]] = {}
+
+    def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
+        """Groups, and the values that stay between them; None if nothing does. `weight`: of a cycle of the bus."""
+        count = len(self.singles)
+        best = [[_Step(inf) for _ in STATES] for _ in range(count + 1)]
+        best[0][False] = _Step(0.0)
+        for start in range(count):
+            for before in STATES:
+                if best[start][before].score < inf:
+                    self._from(start, before, best, weight)
+        chosen: list[_Way] = []
+        at, state = count, False
+        while at:
+            step = best[at][state]
+            if step.way is None:
+                return None
+            chosen.append(step.way)
+            at, state = step.start, step.state
+        chosen.reverse()
+        kept = self._kept(chosen)
+        return self._again([w.scored for w in chosen], kept) if kept else None
+
+    def _from(self, start: int, before: bool, best: list[list[_Step]], weight: float) -> None:
+        misses = 0
+        for end in range(start + 1, min(len(self.singles), start + LONGEST) + 1):
+            if not all(self.can[start:end]) and end > start + 1:
+                break
+            gain = False
+            for after in STATES if end < len(self.singles) else (False,):
+                for way in self._ways(start, end, before, after):
+                    score = best[start][before].score + self._price(way, weight)
+                    if score < best[end][after].score:
+                        best[end][after], gain = _Step(score, start, before, way), True
+            misses = 0 if gain else misses + 1
+            if misses > MISSES:
+                break
+
+    @staticmethod
+    def _price(way: _Way, weight: float) -> float:
+        """Computation, what it waits for that constants ahead cannot hide, the last store, and the bus."""
+        c = way.scored.costs
+        inside = max(c.compute, c.tensor, c.vector) if c.compute else c.cycles - c.early
+        return inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + way.exchange + weight * c.bus
+
+    def _ways(self, start: int, end: int, before: bool, after: bool) -> list[_Way]:
+        """Ways to run parts as a group between cuts in these states."""
+        key = start, end, before, after
+        if key not in self._known:
+            self._known[key] = list(self._found(start, end, before, after))
+        return self._known[key]
+
+    def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[_Way]:
+        parts = [g.parts[0].nodes for g in self.singles[start:end]]
+        read, made = self._crossing(parts, before, after) if self.can[start] else (set(), set())
+        if not (read or made):
+            found = self._best(start, end)
+            if found is not None:
+                yield _Way(found)
+            return
+        kept = frozenset(read | made)
+        for cores in self._cores(parts):
+            scored = self.scorer.score(parts, (), cores, kept, self.room)
+            if scored is not None:
+                yield _Way(scored, kept, self._exchange(scored, read, kept))
+
+    def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
+        count = self.machine.compute.cores
+        shapes = [self.topology.graph.type(v).shape for v in self.topology.needed([n for p in parts for n in p])]
+        rank = min((len(s) for s in shapes), default=0)
+        dims = [2, 1] if len(parts) == 1 else [2]
+        return [(d, count) for d in dims if d < rank and min(s[d] for s in shapes) >= count]
+
+    def _can(self, group: Group) -> bool:
+        """Whether the part computes, and is no mover of data."""
+        return group.choice is not None
+
+    def _stays(self, value: str) -> bool:
+        """Whether a value may stay: made and read by parts that compute, in one segment."""
+        t = self.topology
+        maker = t.maker.get(value)
+        if maker is None or maker in t.moving or maker not in t.segment:
+            return False
+        readers = t.readers.get(value, [])
+        return bool(readers) and all(r not in t.moving and t.segment.get(r) == t.segment[maker] for r in readers)
+
+    def _crossing(self, parts: Sequence[tuple[int, ...]], before: bool, after: bool) -> tuple[set[str], set[str]]:
+        """Values that the parts read and make which may stay, where what crosses the cuts before and behind them does."""
+        nodes = [n for p in parts for n in p]
+        graph, own = self.topology.graph, {o for n in nodes for o in self.topology.graph.nodes[n].outputs}
+        read = {v for n in nodes for v in graph.nodes[n].inputs if v and v not in own and self._stays(v)} if before else set()
+        made = {v for v in self.topology.needed(nodes) if self._stays(v)} if after else set()
+        return read, made
+
+    def _exchange(self, scored: Scored, read: Collection[str], kept: frozenset[str]) -> float:
+        """Cycles of taking over what an inner core reads of rows that its neighbours have made."""
+        c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
+        frame, core = Frame(self.topology, scored.group, kept), c.cores // 2
+        missing = 0
+        for value in read:
+            try:
+                wants = frame.wants(value, core)
+            except Uncuttable:
+                return inf
+            if wants is not None:
+                own = elements(tuple((0, n) for n in self.topology.graph.type(value).shape)) / c.cores
+                rows = self.topology.graph.type(value).shape[2] / c.cores if len(wants) > 2 else 1.0
+                size = elements(wants)
+                if len(wants) < 3 or wants[2][1] - wants[2][0] > -(-rows // 1):
+                    missing += int(max(0.0, size - own)) * frame.item(value)
+        if not missing:
+            return 0.0
+        return 2 * (d.setup_cycles + 2 * c.command_cycles) + c.command_cycles + 2 * missing * c.cores / memory.external_bandwidth
+
+    # --- what really stays
+    def _kept(self, chosen: Sequence[_Way]) -> set[str]:
+        """Values that the group which makes them and all that read them take to be in local memory."""
+        where = {n: g for g, way in enumerate(chosen) for n in way.scored.group.nodes}
+        found: set[str] = set()
+        for g, way in enumerate(chosen):
+            for value in way.local & set(self.topology.needed(way.scored.group.nodes)):
+                later = {where[r] for r in self.topology.readers.get(value, ())} - {g}
+                if later and all(value in chosen[u].local for u in later):
+                    found.add(value)
+        return found
+
+    def _again(self, chosen: Sequence[Scored], kept: set[str]) -> tuple[list[Scored], set[str]] | None:
+        """The groups costed with what really stays."""
+        found = []
+        for c in chosen:
+            if c.group.parts[0].choice is None:
+                found.append(c)
+                continue
+            parts = [p.nodes for p in c.group.parts]
+            scored = self.scorer.score(parts, c.group.strips, c.group.cores, frozenset(kept), self.machine.memory.local_bytes)
+            if scored is None:
+                return None
+            found.append(scored)
+        try:
+            spreads([Frame(self.topology, c.group, frozenset(kept)) for c in found], kept, self.machine.compute.cores)
+        except Uncuttable:
+            return None
+        return found, kept
