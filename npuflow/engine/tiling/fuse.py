@@ -15,6 +15,7 @@ from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.spans import Coster, Window, in_network, joins, reach, span_at, window
+from npuflow.engine.tiling.stay import Stayer
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Pins:
 NO_PINS = Pins()
 BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
 WEIGHTS = (BUS, 0.0, 0.6)
+STAYING = (0.3, 1.0)                      # the same, where activations stay in the local memories of several cores
 
 
 class Fuser:
@@ -59,6 +61,15 @@ class Fuser:
             yield self._finished(states, f"bus x {weight}")
             if len(states) > 1 and not self.forced:
                 yield self._finished(states[:1], f"bus x {weight}, nothing stays")
+        if self.machine.compute.cores > 1 and not self.forced and not self.pinned:
+            stayer = Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
+            for weight in STAYING:
+                found = stayer.plan(weight)
+                if found is not None and self._placed(*found):
+                    yield self._finished([found], f"rows stay, bus x {weight}")
+
+    def _known_best(self, start: int, end: int) -> Scored | None:
+        return dict(self._from(start)).get(end)
 
     def _finished(self, states: list[tuple[list[Scored], set[str]]], origin: str) -> Finalist:
         chosen, kept = self._settled(states)
