@@ -13,7 +13,7 @@ from math import inf
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.geometry import Uncuttable
+from npuflow.engine.tiling.geometry import Uncuttable, piece
 from npuflow.engine.tiling.groups import Cut, Group
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.ir.space import elements
@@ -117,7 +117,7 @@ class Stayer:
         for cores in self._cores(parts):
             scored = self.scorer.score(parts, (), cores, kept, self.room)
             if scored is not None:
-                yield _Way(scored, kept, self._exchange(scored, read, kept))
+                yield _Way(scored, kept, self._exchange(scored, read, made, kept))
 
     def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
         count = self.machine.compute.cores
@@ -147,25 +147,25 @@ class Stayer:
         made = {v for v in self.topology.needed(nodes) if self._stays(v)} if after else set()
         return read, made
 
-    def _exchange(self, scored: Scored, read: Collection[str], kept: frozenset[str]) -> float:
-        """Cycles of taking over what an inner core reads of rows that its neighbours have made."""
+    def _exchange(self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]) -> float:
+        """Cycles of taking over what an inner core reads and others have made. Before and behind, rows are cut."""
         c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
-        frame, core = Frame(self.topology, scored.group, kept), c.cores // 2
-        missing = 0
-        for value in read:
-            try:
-                wants = frame.wants(value, core)
-            except Uncuttable:
-                return inf
-            if wants is not None:
-                own = elements(tuple((0, n) for n in self.topology.graph.type(value).shape)) / c.cores
-                rows = self.topology.graph.type(value).shape[2] / c.cores if len(wants) > 2 else 1.0
-                size = elements(wants)
-                if len(wants) < 3 or wants[2][1] - wants[2][0] > -(-rows // 1):
-                    missing += int(max(0.0, size - own)) * frame.item(value)
+        frame, core, others = Frame(self.topology, scored.group, kept), c.cores // 2, c.cores - 1
+        rows, missing = scored.group.cores[0] == 2, 0.0
+        try:
+            for value in read:
+                wants = frame.wants(value, core) or ()
+                own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)
+                there = (*wants[:2], (max(own[0], wants[2][0]), min(own[1], wants[2][1])), *wants[3:]) if len(wants) > 2 else ()
+                missing += (elements(wants) - max(0, elements(there) if there else 0)) * frame.item(value)
+        except Uncuttable:
+            return inf
+        if not rows:
+            missing += sum(self.topology.bytes(v) for v in made) / c.cores * others / c.cores
         if not missing:
             return 0.0
-        return 2 * (d.setup_cycles + 2 * c.command_cycles) + c.command_cycles + 2 * missing * c.cores / memory.external_bandwidth
+        front = (2 if rows else others) * (d.setup_cycles + c.command_cycles)
+        return (front + c.command_cycles) * (1 if rows else 1 + bool(made)) + 2 * missing * c.cores / memory.external_bandwidth
 
     # --- what really stays
     def _kept(self, chosen: Sequence[_Way]) -> set[str]:
