@@ -1,93 +1,163 @@
-"""How calibration scales with workers: a discrete simulation of its task graph, and its assumptions.
+"""How calibration scales with workers: npuflow's driver and dask's scheduler, run for real, and workers on a virtual clock.
 
-    python benchmarks/scaling.py [--samples 10000 100000] [--batch 32] [--sample-ms 40] [--segments 3] [--task-ms 1.0]
+    python benchmarks/scaling.py [RECIPE] [--samples 1000 10000] [--workers 1 10 30 100 300 1000] [--write]
+    python benchmarks/scaling.py --check        # the scheduler's time a task here beside that of a real scheduler process
 
-Tasks are those of a build. Batches of samples are observed in any order; then every segment's statistics merge in a
-tree: shards of the samples' observations, regions of shards, and one last task of regions (`flow.refs.groups` makes the
-groups, so that they are those of a build). A level begins when the one below it is done. The scheduler hands out one
-task after the other (`--task-ms` each; the measured cost of dask's `Client.map` is 0.2 to 2.8 ms); a worker's first task
-starts its session (`--start-s`). Task times vary by 20 % (seeded); one worker in a hundred is four times slower; one
-worker dies in the middle of the observing and its batch is run again. Efficiency is work / (workers x time), where work
-is one worker's time without starting up. Beside it: the same with one task that merges all, as it was before the tree.
+The recipe's stages are planned as for a build, its model is read and cut, and samples, observations, shards, regions and
+statistics go through the driver as they would: keys computed, the store asked, batches made, waves sent by dask's
+`Client.map`. `virtual_cluster.py` says what is run and what is not. A task takes what its stage took on an idle core for
+EfficientNet-Lite0 (`SECONDS`, by its items), times a normal of 10 %; a worker's first task a second more (imports), a task
+that runs the network 40 ms more (sessions); one worker in a hundred is four times slower, one dies while it observes.
+Efficiency is work / (workers x time), work being the stages' seconds alone, without starts, on workers of full speed.
 """
 
 import argparse
-import heapq
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+from virtual_cluster import Costs, VirtualCluster
 
-from npuflow.flow.refs import groups, pair
+from npuflow.base.registry import Registry
+from npuflow.base.tables import Locator
+from npuflow.flow.recipe import Recipe, load
+from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
+from npuflow.flow.run import _Driver, build
+from npuflow.flow.stage import STAGES
+from npuflow.flow.store import Store
+from npuflow.flow.wire import wire
 
-TOGETHER = 4                                # shards a task, as the stage says
+HERE = Path(__file__).parent
+SECONDS = {"samples": 0.0167, "observed": 0.0147, "shards": 0.0012, "regions": 0.006, "statistics": 0.006}
+"""An item of samples and of observed (a sample in a segment); of what a merge reads, the rest."""
+SESSIONS = 0.04
+HEAD = """# How calibration scales with workers
+
+`python benchmarks/scaling.py`: npuflow's driver and dask's scheduler run for real (their processor time counts), workers and
+network are events on a virtual clock; see the docstrings there for what is assumed. {about}
+Seconds until each stage is done, of work in the driver's process (npuflow's share, and dask's client), and in the scheduler's.
+
+"""
+COLUMNS = (
+    "| workers | tasks | samples s | observed s | merged s | driver s | client s | scheduler s | ms a task there "
+    "| efficiency |"
+)
 
 
-def simulate(workers, tasks, task, start, rng, speed, deaths=0):
-    """Time until the last of some tasks (seconds each) is done."""
-    free = [(0.0, w) for w in range(workers)]
-    begun, dispatcher, end = set(), 0.0, 0.0
-    queue = [float(t) for t in np.asarray(tasks) * rng.normal(1.0, 0.2, len(tasks)).clip(0.5)]
-    lost = len(queue) // 2
-    while queue:
-        at, worker = heapq.heappop(free)
-        dispatcher = max(dispatcher, at) + task
-        work = queue.pop() * speed[worker] + (0.0 if worker in begun else start)
-        begun.add(worker)
-        if deaths and len(queue) == lost and workers > 1:
-            deaths = 0
-            queue.append(work / 2)          # the batch again; the worker is gone
-            continue
-        done = dispatcher + work
-        end = max(end, done)
-        heapq.heappush(free, (done, worker))
-    return end
+class Case:
+    """A recipe with so many samples, up to date as far as its segments."""
+
+    def __init__(self, recipe, samples, folder):
+        np.save(folder / "x.npy", np.zeros((samples, 1, 1, 1), np.uint8))
+        sets = [f'data.source="{folder / "x.npy"}"', f"data.count={samples}", "data.choose=first"]
+        self.recipe = load(recipe, sets, lenient=True)
+        self.samples = samples
+        self.settings = Settings(cache=folder / "cache", out=folder / "out", until="segments", jobs=1)
+        self.store = open_cache(self.recipe, self.settings)
+        plan = plan_recipe(self.recipe, STAGES, replace(self.settings, until="segments"))
+        run_plan(plan, self.recipe, self.store, self.settings).check()
+
+    def run(self, workers, costs):
+        """Seconds by name, and the cluster."""
+        plan = plan_recipe(self.recipe, STAGES, replace(self.settings, until="statistics"))
+        for step in plan:
+            step.fixed                                     # code closures: of the build's start, not of its steps  # noqa: B018
+        rng, work = np.random.default_rng(0), [0.0]
+
+        def seconds(task):
+            if task.step not in SECONDS:
+                return None
+            read = [len(members) for one in task.work for members in one.sources.values()]
+            items = len(task.work) if task.step in ("samples", "observed") else sum(read) or 30
+            own = items * SECONDS[task.step]
+            work[0] += own
+            return own * max(0.5, rng.normal(1, 0.1)) + (SESSIONS if task.step == "observed" else 0.0)
+
+        slow = rng.random(workers) < (0.01 if workers > 1 else 0)
+        cluster = VirtualCluster(workers, seconds, costs, slow=np.flatnonzero(slow), die=workers > 1)
+        result = _Driver(plan, self.store, cluster, lambda _: None, frozenset(), False).run()
+        cluster.close(wait=True)
+        assert not result.errors and cluster.dead == int(workers > 1)
+        return work[0], cluster
 
 
-def tree(samples, segments):
-    """Members of every group, level by level, of one network's segments."""
-    ids = [pair(f"{k:02}", f"sample {i:06}.jpg") for k in range(segments) for i in range(samples)]
-    levels = []
-    for stage in ("shards", "regions"):
-        found = groups(ids, stage)
-        levels.append([len(members) for members in found.values()])
-        ids = list(found)
-    return levels, len(ids)
+def row(case, workers, costs):
+    work, cluster = case.run(workers, costs)
+    ends, spent = cluster.step_ends, cluster.spent
+    efficiency = work / (workers * cluster.driver_at)
+    each = 1000 * spent["scheduler"] / cluster.sent
+    times = [ends["samples"], ends["observed"], ends["statistics"], spent["driver"], spent["client"], spent["scheduler"]]
+    return f"| {workers} | {cluster.sent} | " + " | ".join(f"{t:.1f}" for t in times) + f" | {each:.1f} | {efficiency:.0%} |"
+
+
+def check(count=1500):
+    """Processor milliseconds a task: a real scheduler process with two real workers, and the virtual one."""
+    import psutil
+
+    recipe = Recipe(None, "bench", {"source": {"count": count}}, Locator())
+    plan = wire(Registry.unlisted("stages", "flowbench.stages"), recipe, until="single")
+    with tempfile.TemporaryDirectory() as place:
+        listens, running = Path(place) / "s.json", []
+        for words in (["scheduler", "--port", "0"], *[["worker", "--nthreads", "1", "--no-nanny"]] * 2):
+            module = f"distributed.cli.dask_{words[0]}"
+            line = [sys.executable, "-m", module, *words[1:], "--no-dashboard", "--scheduler-file", str(listens)]
+            env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"}
+            running.append(subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            while not listens.exists():
+                time.sleep(0.2)
+        try:
+            address, process = json.loads(listens.read_text())["address"], psutil.Process(running[0].pid)
+            time.sleep(15)                                  # until the workers are there, and their start is over
+            before = sum(process.cpu_times()[:2])
+            ran = build(plan, Store(Path(place) / "real"), scheduler=address).check().ran
+            real = sum(process.cpu_times()[:2]) - before
+        finally:
+            for one in running:
+                one.terminate()
+                one.wait()
+        plan = wire(Registry.unlisted("stages", "flowbench.stages"), recipe, until="single")
+        cluster = VirtualCluster(2, lambda task: None, Costs())
+        _Driver(plan, Store(Path(place) / "virtual"), cluster, lambda _: None, frozenset(), False).run().check()
+        cluster.close(wait=True)
+    own = cluster.spent["scheduler"]
+    return f"{ran} steps: a real scheduler process {1000 * real / ran:.2f} ms a task, this one {1000 * own / ran:.2f}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, nargs="+", default=[10000, 100000])
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--segments", type=int, default=3)
-    parser.add_argument("--sample-ms", type=float, default=40.0)
-    parser.add_argument("--task-ms", type=float, default=1.0)
-    parser.add_argument("--read-ms", type=float, default=1.2, help="to add one observation of a segment to a shard")
-    parser.add_argument("--merge-ms", type=float, default=6.0, help="to add one shard or region to another")
-    parser.add_argument("--start-s", type=float, default=1.0)
+    parser.add_argument("recipe", nargs="?", default=str(HERE.parent / "recipes" / "fashion.toml"))
+    parser.add_argument("--samples", type=int, nargs="+", default=[1000, 10000])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 10, 30, 100, 300, 1000])
+    parser.add_argument("--latency-ms", type=float, default=3.0)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--write", action="store_true", help="into scaling.md, below what it says by hand")
     args = parser.parse_args()
+    if args.check:
+        print(check())
+        return
+    told = []
     for samples in args.samples:
-        levels, regions = tree(samples, args.segments)
-        shards = [n * args.read_ms / 1000 for n in levels[0]]
-        together = [sum(shards[i : i + TOGETHER]) for i in range(0, len(shards), TOGETHER)]
-        merges = [n * args.merge_ms / 1000 for n in levels[1]]
-        last = regions * args.merge_ms / 1000
-        once = samples * args.segments * args.read_ms / 1000
-        work = samples * args.sample_ms / 1000 + sum(shards) + sum(merges) + last
-        print(f"{samples} samples of {args.sample_ms:g} ms in {args.segments} segments, {args.task_ms:g} ms a task; "
-              f"{len(shards)} shards, {len(merges)} regions; longest merges {max(shards):.2f}, {max(merges):.2f}, {last:.2f} s")
-        print("| workers | batch | observe s | shards s | regions s | last s | efficiency | with one merge |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-        for workers in (1, 10, 30, 100, 300, 1000):
-            size = max(1, min(args.batch, samples // (4 * workers) or 1))
-            rng, task = np.random.default_rng(0), args.task_ms / 1000
-            speed = np.where(rng.random(workers) < 0.01, 4.0, 1.0)
-            batches = [size * args.sample_ms / 1000] * -(-samples // size)
-            times = [simulate(workers, batches, task, args.start_s, rng, speed, 1)]
-            times += [simulate(workers, level, task, 0.0, rng, speed) for level in (together, merges, [last])]
-            single = samples * args.sample_ms / 1000 + once
-            print(f"| {workers} | {size} | " + " | ".join(f"{t:.1f}" for t in times)
-                  + f" | {work / (workers * sum(times)):.1%} | {single / (workers * (times[0] + once)):.1%} |")
-        print()
+        with tempfile.TemporaryDirectory() as folder:
+            case = Case(Path(args.recipe), samples, Path(folder))
+            told += [f"{samples:,} samples:", "", COLUMNS, "| --- " * COLUMNS.count(" | ") + "| --- |"]
+            print("\n".join(told[-4:]), flush=True)
+            for workers in args.workers:
+                told.append(row(case, workers, Costs(latency=args.latency_ms / 1000)))
+                print(told[-1], flush=True)
+            told.append("")
+    if args.write:
+        about = f"{Path(args.recipe).stem}, Python {platform.python_version()}."
+        page = HERE / "scaling.md"
+        kept = page.read_text().partition("## What it shows")
+        page.write_text(HEAD.format(about=about) + "\n".join(told) + "\n" + "".join(kept[1:]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,10 +45,11 @@ def peak() -> int:
 
 
 class Budget:
-    """The memory that running tasks have claimed, of what there is."""
+    """The tasks that run, by name, and the memory that they have claimed of what there is."""
 
     def __init__(self, whole: int) -> None:
         self.whole = whole
+        self.tasks: set[str] = set()
         self._taken: dict[str, int] = {}
 
     def fits(self, need: int) -> bool:
@@ -56,8 +57,10 @@ class Budget:
         return not need or not self._taken or sum(self._taken.values()) + need <= self.whole
 
     def take(self, name: str, need: int) -> None:
+        self.tasks.add(name)
         if need:
             self._taken[name] = need
 
     def give(self, name: str) -> None:
+        self.tasks.discard(name)
         self._taken.pop(name, None)

@@ -16,7 +16,7 @@ from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import Result, StepState, Waiting, batches, task, units
+from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
 from npuflow.flow.run_step import Done, Outcome, Task, died
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import add_root, claim
@@ -213,7 +213,9 @@ class _Driver:
         """The misses of a step in batches, made when a worker can take them."""
         step = state.step
         forced = step.name in self.force
-        for batch in batches(state, misses, size or max(1, step.stage.batch)):
+        number = units(step, misses.values())
+        sizes = shares(size or max(1, step.stage.batch), number, self.workers.slots)
+        for batch in batches(state, misses, sizes):
             yield self._named(task(state, refs, batch, self.store.spec, force=forced), state)
 
     def _named(self, made: Task, state: StepState) -> Task:
@@ -233,10 +235,10 @@ class _Driver:
     def _feed(self) -> None:
         """Hand out tasks, but no more than the workers can hold, nor than fit into memory together."""
         handed: list[Task] = []
-        if len(self.flying) > self.workers.window // 2:
+        if len(self.memory.tasks) > self.workers.window // 2:
             return  # a wave of a few is dearer than a wave of many
         blocked = 0
-        while blocked < len(self.queue) and not self.halted and len(self.flying) < self.workers.window:
+        while blocked < len(self.queue) and not self.halted and len(self.memory.tasks) < self.workers.window:
             ready = self.queue[0]
             if ready.next is None:
                 self.queue.popleft()

@@ -147,7 +147,8 @@ class Cluster:
             self.close(wait=True)
             raise
         self.memory = memory or sum(self._limits().values()) or machine()
-        self.window = FEW * max(1, len(self._good))
+        self.slots = max(1, len(self._good))
+        self.window = FEW * self.slots
         self._looked = 0.0
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
         threading.Thread(target=self._gather, name="npuflow-gather", daemon=True).start()
@@ -270,7 +271,8 @@ class Cluster:
     def learn(self, task: Task, outcome: Outcome) -> None:
         """Workers keep more tasks at hand where these are short, so that none waits for the driver."""
         spent = sum(done.seconds for done in outcome.done)
-        self.window = (MANY if spent < SHORT and outcome.error is None else FEW) * max(1, len(self._good))
+        self.slots = max(1, len(self._good))
+        self.window = (MANY if spent < SHORT and outcome.error is None else FEW) * self.slots
 
     def drop(self) -> list[Task]:
         with self._lock:

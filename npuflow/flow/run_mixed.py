@@ -26,7 +26,7 @@ class Mixed:
         self._waiting: dict[str, list[Task]] = defaultdict(list)
         self._asked: dict[str, int] = defaultdict(int)
         self._jobs = jobs
-        self.window = 256
+        self.window, self.slots = 256, jobs
         self.label = f"{jobs} threads or processes"
 
     def learn(self, task: Task, outcome: Outcome) -> None:

@@ -25,6 +25,8 @@ class Executor(Protocol):
     arrivals: queue.SimpleQueue[Arrival]
     window: int
     """Tasks worth holding at once."""
+    slots: int
+    """Tasks that run at once."""
     label: str
     dashboard: str | None
     memory: int
@@ -60,7 +62,7 @@ class Threads:
 
     def __init__(self, jobs: int, arrivals: queue.SimpleQueue[Arrival] | None = None) -> None:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
-        self.window = 256
+        self.window, self.slots = 256, jobs
         self.label = f"{jobs} thread{'s' if jobs > 1 else ''}"
         self.memory = machine()
         self._jobs = jobs
@@ -145,7 +147,7 @@ class Processes:
 
     def __init__(self, jobs: int, arrivals: queue.SimpleQueue[Arrival] | None = None) -> None:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
-        self.window = 4 * jobs
+        self.window, self.slots = 4 * jobs, jobs
         self.label = f"{jobs} process{'es' if jobs > 1 else ''}"
         self.memory = machine()
         self._jobs = jobs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -126,28 +126,44 @@ class StepState:
         self.ref = ItemsRef(ordered)
 
 
-def batches(state: StepState, keys: Mapping[str, str | None], size: int) -> Iterator[list[Work]]:
-    """The keys of a step as work, so many items a batch, each with its own part; pairs in full rectangles."""
+Size = Callable[[int], int]
+"""How many of the items that are left go into the next batch."""
+SPREAD, LEAST = 2, 8
+
+
+def shares(most: int, number: int, workers: int) -> Size:
+    """Batches of a step of so many items: a part of each worker's share of what is left, so that large ones go first and
+    all workers end together; but `most` at a time, and not much less where there are enough to keep every worker busy."""
+    least = min(-(-most // LEAST), -(-number // workers))
+    return lambda left: most if workers == 1 else max(least, min(most, -(-left // (SPREAD * workers))))
+
+
+def batches(state: StepState, keys: Mapping[str, str | None], size: Size) -> Iterator[list[Work]]:
+    """The keys of a step as work, some items a batch, each with its own part; pairs in full rectangles."""
     for some in _rows(state.step, keys, size):
         yield [_work(state, key, item) for key, item in some]
 
 
-def _rows(step: Step, keys: Mapping[str, str | None], size: int) -> Iterator[list[tuple[str, str | None]]]:
+def _rows(step: Step, keys: Mapping[str, str | None], size: Size) -> Iterator[list[tuple[str, str | None]]]:
     if step.by is None:
-        walk = iter(keys.items())
-        while some := list(islice(walk, size)):
+        walk, left = iter(keys.items()), len(keys)
+        while some := list(islice(walk, size(left))):
             yield some
+            left -= len(some)
         return
     lacks: dict[str, dict[str, str]] = {}                     # item of `over` -> its items of `by` -> key
     for key, item in keys.items():
         by, over = parts(str(item))
         lacks.setdefault(over, {})[by] = key
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, ...], deque[str]] = {}
     for over, mine in lacks.items():
-        alike.setdefault(tuple(mine), []).append(over)
+        alike.setdefault(tuple(mine), deque()).append(over)
+    left = len(lacks)
     for overs in alike.values():
-        for start in range(0, len(overs), size):
-            yield [(key, keys[key]) for over in overs[start : start + size] for key in lacks[over].values()]
+        while overs:
+            taken = [overs.popleft() for _ in range(min(len(overs), size(left)))]
+            left -= len(taken)
+            yield [(key, keys[key]) for over in taken for key in lacks[over].values()]
 
 
 def units(step: Step, items: Iterable[str | None]) -> int:

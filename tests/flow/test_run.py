@@ -10,16 +10,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import toys
+from hypothesis import given
+from hypothesis import strategies as st
 
 from npuflow.base.errors import StoreError
 from npuflow.flow.dry import dry
 from npuflow.flow.events import Event, StepEvent, Summary, Warned
 from npuflow.flow.run import Interrupted
+from npuflow.flow.run_pool import Threads
+from npuflow.flow.run_state import shares
+from npuflow.flow.run_step import Task
 from npuflow.flow.store import Store
 
 HERE = Path(__file__).parent
@@ -27,7 +33,7 @@ HERE = Path(__file__).parent
 
 def ran(result: Any) -> dict[str, list[str | None]]:
     return {
-        stage: [item for item, status in items.items() if status == "ran"]
+        stage: sorted((item for item, status in items.items() if status == "ran"), key=str)
         for stage, items in result.status.items()
         if "ran" in items.values()
     }
@@ -270,3 +276,42 @@ def test_a_fault_is_placed_in_the_stages_own_code(tmp_path: Path) -> None:
     (error,) = toys.run(tmp_path / "cache", {"source": {"folder": str(tmp_path / "texts")}}).errors
     assert "UnicodeDecodeError" in error.message
     assert error.because.startswith(str(HERE / "toybox/stages/numbers.py")) and error.because.endswith("in numbers")
+
+
+class Recording(Threads):
+    """Threads that stand for four workers, and remember how large the tasks of every wave were."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.slots, self.window = 4, 8
+        self.waves: list[tuple[str, list[int]]] = []
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        self.waves.append((tasks[0].step, [len(task.work) for task in tasks]))
+        super().submit(tasks)
+
+
+def test_every_worker_has_work_at_once(tmp_path: Path) -> None:
+    """What bounds a wave is its tasks, not their items: of batches of three there would otherwise be three for eight places."""
+    executor = Recording()
+    result = toys.run_with(executor, tmp_path / "cache", {"source": {"count": 120}})
+    first = dict(reversed(executor.waves))
+    assert first["numbers"] == [3] * 8
+    last = [sizes for step, sizes in executor.waves if step == "numbers"][-1]
+    assert last[-1] == 1                                               # and all of them end together
+    alone = toys.run(tmp_path / "alone", {"source": {"count": 120}}, jobs=1)
+    assert result.outputs == alone.outputs and result.keys == alone.keys
+
+
+@given(st.integers(1, 64), st.integers(1, 5000), st.integers(1, 300))
+def test_shares_cover_everything_and_shrink(most: int, number: int, workers: int) -> None:
+    size, left, found = shares(most, number, workers), number, []
+    while left:
+        found.append(min(left, size(left)))
+        left -= found[-1]
+    assert sorted(found, reverse=True) == found and found[0] <= most
+    if workers == 1:
+        assert len(found) == -(-number // most)
+    else:
+        assert found[0] <= max(1, -(-number // workers)) and len(found) >= min(number, workers) / 2
+        assert found[-1] <= -(-most // 8)
