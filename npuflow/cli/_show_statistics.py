@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 BINS = 160
 MOST_PANELS = 200
+
+
+ALIKE = 4                                 # suggestions of one kind that are shown, if there are more than twice as many
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,25 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: S
     told = [(one.name, s) for one in found for s in one.told]
     if told:
         lines += ["", "suggestions"]
-        lines += [f"  {name}: {s.kind}: {s.text}" for name, s in sorted(told, key=lambda pair: -pair[1].weight)]
+        lines += _listed(sorted(told, key=lambda pair: -pair[1].weight))
     if wider:
         lines += ["", "to try, if the target has the width", *wider]
     if plot is not None:
         lines += ["", _plotted(found, plot)]
     return "\n".join(lines) + "\n"
+
+
+def _listed(told: list[tuple[str, Suggestion]]) -> list[str]:
+    """Suggestions in lines; of a kind that very many tensors share, the first ones and how many there are."""
+    seen, many = Counter[str](), Counter(s.kind for _, s in told)
+    lines: list[str] = []
+    for name, one in told:
+        seen[one.kind] += 1
+        if seen[one.kind] <= ALIKE or many[one.kind] <= 2 * ALIKE:
+            lines.append(f"  {name}: {one.kind}: {one.text}")
+        elif seen[one.kind] == many[one.kind]:
+            lines.append(f"  {many[one.kind] - ALIKE} more with {one.kind}: --tensor NAME shows one, the report all of them")
+    return lines
 
 
 def _gathered(
