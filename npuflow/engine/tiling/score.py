@@ -254,6 +254,15 @@ class Scorer:
         found[-1] = replace(found[-1], store=found[-1].store + store)
         return found
 
+    def _rows(self, value: str, frame: Frame) -> tuple[float, float]:
+        """Rows of a core's strip of a value in external memory, and by how much whole bursts of them are more than its bytes."""
+        shape, item, burst = self.topology.graph.type(value).shape, frame.item(value), self.machine.memory.burst
+        pieces = prod(n for dim, n in (frame.group.cores, *frame.group.strips) if dim == 2)
+        if len(shape) < 3 or pieces == 1:
+            return 1.0, 1.0
+        run = -(-shape[2] // pieces) * prod(shape[3:]) * item
+        return float(prod(shape[:2])), -(-run // burst) * burst / run
+
     def _sum(self, frame: Frame, parts: Sequence[Costs], count: int, area: Mapping[str, int]) -> Costs:
         c, d = self.machine.compute, self.machine.dma
         cores = frame.group.cores[1]
@@ -263,7 +272,8 @@ class Scorer:
         for value, slots in frame.group.held:
             size = float(prod(self.topology.graph.type(value).shape) * frame.item(value)) / cores
             made = any(value in m.outputs for m in frame.members)
-            front = count * (c.command_cycles + d.setup_cycles + 32 * d.row_cycles)
+            rows, waste = self._rows(value, frame) if cores > 1 else (32.0, 1.0)
+            size, front = size * waste, count * (c.command_cycles + d.setup_cycles + rows * d.row_cycles)
             if not made and value not in frame.kept:
                 load, bus, amount = load + front + size / width, bus + size / width, amount + outside * size
             if made and value in frame.results and self.topology.wanted_in_data(value, frame.kept):

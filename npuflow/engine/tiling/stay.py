@@ -151,21 +151,27 @@ class Stayer:
         """Cycles of taking over what an inner core reads and others have made. Before and behind, rows are cut."""
         c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
         frame, core, others = Frame(self.topology, scored.group, kept), c.cores // 2, c.cores - 1
-        rows, missing = scored.group.cores[0] == 2, 0.0
+        rows, moved = scored.group.cores[0] == 2, 0.0
         try:
             for value in read:
                 wants = frame.wants(value, core) or ()
                 own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)
                 there = (*wants[:2], (max(own[0], wants[2][0]), min(own[1], wants[2][1])), *wants[3:]) if len(wants) > 2 else ()
-                missing += (elements(wants) - max(0, elements(there) if there else 0)) * frame.item(value)
+                missing = (elements(wants) - max(0, elements(there) if there else 0)) * frame.item(value)
+                moved += self._handed(value, missing * c.cores)
         except Uncuttable:
             return inf
         if not rows:
-            missing += sum(self.topology.bytes(v) for v in made) / c.cores * others / c.cores
-        if not missing:
+            moved += sum(self._handed(v, self.topology.bytes(v) / c.cores * others) for v in made)
+        if not moved:
             return 0.0
         front = (2 if rows else others) * (d.setup_cycles + c.command_cycles)
-        return (front + c.command_cycles) * (1 if rows else 1 + bool(made)) + 2 * missing * c.cores / memory.external_bandwidth
+        return (front + c.command_cycles) * (1 if rows else 1 + bool(made)) + moved / memory.external_bandwidth
+
+    def _handed(self, value: str, missing: float) -> float:
+        """Bytes stored and loaded where cores miss so many: what several miss is stored once, and may be loaded once."""
+        once = min(missing, self.topology.bytes(value))
+        return once + (once if self.machine.dma.multicast else missing)
 
     # --- what really stays
     def _kept(self, chosen: Sequence[_Way]) -> set[str]:
