@@ -153,6 +153,7 @@ class Stayer:
         frame, core, others = Frame(self.topology, scored.group, kept), c.cores // 2, c.cores - 1
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
+            frame.__dict__["strips"] = {core: frame.walks[core].run(1)}    # of one core alone
             for value in read:
                 wants = frame.wants(value, core) or ()
                 own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)
