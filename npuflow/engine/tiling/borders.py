@@ -9,13 +9,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from npuflow.engine.tiling.geometry import hull, inside
+from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull, inside
+from npuflow.engine.tiling.groups import Group
 from npuflow.ir.space import Box, elements
 
-if TYPE_CHECKING:
-    from npuflow.engine.tiling.frame import Frame
+
+class Laid(Protocol):
+    """What is asked of a group that is laid over its graph (tiling.frame)."""
+
+    @property
+    def group(self) -> Group: ...
+    @property
+    def moves(self) -> bool: ...
+    @property
+    def members(self) -> tuple[Member, ...]: ...
+    @property
+    def walks(self) -> tuple[Walk, ...]: ...
+    @property
+    def strips(self) -> tuple[list[Strip], ...]: ...
+    def there(self, value: str, core: int) -> Box | None: ...
+    def wants(self, value: str, core: int) -> Box | None: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,7 @@ class Spread:
     reader: int
 
 
-def spreads(frames: Sequence[Frame], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
+def spreads(frames: Sequence[Laid], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
     """Of every value that stays, by name; `frames` in the order of the plan."""
     found = {}
     for maker, frame in enumerate(frames):
@@ -66,7 +81,7 @@ def loaded(spread: Mapping[str, Spread], reader: int, core: int) -> list[Border]
     return [b for s in spread.values() if s.reader == reader for b in s.borders if core in b.targets]
 
 
-def _spread(value: str, maker: int, frames: Sequence[Frame], cores: int) -> Spread:
+def _spread(value: str, maker: int, frames: Sequence[Laid], cores: int) -> Spread:
     source = frames[maker]
     made = range(source.group.cores[1])
     own = [source.walks[c].own(value) for c in made]
@@ -102,7 +117,7 @@ def _spread(value: str, maker: int, frames: Sequence[Frame], cores: int) -> Spre
     return Spread(tuple(boxes), every, maker, reader)
 
 
-def _buffer(frame: Frame, value: str, core: int) -> Box | None:
+def _buffer(frame: Laid, value: str, core: int) -> Box | None:
     holds = [s.holds[value] for s in frame.strips[core] if value in s.holds]
     return holds[0].box if holds else None
 
