@@ -164,7 +164,7 @@ class Runner:
 
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = options.inter_op_num_threads = 1
-            options.log_severity_level = 3
+            options.log_severity_level = 4                         # what goes wrong is raised, and told once
             try:
                 self._sessions[index] = onnxruntime.InferenceSession(
                     self.program.hosts[index], options, providers=["CPUExecutionProvider"]

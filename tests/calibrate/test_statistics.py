@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
 
-from npuflow.base.errors import DataError, InternalError
+from npuflow.base.errors import DataError, InternalError, ModelError
 from npuflow.engine.calibrate.kernels import MANTISSA
-from npuflow.engine.calibrate.observe import Counter, Observation, Observer
+from npuflow.engine.calibrate.observe import Counter, Observation, Observer, session
 from npuflow.engine.calibrate.statistics import Statistics, added, beside, empty, merged
 from npuflow.ir.types import TensorType
 from npuflow.testing.calibrator import statistics_of
@@ -193,3 +193,18 @@ def test_derived_figures_against_raw_values(kind) -> None:
         exact, _ = np.histogram(real, 128, (lo, hi))
         assert mine.sum() == pytest.approx(raw.size)
         assert np.abs(np.cumsum(mine) - np.cumsum(exact)).max() <= 0.01 * raw.size
+
+
+def test_what_onnxruntime_refuses_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """By the error that is raised, with all of its text, and not on the terminal as well."""
+    shape = helper.make_tensor_value_info("s", TensorProto.INT64, [2])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 6] if name == "x" else None) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "s"], ["y"])], "g", [x, shape], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    one = Observer(model, ["x", "s"], ["x"], ["y"])
+    with pytest.raises(ModelError, match="does not run") as caught:
+        one.run({"x": np.zeros((1, 6), np.float32), "s": np.array([4, 4])})
+    assert "Reshape" in caught.value.because
+    with pytest.raises(ModelError, match="cannot load"):
+        session(b"no model")
+    assert capfd.readouterr().err == ""
