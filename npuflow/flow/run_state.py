@@ -129,12 +129,13 @@ class StepState:
 Size = Callable[[int], int]
 """How many of the items that are left go into the next batch."""
 SPREAD, LEAST = 2, 8
+CROWD = 16                     # workers for each of which an item more goes into a batch: a scheduler hands out some 400 a second
 
 
 def shares(most: int, number: int, workers: int) -> Size:
     """Batches of a step of so many items: a part of each worker's share of what is left, so that large ones go first and
     all workers end together; but `most` at a time, and not much less where there are enough to keep every worker busy."""
-    least = min(-(-most // LEAST), -(-number // workers))
+    least = min(most, max(-(-most // LEAST), workers // CROWD), -(-number // workers))
     return lambda left: most if workers == 1 else max(least, min(most, -(-left // (SPREAD * workers))))
 
 

@@ -314,4 +314,4 @@ def test_shares_cover_everything_and_shrink(most: int, number: int, workers: int
         assert len(found) == -(-number // most)
     else:
         assert found[0] <= max(1, -(-number // workers)) and len(found) >= min(number, workers) / 2
-        assert found[-1] <= -(-most // 8)
+        assert found[-1] <= max(-(-most // 8), workers // 16)
