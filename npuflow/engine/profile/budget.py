@@ -1,0 +1,263 @@
+"""Why a program is slower than it may be: what binds it, the least that is possible, the gap, levers that were tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+
+from npuflow.base.errors import NpuflowError, TargetError
+from npuflow.engine.arrange import Method
+from npuflow.engine.codegen.generate import generate
+from npuflow.engine.profile.measure import Profile
+from npuflow.engine.program.container import Program, fingerprint, target_meta
+from npuflow.engine.sim.clock import timeline_of
+from npuflow.engine.sim.order import Order, order_of
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.fuse import NO_PINS, Pins
+from npuflow.engine.tiling.plan import Bounds, plan_network
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+
+ENDLESS = 1 << 20                         # of lanes, rows, bytes a cycle: the largest that a target may say
+HARDEST = 5
+TIMES = (2, 4, 8)                         # what a lever multiplies a resource by, until it is enough
+MARGINS = (1.02, 1.1, 1.25, 1.5, 2.0)     # over the bandwidth that today's program needs: a new plan may need another
+STALLED = 0.99                            # of the cycles before: more of the same is no use
+NAMED = 2                                 # targets that are named
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is to be run in time. `narrow`: the graph with activations of 8 bits, where it has wider ones."""
+
+    graph: Graph
+    target: Target
+    level: int
+    pins: Pins = NO_PINS
+    allocation: Method = "greedy"
+    narrow: Callable[[], Graph] | None = None
+
+    def program(self) -> Program:
+        machine = Machine(self.target.compute, self.target.memory, self.target.dma)
+        plan = plan_network(self.graph, machine, self.target.numerics, self.level, self.pins, self.allocation)
+        return generate(self.graph, plan, self.target)
+
+    def cycles(self) -> float | None:
+        """By the clock; None where there is no program."""
+        try:
+            program = self.program()
+            return float(timeline_of(program, order_of(program)).cycles)
+        except NpuflowError:
+            return None
+
+    def milliseconds(self, cycles: float) -> float:
+        return cycles / self.target.compute.clock_mhz / 1000
+
+    def changed(self, table: str, **keys: float) -> Case:
+        return replace(self, target=replace(self.target, **{table: replace(getattr(self.target, table), **keys)}))
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A program beside its budget, both in cycles."""
+
+    case: Case
+    found: Profile
+    bounds: Bounds
+    allowed: float
+
+    @cached_property
+    def order(self) -> Order:
+        return self.found.order
+
+    def free(self, names: Sequence[str]) -> float:
+        """The program's cycles, some resources costing nothing."""
+        target = self.case.target
+        for name in names:
+            target = FREE[name](target)
+        return self.at(target)
+
+    def at(self, target: Target) -> float:
+        """The same commands on another machine."""
+        program = self.found.program
+        meta = {**program.meta, "target": target_meta(target)}
+        other = replace(program, target_fingerprint=fingerprint(target), meta=meta)
+        other.__dict__["decoded"] = program.decoded
+        return float(timeline_of(other, self.order).cycles)
+
+
+def _external(t: Target) -> Target:
+    wide = float(ENDLESS // 2)
+    return replace(t, memory=replace(t.memory, external_bandwidth=wide, shared_bandwidth=wide, local_bandwidth=ENDLESS))
+
+
+def _array(t: Target) -> Target:
+    c = replace(t.compute, array_rows=ENDLESS, array_cols=ENDLESS, depthwise_macs=ENDLESS, wide_factor=1)
+    return replace(t, compute=c if c.dataflow == "output_stationary" else replace(c, array_pixels=ENDLESS))
+
+
+def _vector(t: Target) -> Target:
+    return replace(t, compute=replace(t.compute, vector_lanes=ENDLESS))
+
+
+def _setup(t: Target) -> Target:
+    compute = replace(t.compute, command_cycles=0, fill_cycles=0, pass_cycles=0)
+    return replace(t, compute=compute, dma=replace(t.dma, setup_cycles=0, row_cycles=0))
+
+
+FREE: Mapping[str, Callable[[Target], Target]] = {        # from what is easily changed to what is not
+    "set-up": _setup, "vector unit": _vector, "bandwidth": _external, "array": _array,
+}  # fmt: skip
+
+
+def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
+    """The whole story of a missed budget. `shipped`: other targets to try."""
+    case, cycles, allowed = missed.case, missed.found.cycles, missed.allowed
+    have, want = case.milliseconds(cycles), case.milliseconds(allowed)
+    hint = "\n".join(_levers(missed, shipped))
+    return TargetError(
+        f"a run takes {have:.4g} ms, the budget is {want:.4g} ms: {have - want:.4g} ms too long ({cycles / allowed:.2f} times)",
+        because="\n".join(_because(missed)), hint=hint or "no lever that was tried is enough", code="too-slow",
+    )  # fmt: skip
+
+
+# --- what binds it
+def _because(missed: Missed) -> Iterator[str]:
+    case, found, bounds = missed.case, missed.found, missed.bounds
+    least = case.milliseconds(bounds.cycles)
+    verdict = "the budget is below it: no plan meets it here" if bounds.cycles > missed.allowed else "the budget is above it"
+    yield (
+        f"no plan on this machine takes less than {least:.4g} ms (computing {case.milliseconds(bounds.compute):.4g}, "
+        f"moving {bounds.bytes / 1e6:.3g} MB {case.milliseconds(bounds.traffic):.4g}); {verdict}"
+    )
+    parts = sorted(found.totals()["path"].items(), key=lambda p: -p[1])
+    yield "its critical path: " + ", ".join(f"{name} {share / found.cycles:.0%}" for name, share in parts if share > 0)
+    binding = minimal(missed)
+    if binding:
+        yield f"it would be in time without any one of these: {'; '.join(_amount(case.target, name) for name in binding)}"
+    freed = [f"{name} {case.milliseconds(missed.free([name])):.4g} ms" for name in FREE]
+    yield f"if one cost nothing: {', '.join(freed)}"
+
+
+def minimal(missed: Missed) -> list[str]:
+    """Resources that together make this program too slow, and without any one of which it is in time. None: it waits too long
+    even where all cost nothing."""
+    if missed.free(list(FREE)) > missed.allowed:
+        return []
+    left = list(FREE)
+    for name in FREE:
+        rest = [x for x in left if x != name]
+        if missed.free([x for x in FREE if x not in rest]) > missed.allowed:
+            left = rest
+    return left
+
+
+def _amount(target: Target, name: str) -> str:
+    c, m, d = target.compute, target.memory, target.dma
+    return {
+        "set-up": f"set-up (DMA {d.setup_cycles}, commands {c.command_cycles}, fill {c.fill_cycles} cycles each)",
+        "vector unit": f"{c.vector_lanes} vector lanes", "bandwidth": f"{m.external_bandwidth:g} bytes per cycle",
+        "array": f"{c.cores} x {c.macs} MACs per cycle, of depthwise layers {c.depthwise_macs}",
+    }[name]  # fmt: skip
+
+
+# --- what helps
+def _levers(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
+    """Changes that bring the program into its budget; where none does, those that bring it nearest."""
+    tried: list[tuple[float, str]] = []
+    for options in (*_plans(missed.case), *_machines(missed)):
+        before = missed.found.cycles
+        for change, trial in options:                       # of a kind the first that is enough, while more of it helps
+            cycles = trial.cycles()
+            if cycles is None:
+                continue
+            tried.append((cycles, f"{change}: {trial.milliseconds(cycles):.4g} ms"))
+            if cycles <= missed.allowed or cycles > STALLED * before:
+                break
+            before = cycles
+    helped = [text for cycles, text in tried if cycles <= missed.allowed]
+    helped += islice(_targets(missed, shipped), NAMED)
+    if helped:
+        return helped
+    near = sorted((c, t) for c, t in tried if c < STALLED * missed.found.cycles)
+    return [f"{text}, not enough by itself" for _, text in near[:3]]
+
+
+Option = tuple[str, Case]
+
+
+def _plans(case: Case) -> Iterator[list[Option]]:
+    """Other plans for the same machine."""
+    if case.pins != NO_PINS:
+        yield [("[tiling] without groups and keep", replace(case, pins=NO_PINS))]
+    if case.level < HARDEST:
+        yield [(f"[tiling] level = {HARDEST}", replace(case, level=HARDEST))]
+    if case.allocation != "exact":
+        yield [('[tiling] allocation = "exact"', replace(case, allocation="exact"))]
+    if case.narrow is not None:
+        try:
+            graph = case.narrow()
+        except NpuflowError:
+            return
+        yield [("[quantize] activations = { bits = 8 }", replace(case, graph=graph))]
+
+
+def _machines(missed: Missed) -> Iterator[list[Option]]:
+    """Other machines, one resource larger."""
+    case, t = missed.case, missed.case.target
+    if missed.free(["bandwidth"]) <= missed.allowed:
+        needed = _bandwidth(missed)
+        rates = [_rounded(needed * m) for m in MARGINS]
+        wider = [(f"memory.external_bandwidth >= {r:g}", case.changed("memory", external_bandwidth=r)) for r in rates]
+        yield list(dict(wider).items())
+    sizes = [t.memory.local_bytes * n for n in TIMES]
+    yield [(f"memory.local_bytes >= {n}", case.changed("memory", local_bytes=n)) for n in sizes if n <= 1 << 32]
+    cores = [t.compute.cores * n for n in TIMES if t.compute.cores * n <= 64]
+    yield [(f"compute.cores >= {n}", case.changed("compute", cores=n)) for n in cores]
+    if missed.free(["array"]) <= missed.allowed:
+        c = t.compute
+        yield [(
+            f"compute.array_cols >= {c.array_cols * n} and depthwise_macs >= {c.depthwise_macs * n}",
+            case.changed("compute", array_cols=c.array_cols * n, depthwise_macs=c.depthwise_macs * n),
+        ) for n in TIMES]  # fmt: skip
+    if missed.free(["vector unit"]) <= missed.allowed:
+        lanes = [t.compute.vector_lanes * n for n in TIMES]
+        yield [(f"compute.vector_lanes >= {n}", case.changed("compute", vector_lanes=n)) for n in lanes]
+
+
+def _bandwidth(missed: Missed) -> float:
+    """The least at which today's commands are in time, to a hundredth."""
+    target = missed.case.target
+    low = target.memory.external_bandwidth
+    high = low * 2
+
+    def late(rate: float) -> bool:
+        return missed.at(replace(target, memory=replace(target.memory, external_bandwidth=rate))) > missed.allowed
+
+    while late(high) and high < ENDLESS / 4:
+        low, high = high, high * 2
+    while high / low > 1.01:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if late(middle) else (low, middle)
+    return high
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.3g}")
+
+
+def _targets(missed: Missed, shipped: Mapping[str, Target]) -> Iterator[str]:
+    """Shipped targets on which the network is in time, the smallest first; what they leave to the host a build for them tells."""
+    own = missed.case.target
+    limit = missed.case.milliseconds(missed.allowed)
+    macs = missed.found.totals()["macs"]
+    for name, target in sorted(shipped.items(), key=lambda e: e[1].compute.macs * e[1].compute.cores * e[1].compute.clock_mhz):
+        c = target.compute
+        if (c, target.memory) == (own.compute, own.memory) or macs / (c.macs * c.cores * c.clock_mhz * 1000) > limit:
+            continue
+        case = replace(missed.case, target=replace(target, numerics=own.numerics, limits=own.limits))
+        cycles = case.cycles()
+        if cycles is not None and case.milliseconds(cycles) <= limit:
+            yield f"target = {name}: {case.milliseconds(cycles):.4g} ms, if it takes every layer (npuflow inspect)"

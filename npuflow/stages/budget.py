@@ -1,0 +1,110 @@
+"""Whether a run of the program takes no longer than it may, and where not: what binds it, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+from npuflow.base.tables import Config, Fault, Range
+from npuflow.engine.profile import profile
+from npuflow.engine.profile.budget import Case, Missed, too_slow
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.tiling.fuse import Pins
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.ir.graph import Graph
+from npuflow.stages.codegen import Compiled
+from npuflow.stages.layers import Effort
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.tiling import Tiled, Tiling, shipped_targets
+
+FACETS = Uses("infer", "prepare", "role", "channel_axis", "output_range", "shares_scale", "f")
+
+
+@dataclass(frozen=True)
+class Allowed(Config, table="budget"):
+    """How long a run of the program may take, by the simulator's clock."""
+
+    ms: Annotated[float, Range(0, None)] = 0.0
+    """Milliseconds, at the target's clock; 0: as `cycles` says."""
+    cycles: Annotated[int, Range(0, None)] = 0
+    """Cycles; 0: as `ms` says. Where both are there, both hold."""
+    on_miss: Literal["refuse", "warn"] = "refuse"
+    """A program that takes longer: the build fails, or goes on with a warning. Both tell what binds it and what would help."""
+
+    def check(self) -> Iterator[Fault]:
+        if not self.ms and not self.cycles:
+            yield Fault("ms", "a budget of nothing", hint="ms = 5.0, or cycles = 1000000")
+
+
+@dataclass(frozen=True)
+class Budget(Artifact):
+    """What a run takes and may take, in cycles and milliseconds, and the story where it is too long."""
+
+    cycles: float
+    allowed: float
+    clock_mhz: int
+    told: tuple[str, ...] = ()
+
+    def save(self, folder: Writer) -> None:
+        folder.json("budget", {
+            "cycles": self.cycles, "allowed": self.allowed, "clock_mhz": self.clock_mhz, "told": list(self.told),
+        })  # fmt: skip
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        held = folder.json("budget")
+        return cls(held["cycles"], held["allowed"], held["clock_mhz"], tuple(held["told"]))
+
+    def summary(self) -> dict[str, Any]:
+        have, want = (round(x / self.clock_mhz / 1000, 4) for x in (self.cycles, self.allowed))
+        found: dict[str, Any] = {"ms": have, "of": want}
+        if self.told:
+            message, because, hint = self.told
+            found |= {"warning": f"{message}; {because}".replace("\n", "; "), "warning_hint": hint.replace("\n", "; ")}
+        return found
+
+
+@stage(when="budget")
+def budget(
+    parsed: Annotated[Parsed, FACETS],
+    thresholds: Thresholds,
+    placement: Placement,
+    quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")],
+    tiled: Tiled,
+    compiled: Compiled,
+    budget: Allowed,
+    tiling: Tiling,
+    effort: Effort,
+    quantize: Quantize,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits,
+) -> Budget:  # fmt: skip
+    """Read the clock; where a run is too long, try what would shorten it."""
+    found = profile(compiled.program)
+    allowed = min(x for x in (budget.ms * compute.clock_mhz * 1000, float(budget.cycles)) if x)
+    log(f"{found.cycles:.0f} cycles, {allowed:.0f} allowed; at least {tiled.plan.bounds.cycles:.0f} on this machine")
+    if found.cycles <= allowed:
+        return Budget(found.cycles, allowed, compute.clock_mhz)
+
+    def narrow() -> Graph:
+        eight = replace(quantize, activations=replace(quantize.activations, bits=8), overrides=())
+        stated = {**parsed.stated, **thresholds.codes}
+        return quantize_graph(parsed.graph, placement.placed.on_npu, thresholds.ranges, eight, numerics, stated).graph
+
+    wide = any(v.quant is not None and v.quant.bits > 8 for v in quantized.graph.values.values() if v.const is None)
+    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
+    case = Case(
+        quantized.graph, target, effort.level, Pins(tiling.keep, tiling.groups), tiling.allocation, narrow if wide else None
+    )
+    fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
+    if budget.on_miss == "refuse":
+        raise fault
+    told = (fault.message, fault.because, fault.hint)
+    log("\n".join(told))
+    return Budget(found.cycles, allowed, compute.clock_mhz, told)

@@ -1,0 +1,62 @@
+"""Networks that ship with onnx, MobileNetV2 and the fashion example on every shipped target: exact, without hazards, at home."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from npuflow.testing.models import Subject, judge, subject
+from npuflow.testing.target import load
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = sorted((ROOT / "npuflow" / "targets").glob("*.toml"))
+NETWORKS = (
+    "fashion", "squeezenet", "shufflenet", "mobilenet_v2", "inception_v1", "inception_v2", "resnet50", "densenet121",
+    "bvlc_alexnet", "zfnet512", "vgg19",
+)  # fmt: skip
+SMALL = ("fashion", "squeezenet", "shufflenet", "mobilenet_v2")
+POWERS = {                                # shares of the power-of-two parts that refuse grouped convolutions
+    ("shufflenet", "dpuczdx8g-b4096"): 0.13, ("shufflenet", "dpucvdx8g"): 0.13,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def network(name: str) -> Subject:
+    sys.path.append(str(ROOT / "benchmarks"))
+    try:
+        import models_targets
+
+        return subject(name, models_targets.network(name))
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network(name: str, path: Path) -> None:
+    """In full on the small ones; of the large ones every address, hazard and bar, and in full by benchmarks/models_targets.py."""
+    found = judge(network(name), load(path), exact=name in SMALL)
+    assert not found.reason, found.reason
+    assert found.share >= POWERS.get((name, path.stem), 0.98), found.host
+    assert (found.tensors > 10) == (name in SMALL) and found.commands and found.cycles >= found.bound
+    assert abs(found.closed) <= 0.05 + (name == "fashion") * 0.01, f"closed form {found.closed:+.1%}"
+
+
+def test_what_a_judge_tells(tmp_path: Path) -> None:
+    """A refusal is a reason, a host node has one, and a share is of multiply-accumulates."""
+    from dataclasses import replace
+
+    target = load(next(p for p in TARGETS if p.stem == "edge-4t"))
+    one = network("fashion")
+    fine = judge(one, target, 1)
+    assert not fine.reason and fine.share == 1.0 and fine.tensors > 40 and fine.cycles > fine.bound > 0
+    tiny = replace(target, memory=replace(target.memory, local_bytes=512))
+    assert "too few" in judge(one, tiny, 1).reason
+    few = replace(target, limits=replace(target.limits, refuse=("conv",)))
+    found = judge(one, few, 1, exact=False)
+    assert found.share < 0.2 and any("conv" in h and "does not run" in h for h in found.host)
