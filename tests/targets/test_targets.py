@@ -200,6 +200,33 @@ def test_the_verb_tells_unknown_operators_with_all_else(tmp_path: Path) -> None:
         assert words in told, told
 
 
+def test_a_wrong_target_hides_no_other_fault(tmp_path: Path) -> None:
+    """An unknown name, or a file of one's own with faults: told with all the recipe's others, each with its file and line."""
+    own = (FOLDER / "edge-4t.toml").read_text().replace("cores = 1", "cores = 99").replace('"half_up"', '"up"')
+    (tmp_path / "mine.toml").write_text(own)
+    recipe = tmp_path / "r.toml"
+    for name, wanted in (("edge-44t", ["no target", "edge-4t"]), ("mine.toml", ["99 is out of range", '"up" is not allowed'])):
+        recipe.write_text(f'target = "{name}"\n[model]\npath = "none.onnx"\n[calibrate]\nmethdo = "kl"\n[tiling]\nlevel = 9\n')
+        result = CliRunner().invoke(application("build"), ["build", str(recipe), "--cache", str(tmp_path / "cache")])
+        assert result.exit_code == 2
+        for words in (*wanted, "none.onnx", "methdo", "9 is out of range"):
+            assert words in result.output, f"{name}: {words} not in\n{result.output}"
+        assert (str(tmp_path / "mine.toml:7") in result.output) == (name == "mine.toml")
+
+
+def test_a_file_of_ones_own_is_a_target(tmp_path: Path) -> None:
+    """Beside the recipe, by its path: its name is nowhere known, and its numbers are in the program."""
+    text = (FOLDER / "edge-4t.toml").read_text().replace("clock_mhz = 1000", "clock_mhz = 123").replace('"edge-4t"', '"mine"')
+    (tmp_path / "mine.toml").write_text(text)
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(f'target = "mine.toml"\n[model]\npath = "{FOLDER.parents[1] / "examples" / "fashion" / "fashion.onnx"}"\n')
+    words = ["plan", str(recipe), "--cache", str(tmp_path / "cache"), "--until", "placement"]
+    done = CliRunner().invoke(application("plan"), words)
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(application("targets"), ["targets", str(tmp_path / "mine.toml")])
+    assert shown.exit_code == 0 and "0.50 TOPS" in shown.output
+
+
 def test_rules_need_no_python() -> None:
     assert Rule(("conv",), "kernel_h <= 3").need == "kernel_h <= 3"
     assert list(Rule(("conv",), "kernel_h <= 3", when="groups == 1").check()) == []

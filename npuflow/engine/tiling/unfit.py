@@ -259,7 +259,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
     tried = [t for t in fault.hint.split("; ") if t.endswith(" fits") or " fits" in t]
     gone = " and ".join(_pin_text(n) for n in names if n not in stay)
     tried.append(_told(f"without {gone}", replace(wanted, pins=_pins(stay))))
-    if wanted.level < HARDEST:
+    if wanted.level < HARDEST and pins.groups:
         tried.append(_told(f"[tiling] level = {HARDEST}", replace(wanted, level=HARDEST)))
     if not any("memory.local_bytes" in t for t in tried):
         least = _least(lambda size: quick.with_memory(size).plan() is not None, wanted.machine, fine=16)

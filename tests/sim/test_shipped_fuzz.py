@@ -1,0 +1,125 @@
+"""Random graphs and schemes on every shipped target at every level: the simulator makes the reference's every integer.
+
+Targets, levels, shares of local memory and 4-bit weights go round by the seed, so that none is drawn more often than another.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from random_graphs import Subject, subject
+from random_targets import fitting
+from test_graph_fuzz import compared, compiled
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.quantize.config import Override, Quantize
+from npuflow.hw.target import Numerics
+from npuflow.testing.target import load
+
+TARGETS = {p.stem: load(p) for p in sorted((Path(__file__).resolve().parents[2] / "npuflow" / "targets").glob("*.toml"))}
+LEVELS = (0, 1, 2, 3, 4, 5)
+LOCAL = (0, 8192, 2048, 32768)            # bytes of local memory; 0: what the target has
+SHARD = 180
+SEEDS = range(*(int(n) for n in os.environ.get("NPUFLOW_SHIPPED_FUZZ", "0:2160").split(":")))
+ROUND = len(TARGETS) * len(LEVELS)
+
+
+def drawn(seed: int) -> tuple[str, int, int, bool]:
+    """(target, level, local bytes, whether weights have 4 bits where the target packs them)."""
+    name = list(TARGETS)[seed % len(TARGETS)]
+    turn, lap = seed // len(TARGETS), seed // ROUND
+    return name, LEVELS[turn % len(LEVELS)], LOCAL[lap % len(LOCAL)], (turn + lap + lap // len(LOCAL)) % 2 == 0
+
+
+def within(config: Quantize, numerics: Numerics) -> Quantize:
+    """The scheme with no width that the target does not have."""
+    w, a = max(numerics.weight_bits), max(numerics.activation_bits)
+
+    def fit(rule: Override) -> Override:
+        narrow = {k: min(b, most) for k, most in (("bits", a), ("input_bits", a), ("weight_bits", w)) if (b := getattr(rule, k))}
+        return replace(rule, **narrow)
+
+    weights = replace(config.weights, bits=min(config.weights.bits, w))
+    activations = replace(config.activations, bits=min(config.activations.bits, a))
+    constants = min(config.constants, a) if config.constants else None
+    overrides = tuple(map(fit, config.overrides))
+    return replace(config, weights=weights, activations=activations, overrides=overrides, constants=constants)
+
+
+def case(seed: int) -> Subject:
+    name, level, size, narrow = drawn(seed)
+    one, target = subject(50_000 + seed), TARGETS[name]
+    if size and size < target.memory.local_bytes:
+        align = min(target.memory.local_align, 64)             # 4096 of the largest part would leave no slots
+        target = replace(target, memory=replace(target.memory, local_bytes=size, local_align=align))
+    config = within(fitting(one.config, target.numerics), target.numerics)
+    if narrow and 4 in target.numerics.weight_bits:
+        config = replace(config, weights=replace(config.weights, bits=4))
+    return replace(one, config=config, target=target, level=level)
+
+
+def campaign(seeds: range) -> Counter[str]:
+    count: Counter[str] = Counter()
+    for seed in seeds:
+        name, level, _, narrow = drawn(seed)
+        try:
+            s = case(seed)
+            try:
+                graph, program = compiled(s, random.Random(seed))
+            except TargetError:
+                count["refused"] += 1
+                count[f"refused on {name}"] += 1
+                continue
+            tensors = compared(s, graph, program, exact_only=seed % 3 == 0)
+        except Exception as error:
+            error.add_note(f"seed {seed}: {name}, level {level}")
+            raise
+        packed = narrow and 4 in TARGETS[name].numerics.weight_bits and any(
+            q.bits <= 4 for v in graph.values.values() if v.const is not None and (q := v.quant) is not None
+        )
+        used = sum(len(words) > 0 for words in program.commands)
+        count["compared" if tensors else "host only"] += 1
+        for told in (name, f"level {level}", f"{name} at level {level}", *(["int4"] if packed else []),
+                     *(["several cores"] if used > 1 else [])):
+            count[told] += bool(tensors)
+        count["tensors"] += tensors
+    return count
+
+
+def test_the_draw_is_even() -> None:
+    """Of 2,160 seeds every target has 180, every level 360, every pair 30; sizes and 4 bits come with each of them."""
+    assert (len(TARGETS) == 12 and len(SEEDS) >= 2000) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
+    draws = [drawn(seed) for seed in range(2160)]
+    assert set(Counter(d[0] for d in draws).values()) == {180}
+    assert set(Counter(d[1] for d in draws).values()) == {360}
+    assert set(Counter(d[:2] for d in draws).values()) == {30} and len({d[:2] for d in draws}) == 72
+    assert len({(d[0], d[2]) for d in draws}) == 48 and len({(d[0], d[3]) for d in draws}) == 24
+    assert len({(d[1], d[2], d[3]) for d in draws}) == 48
+    several = [n for n, t in TARGETS.items() if t.compute.cores > 1]
+    narrow = [n for n, t in TARGETS.items() if 4 in t.numerics.weight_bits]
+    assert len(several) >= 4 and len(narrow) >= 2
+
+
+def test_every_target_once() -> None:
+    found = campaign(range(len(TARGETS)))
+    assert found["compared"] >= 7 and found["tensors"] > 20, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", SEEDS[::SHARD])
+def test_random_graphs_on_shipped_targets(first: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """NPUFLOW_SHIPPED_FUZZ=FIRST:END chooses a share of the seeds for one of several processes."""
+    seeds = range(first, min(first + SHARD, SEEDS.stop))
+    found = campaign(seeds)
+    with capsys.disabled():
+        print(f"\n{len(seeds)} graphs from seed {first}: {', '.join(f'{n} {name}' for name, n in sorted(found.items()))}")
+    assert found["refused"] < 0.25 * len(seeds) and found["compared"] > 0.6 * len(seeds), found
+    if len(seeds) == SHARD:
+        assert all(found[name] >= 6 for name in TARGETS) and all(found[f"level {n}"] >= 12 for n in LEVELS), found
+        assert found["int4"] > 3 and found["several cores"] > 10, found
