@@ -44,10 +44,10 @@ def draw(found: Profile) -> str:
     total = sum(r["cycles"] for r in rows) or 1.0
     colours = {"array": svg.BLUE, "bandwidth": svg.ORANGE, "vector": svg.GREEN}
     for r in sorted(rows, key=lambda r: -r["cycles"]):
-        radius = 3.0 + 26.0 * sqrt(r["cycles"] / total)
+        radius = _radius(r, total)
         words = f"{r['name']}: {r['rate']:.1f} MAC/cycle, {r['intensity']:.1f} MAC/byte, {r['cycles']:,.0f} cycles, {r['limit']}"
         parts.append(svg.circle(frame.x(r["intensity"]), frame.y(r["rate"]), radius, colours.get(r["limit"], svg.RED), words))
-    parts += _names(frame, rows)
+    parts += _names(frame, rows, total)
     title = f"{found.program.meta.get('name') or 'program'}: {found.cycles:,.0f} cycles, area of a dot = its layer's cycles"
     parts.append(svg.text(LEFT, 22, title, size=14))
     for i, (name, colour) in enumerate(colours.items()):
@@ -70,18 +70,33 @@ def _slope(frame: _Frame, width: float, peak: float, colour: str, dash: str = ""
     """The roof that a memory of some bytes per cycle sets."""
     low, high = max(10.0**frame.x0, 10.0**frame.y0 / width), peak / width
     yield svg.line(frame.x(low), frame.y(low * width), frame.x(high), frame.y(high * width), colour, 1.5, dash)
-    yield svg.text(frame.x(low) + 6, frame.y(low * width) - 10, f"{width:g} bytes/cycle", colour, "start", 11)
+    yield svg.text(frame.x(low) + 24, frame.y(low * width) - 3, f"{width:g} bytes/cycle", colour, "start", 11)
 
 
-def _names(frame: _Frame, rows: list[Row]) -> Iterator[str]:
-    """Names of the largest layers, each where no other name is."""
-    taken: list[tuple[float, float]] = []
+def _radius(row: Row, total: float) -> float:
+    return 3.0 + 26.0 * sqrt(row["cycles"] / total)
+
+
+def _names(frame: _Frame, rows: list[Row], total: float) -> Iterator[str]:
+    """Names of the largest layers beside their dots, each where no other name is."""
+    taken: list[tuple[float, float, float]] = []
     for r in sorted(rows, key=lambda r: -r["cycles"])[:NAMED]:
-        x, y = frame.x(r["intensity"]), frame.y(r["rate"])
-        if all(abs(x - a) > 90 or abs(y - b) > 13 for a, b in taken):
-            taken.append((x, y))
-            name = r["name"] if len(r["name"]) <= 22 else r["name"][:10] + ".." + r["name"][-10:]
-            yield svg.text(x, y + 4, name, svg.INK, "middle", 10)
+        words, y = _brief(r["name"]), frame.y(r["rate"]) + 4
+        width, gap = 5.6 * len(words), _radius(r, total) + 3
+        x = frame.x(r["intensity"]) + gap
+        if x + width > WIDTH - RIGHT:
+            x -= 2 * gap + width
+        if all(x > b or x + width < a or abs(y - c) > 12 for a, b, c in taken):
+            taken.append((x, x + width, y))
+            yield svg.text(x, y, words, svg.INK, "start", 10, halo=True)
+
+
+def _brief(name: str, most: int = 30) -> str:
+    """A path without the operator at its end; of long names the end, where they differ."""
+    parts = [p for p in name.split("/") if p]
+    parts = parts[:-1] if len(parts) > 1 and parts[-1].rstrip("0123456789_").isalpha() and parts[-1][:1].isupper() else parts
+    short = "/".join(parts)
+    return short if len(short) <= most else ".." + short[2 - most :]
 
 
 class _Frame:

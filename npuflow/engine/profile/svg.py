@@ -33,9 +33,14 @@ def line(x1: float, y1: float, x2: float, y2: float, colour: str = LINE, width: 
     )
 
 
-def text(x: float, y: float, words: str, colour: str = INK, anchor: str = "start", size: float = 12, turn: float = 0) -> str:
+def text(
+    x: float, y: float, words: str, colour: str = INK, anchor: str = "start", size: float = 12, turn: float = 0,
+    halo: bool = False,
+) -> str:  # fmt: skip
+    """`halo`: the paper shows around the letters, over whatever lies beneath."""
     turned = f' transform="rotate({turn:g} {x:.2f} {y:.2f})"' if turn else ""
-    place = f'<text x="{x:.2f}" y="{y:.2f}" fill="{colour}" text-anchor="{anchor}" font-size="{size:g}"{turned}>'
+    around = f' stroke="{PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"' if halo else ""
+    place = f'<text x="{x:.2f}" y="{y:.2f}" fill="{colour}" text-anchor="{anchor}" font-size="{size:g}"{turned}{around}>'
     return f"{place}{escape(words)}</text>"
 
 

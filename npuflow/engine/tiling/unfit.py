@@ -17,7 +17,7 @@ from npuflow.engine.tiling.fuse import NO_PINS, Pins
 from npuflow.engine.tiling.model import Layer, Ref, describe
 from npuflow.engine.tiling.parts import Planner, needed
 from npuflow.engine.tiling.plan import FUSING, Plan, plan_network
-from npuflow.engine.tiling.search import solve
+from npuflow.engine.tiling.search import Tilings
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.limits import allowed
@@ -79,9 +79,8 @@ class Unfit:
 
     @cached_property
     def demands(self) -> tuple[int, ...]:
-        """Per layer the least local memory that suffices; 0 where none does."""
-        w = self.wanted
-        return tuple(_least(lambda size, x=x: _runs(x, _sized(w.machine, size), w.level), w.machine) for x in self.layers)  # type: ignore[misc]
+        """Per layer the least local memory that suffices."""
+        return tuple(Tilings(x, self.wanted.machine, self.wanted.level).least() for x in self.layers)
 
     def name(self, index: int) -> str:
         return self.wanted.graph.nodes[index].name
@@ -110,7 +109,7 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
     if not planner.unfit:
         return _pinned(wanted, fault, shipped)
     unfit = Unfit(wanted, tuple(planner.unfit))
-    worst = max(range(len(unfit.indices)), key=lambda i: unfit.demands[i] or MOST)
+    worst = max(range(len(unfit.indices)), key=lambda i: unfit.demands[i])
     demand, bound = unfit.demands[worst], wanted.machine.memory.local_bytes
     own = planner.faults[worst]
     others = [f"{unfit.name(i)} ({unfit.demands[k]} bytes)" for k, i in enumerate(unfit.indices) if k != worst]
@@ -120,8 +119,8 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
         because.append(f"{len(others)} more layers do not fit: {', '.join(others[:5])}" + (", ..." if len(others) > 5 else ""))
     gap = f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
     return TargetError(
-        gap if demand else f"a tile fits no local memory up to {MOST} bytes", where=Where(node=unfit.name(unfit.indices[worst])),
-        because="\n".join(because), hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code=fault.code,
+        gap, where=Where(node=unfit.name(unfit.indices[worst])), because="\n".join(because),
+        hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code=fault.code,
     )  # fmt: skip
 
 
@@ -199,9 +198,8 @@ def _levers(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     left = f"all other layers fit; {share:.1%} of the multiply-accumulates stay on the NPU"
     if len(unfit.indices) < sum(n.is_integer for n in w.graph.nodes):
         found.append(f"[[quantize.overrides]] layers = {unfit.names}, float = true: {left}")
-    if all(unfit.demands):
-        size = _rounded(max(unfit.demands), w.machine)
-        found.append(_told(f"memory.local_bytes >= {size}", w.with_memory(size)))
+    size = _rounded(max(unfit.demands), w.machine)
+    found.append(_told(f"memory.local_bytes >= {size}", w.with_memory(size)))
     takes = list(islice((name for name, target in sorted(shipped.items(), key=_size) if _takes(unfit, target)), NAMED))
     if takes:
         found.append(f"target = {' or '.join(takes)}: every layer has a tile there")
@@ -262,7 +260,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
     if wanted.level < HARDEST and pins.groups:
         tried.append(_told(f"[tiling] level = {HARDEST}", replace(wanted, level=HARDEST)))
     if not any("memory.local_bytes" in t for t in tried):
-        least = _least(lambda size: quick.with_memory(size).plan() is not None, wanted.machine, fine=16)
+        least = _least(lambda size: quick.with_memory(size).plan() is not None, wanted.machine)
         if least:
             tried.append(_told(f"memory.local_bytes >= {least}", wanted.with_memory(least)))
     takes: list[str] = []
@@ -296,11 +294,7 @@ def _layer(wanted: Wanted, index: int) -> Layer:
 
 
 def _runs(layer: Layer, machine: Machine, level: int) -> bool:
-    try:
-        solve(layer, machine, level=level)
-    except TargetError:
-        return False
-    return True
+    return Tilings(layer, machine, level).least() <= machine.memory.local_bytes
 
 
 def _sized(machine: Machine, size: int) -> Machine:
@@ -313,18 +307,13 @@ def _rounded(size: int, machine: Machine) -> int:
     return -(-size // unit) * unit
 
 
-def _least(works: Callable[[int], bool], machine: Machine, fine: int = 1 << 30) -> int:
-    """The least local memory that works, to one in `fine`, by doubling and then halving the doubt; 0 if there is none."""
+def _least(works: Callable[[int], bool], machine: Machine) -> int:
+    """The least local memory that works, to a sixteenth, by doubling and then halving the doubt; 0 if there is none."""
     low = machine.memory.local_bytes
     high, unit = low * 2, machine.memory.slot_align
     while high <= MOST and not works(_rounded(high, machine)):
         low, high = high, high * 2
-    if high > MOST:
-        return 0
-    while high - low > max(unit, low // fine):
+    while high <= MOST and high - low > max(unit, low // 16):
         middle = (low + high) // 2
         low, high = (low, middle) if works(middle) else (middle, high)
-    for size in range(-(-(low + 1) // unit) * unit, high, unit) if high - low <= unit else ():
-        if works(size):
-            return size
-    return _rounded(high, machine) if fine < 1 << 30 else high
+    return _rounded(high, machine) if high <= MOST else 0
