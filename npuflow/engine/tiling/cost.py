@@ -7,9 +7,10 @@ target's constants and nothing else, and are compared on every build.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial, reduce
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +43,23 @@ class Machine:
 
 @dataclass(frozen=True)
 class Grid:
-    """Candidate tile sizes and tile counts per axis; every array has one entry per candidate."""
+    """Candidate tile sizes and tile counts per axis; every array has one entry per candidate.
+
+    `memo`: what has been found for these candidates; layers with equal axes share a grid, and most of their streams.
+    """
 
     sizes: Mapping[str, Ints]
     counts: Mapping[str, Ints]
     length: int
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def different(self, axis: str) -> tuple[list[int], Ints]:
+        """The different sizes of an axis, and which of them each candidate has."""
+        if axis not in self.memo:
+            unique, inverse = np.unique(self.sizes[axis], return_inverse=True)
+            self.memo[axis] = unique.tolist(), inverse
+        found: tuple[list[int], Ints] = self.memo[axis]
+        return found
 
     def take(self, index: Ints) -> Grid:
         return Grid(
@@ -92,11 +105,10 @@ def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
     return int(extents.max()), int(extents.sum())
 
 
-def _per_size(sizes: Ints, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:
+def _per_size(grid: Grid, axis: str, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:
     """Evaluate a function of one tile size on the few different sizes, and spread the results over the candidates."""
-    unique, inverse = np.unique(sizes, return_inverse=True)
-    table = np.array([function(int(s)) for s in unique], np.int64)
-    return tuple(np.moveaxis(table[inverse], -1, 0))
+    unique, inverse = grid.different(axis)
+    return tuple(np.array(column, np.int64)[inverse] for column in zip(*map(function, unique), strict=True))
 
 
 def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]:
@@ -109,7 +121,7 @@ def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]
             summed.append(largest[-1])
             continue
         full = layer.space.axis(m.axis).size
-        big, total = _per_size(grid.sizes[m.axis], partial(_spans, m, size, full))
+        big, total = _per_size(grid, m.axis, partial(_spans, m, size, full))
         largest.append(big)
         summed.append(big if m.axis in seen else total)
         seen.add(m.axis)
@@ -128,39 +140,48 @@ def traffic(layer: Layer, machine: Machine, grid: Grid) -> list[Traffic]:
     """What each stream of the layer occupies and moves."""
     align, burst = machine.memory.slot_align, machine.memory.burst
     result: list[Traffic] = []
-    ones = np.ones(grid.length, np.int64)
-    packed: list[tuple[Stream, Ints]] = []
+    packed: list[Stream] = []
     for stream in layer.streams:
-        distinct = ones.copy()
-        for axis in stream.axes:
-            distinct = distinct * grid.counts[axis]
-        local, total = np.zeros_like(ones), np.zeros(grid.length)
-        rows, commands = np.ones(grid.length), ones
-        for ref in stream.refs:
-            largest, summed = extents(ref, layer, grid)
-            tile = -(-np.prod(largest, axis=0) * ref.bits // 8) if largest else ones * ref.bytes(1)
-            every = np.prod(summed, axis=0).astype(np.float64) * ref.bits / 8 if summed else tile.astype(np.float64)
-            for axis in stream.axes - ref.axes:
-                every = every * grid.counts[axis]
-            if stream.home == "const":
-                local = local + _aligned(tile, PACK)
-                total = total + every
-            else:
-                local = _aligned(tile, align)
-                rows, run = _runs(ref, largest, grid.length)
-                total = _bursts(every, run * ref.itemsize, burst)
+        key = stream, align, burst
+        if key not in grid.memo:
+            grid.memo[key] = _moved(stream, layer, align, burst, grid)
+        moved: Traffic = grid.memo[key]
         if stream.home == "const":
-            local, total = _aligned(local, align), np.ceil(total / burst) * burst
-            commands = _own_load(stream, packed, grid)
-            packed.append((stream, commands))
-        result.append(Traffic(local, distinct, total, rows, commands))
+            moved = replace(moved, commands=_own_load(stream, packed, grid)) if packed else moved
+            packed.append(stream)
+        result.append(moved)
     return result
 
 
-def _own_load(stream: Stream, packed: Sequence[tuple[Stream, Ints]], grid: Grid) -> Ints:
+def _moved(stream: Stream, layer: Layer, align: int, burst: int, grid: Grid) -> Traffic:
+    """One stream, in commands of its own."""
+    ones = np.ones(grid.length, np.int64)
+    distinct = ones
+    for axis in stream.axes:
+        distinct = distinct * grid.counts[axis]
+    local, total, rows = np.zeros_like(ones), np.zeros(grid.length), np.ones(grid.length)
+    for ref in stream.refs:
+        largest, summed = extents(ref, layer, grid)
+        tile = -(-reduce(np.multiply, largest) * ref.bits // 8) if largest else ones * ref.bytes(1)
+        every = reduce(np.multiply, summed).astype(np.float64) * ref.bits / 8 if summed else tile.astype(np.float64)
+        for axis in stream.axes - ref.axes:
+            every = every * grid.counts[axis]
+        if stream.home == "const":
+            local = local + _aligned(tile, PACK)
+            total = total + every
+        else:
+            local = _aligned(tile, align)
+            rows, run = _runs(ref, largest, grid.length)
+            total = _bursts(every, run * ref.itemsize, burst)
+    if stream.home == "const":
+        local, total = _aligned(local, align), np.ceil(total / burst) * burst
+    return Traffic(local, distinct, total, rows, ones)
+
+
+def _own_load(stream: Stream, packed: Sequence[Stream], grid: Grid) -> Ints:
     """1 where the stream needs its own load, 0 where it is packed with an earlier one (same split axes)."""
     own = np.ones(grid.length, np.int64)
-    for other, _ in packed:
+    for other in packed:
         same = np.ones(grid.length, bool)
         for axis in stream.axes ^ other.axes:
             same &= grid.counts[axis] == 1
@@ -256,7 +277,7 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
     for name, unit in ((mac.rows, depth), (mac.cols, c.array_cols)):
         if name is not None:
             size = layer.space.axis(name).size
-            (cuts,) = _per_size(grid.sizes[name], lambda t, n=size, u=unit: (n // t * -(-t // u) + -(-(n % t) // u),))  # type: ignore[misc]
+            (cuts,) = _per_size(grid, name, lambda t, n=size, u=unit: (n // t * -(-t // u) + -(-(n % t) // u),))  # type: ignore[misc]
             yield cuts.astype(np.float64)
     if mac.group_axis is not None:
         axis = layer.space.axis(mac.group_axis)
@@ -321,12 +342,12 @@ def estimate(
     beside, facing = 1 - 1 / out_steps, shared - store_bus if machine.inside else load_bus
     slowed_load = load + beside * store_bus * facing / np.maximum(load, 1)
     slowed_store = store + beside * facing * store_bus / np.maximum(store, 1)
-    overlapped = np.max([
+    overlapped = reduce(np.maximum, (
         slowed_load + tile_tensor + tail,
         first_load + tensor + tail,
         first_load + tile_tensor + vector + first_store,
         first_load + tile_tensor + tile_vector + slowed_store,
         np.maximum(bus - shared, shared) + d.setup_cycles + tile_tensor + tile_vector,
-    ], axis=0)
+    ))  # fmt: skip
     cycles = overlapped if "single" not in slots else np.maximum(overlapped, load + tensor + vector + store)
     return Estimate(load, store, tensor, vector, bus, first_load, early, tile_tensor + tail, amount, cycles)

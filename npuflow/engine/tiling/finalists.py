@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf, prod
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.arrange import Method
@@ -47,20 +48,37 @@ def places(topology: Topology, frames: Sequence[Frame]) -> Places:
 
 def least(finalist: Finalist, machine: Machine) -> float:
     """Cycles that the plan cannot beat, by what each of its engines has to do."""
-    cores = [g.cores[1] for g in finalist.groups]
     costs = [g.costs for g in finalist.groups]
     bus = sum(c.bytes for c in costs) / machine.memory.external_bandwidth
-    assert len(cores) == len(costs)
     return max(bus, sum(c.tensor for c in costs), sum(c.vector for c in costs))
 
 
-def chosen(finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
-    """The one that the replay finds fastest; of equal ones the first."""
-    best: Finalist | None = None
+def rounds(finalist: Finalist, topology: Topology) -> int:
+    """Tiles of all parts in all strips, about: what a replay has to go through."""
+    total = 0
+    for group in finalist.groups:
+        turns = prod(n for _, n in group.strips) * group.cores[1]
+        for part in group.parts:
+            sizes = dict(part.choice.sizes) if part.choice is not None else {}
+            axes = topology.space(part.nodes[0]).axes if part.choice is not None else ()
+            total += max(turns, prod(-(-a.size // sizes[a.name]) for a in axes if a.name in sizes))
+    return total
+
+
+def chosen(
+    finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method, most: float = inf,
+    best: Finalist | None = None,
+) -> Finalist | None:  # fmt: skip
+    """The one that the replay finds fastest; of equal ones the first. `most`: tiles after which no other one is replayed;
+    `best`: of those replayed before."""
+    spent = 0
     for finalist in finalists:
         if best is not None and least(finalist, machine) >= best.cycles:
             continue
         found = rehearsed(finalist, topology, machine, allocation)
+        spent += rounds(finalist, topology)
         if found is not None and (best is None or found.cycles < best.cycles):
             best = found
+        if best is not None and spent >= most:
+            break
     return best

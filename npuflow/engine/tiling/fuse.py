@@ -14,6 +14,7 @@ from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
+from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.spans import Coster, Window, in_network, joins, reach, span_at, window
 from npuflow.engine.tiling.stay import Stayer
 
@@ -28,7 +29,7 @@ class Pins:
 
 NO_PINS = Pins()
 BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
-WEIGHTS = (BUS, 0.0, 0.6)
+WEIGHTS = (BUS, 0.6, 0.0)
 STAYING = (0.3, 1.0, 2.0)                 # the same, where activations stay in the local memories of several cores
 
 
@@ -50,7 +51,9 @@ class Fuser:
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
 
     def finalists(self) -> Iterator[Finalist]:
-        """Plans worth a replay, the most promising first: by several weights of the bus, with values that stay and without."""
+        """Plans worth a replay, the most promising first: with activations that stay on their cores; by several weights of
+        the bus; above the default level also with nothing that stays between groups."""
+        yield from self._staying()
         seen: set[tuple[Group, ...]] = set()
         for weight in WEIGHTS:
             chosen = self.cuts(weight)[1]
@@ -59,14 +62,17 @@ class Fuser:
             seen.add(tuple(c.group for c in chosen))
             states = self._keep(list(chosen))
             yield self._finished(states, f"bus x {weight}")
-            if len(states) > 1 and not self.forced:
+            if self.level > DEFAULT_LEVEL and len(states) > 1 and not self.forced:
                 yield self._finished(states[:1], f"bus x {weight}, nothing stays")
-        if self.machine.compute.cores > 1 and not self.forced and not self.pinned:
-            stayer = Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
-            for weight in STAYING:
-                found = stayer.plan(weight)
-                if found is not None and self._placed(*found):
-                    yield self._finished([found], f"rows stay, bus x {weight}")
+
+    def _staying(self) -> Iterator[Finalist]:
+        if self.machine.compute.cores == 1 or self.forced or self.pinned:
+            return
+        stayer = Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
+        for weight in STAYING:
+            found = stayer.plan(weight)
+            if found is not None and self._placed(*found):
+                yield self._finished([found], f"rows stay, bus x {weight}")
 
     def _known_best(self, start: int, end: int) -> Scored | None:
         return dict(self._from(start)).get(end)

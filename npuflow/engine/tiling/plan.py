@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
+from math import inf
 from typing import Any
 
 from npuflow.base.errors import TargetError
@@ -12,7 +13,7 @@ from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import chosen
+from npuflow.engine.tiling.finalists import Finalist, chosen
 from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
 from npuflow.engine.tiling.fuse import NO_PINS, Fuser, Pins
 from npuflow.engine.tiling.groups import Group, group_of_json
@@ -26,6 +27,7 @@ from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
 FUSING = 2                                # from this level on, parts are joined
+REPLAYED = 4500                           # tiles after which no further plan is replayed, up to the default level
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,11 @@ def plan_network(
         return Plan(tuple(groups), bounds, len(planner.solved), allocation=allocation)
     topology = Topology(graph, machine, numerics)
     fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)]
-    finalists = [f for fuser in reversed(fusers) for f in fuser.finalists()]
-    best = chosen(finalists, topology, machine, allocation)
+    finalists = chain.from_iterable(fuser.finalists() for fuser in fusers)
+    best = chosen(finalists, topology, machine, allocation, REPLAYED if level <= DEFAULT_LEVEL else inf)
+    if pins == NO_PINS and (best is None or _apart_at_best(groups, machine) < best.cycles):
+        alone = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
+        best = chosen([alone], topology, machine, allocation, best=best)
     if best is None:
         raise TargetError("no plan of the network fits local memory", code="does-not-fit")
     starts, windows = (sum(n) for n in zip(*((f.starts, len(f.windows)) for f in fusers), strict=True))
@@ -131,6 +136,13 @@ def plan_network(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
         WIDE * machine.memory.local_bytes, allocation, best.cycles, best.origin,
     )  # fmt: skip
+
+
+def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
+    """Cycles that no plan of single layers beats, on the one core that they run on."""
+    costs = [g.costs for g in groups if g.choice is not None]
+    amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
+    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth)
 
 
 def levels(level: int) -> tuple[int, ...]:

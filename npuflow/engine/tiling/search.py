@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
 from itertools import permutations, product
+from math import inf, prod
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.base.errors import TargetError, Where
 from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
@@ -83,24 +86,31 @@ def sizes_of(axis: Axis, units: Sequence[int], most: int) -> list[int]:
 def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL) -> Grid:
     """The product of all axes' candidate sizes, coarsened until it is small enough."""
     c, mac = machine.compute, layer.mac
+    units = {} if mac is None else {mac.rows: c.array_rows, mac.cols: c.array_cols}
+    likes = tuple(units.get(axis.name, 0) for axis in layer.axes)
+    return _coarse(layer.axes, likes) if level == 0 else _grid(layer.axes, likes, level)
+
+
+def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int) -> Grid:
+    """`likes`: by axis what the hardware takes at a time, or 0."""
     most = dict(zip(("par", "sum"), LEVELS[level], strict=True))
     while True:
-        lists = []
-        for axis in layer.axes:
-            units = []
-            if mac is not None and axis.name == mac.rows:
-                units = [c.array_rows]
-            elif mac is not None and axis.name == mac.cols:
-                units = [c.array_cols]
-            lists.append(sizes_of(axis, units, most.get(axis.kind, 1)))
-        total = int(np.prod([len(x) for x in lists], dtype=np.int64))
+        lists = [
+            sizes_of(axis, [unit] if unit else [], most.get(axis.kind, 1)) for axis, unit in zip(axes, likes, strict=True)
+        ]
+        total = prod(len(x) for x in lists)
         if total <= LIMIT * (level + 1) or most["par"] <= 3:
             break
         most = {k: max(3, v - 2) for k, v in most.items()}
     mesh = np.meshgrid(*[np.array(x, np.int64) for x in lists], indexing="ij") if lists else []
-    sizes = {a.name: m.ravel() for a, m in zip(layer.axes, mesh, strict=True)}
-    counts = {a.name: -(-a.size // sizes[a.name]) for a in layer.axes}
-    return Grid(sizes, counts, int(np.prod([len(x) for x in lists], dtype=np.int64)) if lists else 1)
+    sizes = {a.name: m.ravel() for a, m in zip(axes, mesh, strict=True)}
+    return Grid(sizes, {a.name: -(-a.size // sizes[a.name]) for a in axes}, total)
+
+
+@lru_cache(maxsize=2048)
+def _coarse(axes: tuple[Axis, ...], likes: tuple[int, ...]) -> Grid:
+    """Grids of the parts of groups: small, and asked for again and again."""
+    return _grid(axes, likes, 0)
 
 
 def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], grid: Grid) -> list[Ints]:
@@ -177,10 +187,14 @@ class Tilings:
         self.layer, self.machine, self.stays = layer, machine, stays
         self.grid = grid_of(layer, machine, level)
         self.moved = traffic(layer, machine, self.grid)
-        self.tensor = tensor_cycles(layer, machine, self.grid)
+        key = layer.mac, machine.compute
+        if key not in self.grid.memo:
+            self.grid.memo[key] = tensor_cycles(layer, machine, self.grid)
+        self.tensor: Floats = self.grid.memo[key]
         counts = list(self.grid.counts.values())
-        self.steps = STEP_COST * np.prod(counts, axis=0) if counts else np.zeros(1)
+        self.steps = STEP_COST * reduce(np.multiply, counts) if counts else np.zeros(1)
         self.bound_cycles = max(float(self.tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes)
+        self.ceiling = inf
         self.kinds = tuple(_there(layer) if stays else variants(layer))
         self._tried: dict[tuple[str, ...], list[_Tried]] = {}
 
@@ -207,14 +221,42 @@ class Tilings:
             layer, found = self.layer, []
             slots = slot_counts(layer, self.moved, kinds, self.grid)
             used = footprint(layer, self.machine, self.moved, slots)
-            fits = np.flatnonzero(used <= self.machine.memory.local_bytes)
+            fits = np.flatnonzero((used <= self.machine.memory.local_bytes) & self._hopeful)
             if len(fits):
-                grid, few = self.grid.take(fits), [_take(m, fits) for m in self.moved]
-                for order in orders(layer, grid) if self.stays is None else _two(orders(layer, grid)):
+                grid, few = self._few(fits)
+                for order in list(orders(layer, grid)) if self.stays is None else _two(orders(layer, grid)):
                     e = estimate(layer, self.machine, grid, few, order, kinds, self.tensor[fits])
                     found.append(_Tried(order, slots, fits, used[fits], e, e.cycles + self.steps[fits]))
+                    if self.stays is None:     # asked for one size of local memory only: what cannot win is left out
+                        self.ceiling = min(self.ceiling, float(found[-1].worth.min()))
+                        hopeful = fits[self.least[fits] <= self.ceiling]
+                        if 2 * len(hopeful) < len(fits):
+                            fits, (grid, few) = hopeful, self._few(hopeful)
             self._tried[kinds] = found
         return self._tried[kinds]
+
+    @property
+    def _hopeful(self) -> npt.NDArray[np.bool_] | bool:
+        """Candidates that may still win; all, where several sizes of local memory are asked for."""
+        return True if self.stays is not None else self.least <= self.ceiling
+
+    def _few(self, index: Ints) -> tuple[Grid, Sequence[Traffic]]:
+        """The grid and the streams of some candidates."""
+        if len(index) == self.grid.length:
+            return self.grid, self.moved
+        return self.grid.take(index), [_take(m, index) for m in self.moved]
+
+    @cached_property
+    def least(self) -> Floats:
+        """What no order and no slots of a candidate beat: its array, the vector unit, and every byte once."""
+        memory, crossing = self.machine.memory, [
+            m for s, m in zip(self.layer.streams, self.moved, strict=True)
+            if s.home in ("input", "output", "const") and (s.home == "const" or not self.machine.inside)
+        ]  # fmt: skip
+        bus = sum((m.total for m in crossing), np.zeros(self.grid.length)) / memory.external_bandwidth
+        vector = self.layer.vector_work / self.machine.compute.vector_lanes
+        work: Floats = np.maximum(np.maximum(bus, vector), self.tensor)
+        return work + self.steps
 
     def _solution(self, tried: _Tried, i: int) -> Solution:
         layer, e, at = self.layer, tried.estimate, tried.fits[i]
