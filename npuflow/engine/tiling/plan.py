@@ -120,18 +120,19 @@ def plan_network(
     amount = _compulsory(graph, packed, not machine.inside)
     compute = sum(g.costs.bound_cycles for g in groups) / machine.compute.cores
     bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
-    if level < FUSING and pins == NO_PINS:
-        return Plan(tuple(groups), bounds, len(planner.solved), allocation=allocation)
     topology = Topology(graph, machine, numerics)
-    fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)]
+    grouping = level >= FUSING or pins != NO_PINS
+    fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)] if grouping else []
     finalists = chain.from_iterable(fuser.finalists() for fuser in fusers)
     best = chosen(finalists, topology, machine, allocation, REPLAYED if level <= DEFAULT_LEVEL else inf)
-    if pins == NO_PINS and (best is None or _apart_at_best(groups, machine) < best.cycles):
+    if not grouping:
+        best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
+    elif pins == NO_PINS and (best is None or _apart_at_best(groups, machine) < best.cycles):
         alone = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
         best = chosen([alone], topology, machine, allocation, best=best)
     if best is None:
         raise TargetError("no plan of the network fits local memory", code="does-not-fit")
-    starts, windows = (sum(n) for n in zip(*((f.starts, len(f.windows)) for f in fusers), strict=True))
+    starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
     return Plan(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
         WIDE * machine.memory.local_bytes, allocation, best.cycles, best.origin,
