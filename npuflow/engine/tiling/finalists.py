@@ -14,6 +14,8 @@ from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local
 from npuflow.engine.tiling.groups import Group
 
+FEW = 400                                 # tiles of a plan that is replayed whatever its sums say
+
 
 @dataclass(frozen=True)
 class Finalist:
@@ -73,10 +75,11 @@ def chosen(
     `best`: of those replayed before."""
     spent = 0
     for finalist in finalists:
-        if best is not None and least(finalist, machine) >= best.cycles:
+        tiles = rounds(finalist, topology)
+        if best is not None and tiles > FEW and least(finalist, machine) >= best.cycles:
             continue
         found = rehearsed(finalist, topology, machine, allocation)
-        spent += rounds(finalist, topology)
+        spent += tiles
         if found is not None and (best is None or found.cycles < best.cycles):
             best = found
         if best is not None and spent >= most:

@@ -27,6 +27,7 @@ from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
 FUSING = 2                                # from this level on, parts are joined
+SMALL = 16                                # parts of a network whose layers are replayed each alone in any case
 REPLAYED = 4500                           # tiles after which no further plan is replayed, up to the default level
 
 
@@ -127,7 +128,7 @@ def plan_network(
     best = chosen(finalists, topology, machine, allocation, REPLAYED if level <= DEFAULT_LEVEL else inf)
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
-    elif pins == NO_PINS and (best is None or _apart_at_best(groups, machine) < best.cycles):
+    elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
         alone = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
         best = chosen([alone], topology, machine, allocation, best=best)
     if best is None:
