@@ -52,10 +52,11 @@ class Fuser:
 
     def finalists(self) -> Iterator[Finalist]:
         """Plans worth a replay, the most promising first: with activations that stay on their cores; by several weights of
-        the bus; above the default level also with nothing that stays between groups."""
+        the bus, of which one core needs more than many; above the default level also with nothing that stays."""
         yield from self._staying()
         seen: set[tuple[Group, ...]] = set()
-        for weight in WEIGHTS:
+        several = self.machine.compute.cores == 1 or self.level > DEFAULT_LEVEL
+        for weight in WEIGHTS if several else WEIGHTS[:1]:
             chosen = self.cuts(weight)[1]
             if tuple(c.group for c in chosen) in seen:
                 continue

@@ -23,7 +23,7 @@ LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
 STRIPS = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
 MISSES = 3                                # lengths in a row that are no gain: longer ones are not tried
 NEAR = 1.04                               # of its lower bound: no further way to run a group is tried
-TRIALS = {2: 16, 3: 32, 4: 128, 5: 512}   # ways to run groups that begin at one part, in a network of up to PARTS, by level
+TRIALS = {2: 16, 3: 20, 4: 128, 5: 512}   # ways to run groups that begin at one part, in a network of up to PARTS, by level
 PARTS = 64                                # of twice as many parts half as many ways are tried
 PATIENCE = 1                              # strip counts beyond the first that fits, while they gain
 
