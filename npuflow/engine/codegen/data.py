@@ -16,8 +16,8 @@ from npuflow.hw.target import Memory
 class Data:
     """Storage of every integer value, opened in program order so that reused bytes are waited for."""
 
-    def __init__(self, views: Views, layout: Layout, lives: Sequence[Life]) -> None:
-        self._views, self.layout, self.lives = views, layout, tuple(lives)
+    def __init__(self, views: Views, layout: Layout, lives: Sequence[Life], homes: Mapping[str, str] | None = None) -> None:
+        self._views, self.layout, self.lives, self.homes = views, layout, tuple(lives), dict(homes or {})
         self._storages = {v.name: Storage(layout.addresses[v.name], v.size) for v in lives}
         by_start = sorted(lives, key=lambda v: v.first)
         self._older: dict[str, list[str]] = {}
@@ -30,9 +30,17 @@ class Data:
 
     def of(self, value_id: str) -> tuple[Storage, int]:
         """Storage and byte address of a value."""
-        root, offset = self._views.root(value_id)
+        root, offset = self._root(value_id)
         storage = self._storages[root]
         return storage, storage.address + offset
+
+    def _root(self, value_id: str) -> tuple[str, int]:
+        root, offset = self._views.root(value_id)
+        return self.homes.get(root, root), offset
+
+    def seen_as(self, value_id: str) -> str:
+        """The value by whose boxes accesses are told apart: of results in place, the one whose bytes they have."""
+        return self.homes.get(value_id, value_id)
 
     def address(self, value_id: str) -> int:
         return self.of(value_id)[1]
@@ -42,7 +50,7 @@ class Data:
         storage, address = self.of(value_id)
         if not storage.opened:
             storage.opened = True
-            for name in self._older[self._views.root(value_id)[0]]:
+            for name in self._older[self._root(value_id)[0]]:
                 merge(storage.before, self._storages[name].last)
         return storage, address
 
@@ -56,17 +64,19 @@ class Data:
         return storage
 
     def __contains__(self, value_id: str) -> bool:
-        return self._views.root(value_id)[0] in self._storages
+        return self._root(value_id)[0] in self._storages
 
 
 def lay_out(
     views: Views, born: Mapping[str, int], dies: Mapping[str, int], borders: Sequence[Life], memory: Memory,
-    method: Method = "greedy",
-) -> tuple[list[Life], Layout]:
-    """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small."""
+    method: Method = "greedy", homes: Mapping[str, str] | None = None,
+) -> tuple[list[Life], Layout]:  # fmt: skip
+    """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small.
+    `homes`: results that take over another value's bytes."""
     spans: dict[str, list[int]] = {}
     for value_id, first in born.items():
         root, _ = views.root(value_id)
+        root = (homes or {}).get(root, root)
         span = spans.setdefault(root, [first, dies.get(value_id, first)])
         span[0], span[1] = min(span[0], first), max(span[1], dies.get(value_id, first))
     lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()] + list(borders)

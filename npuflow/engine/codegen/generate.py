@@ -14,6 +14,7 @@ from npuflow.engine.codegen.commands import CommandList
 from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.data import Data, lay_out
 from npuflow.engine.codegen.groups import GroupEmitter, Residents
+from npuflow.engine.codegen.in_place import in_place
 from npuflow.engine.codegen.moves import emit_moves
 from npuflow.engine.codegen.share import share_loads
 from npuflow.engine.codegen.slots import merge
@@ -71,10 +72,12 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     spread = spreads(frames, plan.kept, target.compute.cores)
     steps = _steps(graph, parts, plan)
     borders = _borders(spread, frames, steps)
-    lives, layout = lay_out(views, *_lifetimes(graph, steps, in_data), borders, target.memory, plan.allocation)
+    born, dies = _lifetimes(graph, steps, in_data)
+    homes = in_place(frames, views, born, dies)
+    lives, layout = lay_out(views, born, dies, borders, target.memory, plan.allocation, homes)
     consts = ConstPool(target.memory.burst)
     benches = tuple(
-        Bench(CommandList(core, target.dma.channels), consts, Data(views, layout, lives), target.numerics)
+        Bench(CommandList(core, target.dma.channels), consts, Data(views, layout, lives, homes), target.numerics)
         for core in range(target.compute.cores)
     )
     local = lay_local(frames, plan.kept, machine, method=plan.allocation)
@@ -268,7 +271,7 @@ def _program(
         "local_bytes": target.memory.local_bytes,
         "memory": {
             "lives": [[v.name, data.layout.addresses[v.name], v.size, v.first, v.last] for v in data.lives],
-            "bound": data.layout.bound,
+            "bound": data.layout.bound, "in_place": data.homes,
             "const_given": bench.consts.given,
             "local_used": local.total, "local_bound": local.layout.bound,
         },

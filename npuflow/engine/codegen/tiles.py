@@ -243,7 +243,7 @@ def load(bench: Bench, value: str, ref: Ref, box: Box, layout: Box, place: Place
     if not elements(box):
         return
     storage, address = bench.data.of(value)
-    touch = Touch(value, box, *box_span(address, ref.operand.shape, box, ref.itemsize))
+    touch = Touch(bench.data.seen_as(value), box, *box_span(address, ref.operand.shape, box, ref.itemsize))
     values = box_copy("DATA", address, ref.operand.shape, box, base, ref.itemsize, layout)
     bench.commands.load(values, place, node, (storage, touch), step)
 
@@ -251,7 +251,7 @@ def load(bench: Bench, value: str, ref: Ref, box: Box, layout: Box, place: Place
 def store(bench: Bench, member: Member, ref: Ref, box: Box, layout: Box, place: Place, base: int, step: int) -> None:
     """A box of a value to DATA, out of a buffer laid out for another box, or the same."""
     storage, address = bench.data.open(member.value(ref))
-    touch = Touch(member.value(ref), box, *box_span(address, ref.operand.shape, box, ref.itemsize))
+    touch = Touch(bench.data.seen_as(member.value(ref)), box, *box_span(address, ref.operand.shape, box, ref.itemsize))
     values = box_copy("DATA", address, ref.operand.shape, box, base, ref.itemsize, layout)
     bench.commands.store(values, place, member.nodes[ref.member], storage, touch, step)
 
