@@ -13,9 +13,14 @@ MOST = 6_000              # rectangles of one panel
 
 
 def external(found: Profile) -> list[Row]:
-    """Every value's bytes in external memory and the steps it lives."""
-    lives = found.program.meta.get("memory", {}).get("lives", [])
-    return [dict(zip(("value", "address", "size", "first", "last"), life, strict=True)) for life in lives]
+    """Every value's bytes in external memory and the steps it lives, with the results that take the bytes over."""
+    memory = found.program.meta.get("memory", {})
+    heirs: dict[str, list[str]] = {}
+    for result, value in memory.get("in_place", {}).items():
+        heirs.setdefault(value, []).append(result)
+    keys = ("value", "address", "size", "first", "last")
+    lives = [(" > ".join([name, *heirs.get(name, [])]), *rest) for name, *rest in memory.get("lives", [])]
+    return [dict(zip(keys, life, strict=True)) for life in lives]
 
 
 def local(found: Profile) -> list[Row]:
@@ -46,11 +51,14 @@ def draw(found: Profile) -> str:
     last = max((r["last"] for r in values), default=0) + 1
     bound = found.program.meta.get("memory", {}).get("bound", 0)
     words = f"external memory: {total:,} bytes, at least {bound:,} are alive at once; {len(values)} values over {last} steps"
+    taken = len(found.program.meta.get("memory", {}).get("in_place", {}))
+    words += f", {taken} results in place" if taken else ""
+    words += "; all shared, on the chip" if total <= memory.shared_bytes else ""
     parts += _panel(top, words, total, f"step 0 .. {last - 1}")
     for n, r in enumerate(values):
         title = f"{r['value']}: {r['size']:,} bytes at {r['address']:,}, steps {r['first']} to {r['last']}"
         parts.append(_box(top, r["first"] / last, (r["last"] + 1) / last, r["address"], r["size"], total, n, title))
-    if memory.shared_bytes:
+    if 0 < memory.shared_bytes < total:
         y = top + PANEL * (1 - min(1.0, memory.shared_bytes / total))
         parts.append(svg.line(LEFT, y, WIDTH - RIGHT, y, svg.RED, 1.5, "6 3"))
         parts.append(svg.text(WIDTH - RIGHT, y - 4, "shared, on the chip", svg.RED, "end", 11))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Part = tuple[int, int]                    # a group and a part of it
 Users = Mapping[Part, Mapping[str, frozenset[str]]]      # who works on each life while a part runs
-SWEEPS = 2
+SWEEPS, LOOKS = 2, 16                     # rounds over all lives, and addresses that one may take in a round
 _HOMES = {"acc": "TENSOR VECTOR", "output": "VECTOR STORE", "inner": "VECTOR", "input": "LOAD", "const": "LOAD"}
 
 
@@ -121,25 +121,26 @@ class _Map:
         for i in sorted((i for i in now if now[i]), key=lambda i: (-now[i], i)):
             here = float(self.cost(i, self.low[i : i + 1])[0])
             at = self._free(i) if here else np.zeros(0, np.int64)
-            if not len(at):
-                continue
             costs = self.cost(i, at)
-            best = int(np.lexsort((at, costs))[0])
-            if costs[best] < here:
-                self.low[i], self.high[i], moved = at[best], at[best] + self.size[i], True
+            order = np.lexsort((at, costs))
+            at = self._prompt(i, at[order[: int((costs < here).sum())][:LOOKS]])
+            if len(at):
+                self.low[i], self.high[i], moved = at[0], at[0] + self.size[i], True
         return moved
 
     def _free(self, i: int) -> Ints:
-        """Addresses where a life may lie: beside others and at the banks' borders; nobody's bytes, nobody kept waiting longer."""
+        """Addresses where a life finds room: beside others and at the banks' borders."""
         size, starts = int(self.size[i]), np.arange(self.memory.local_banks) * self.bank
         meets = (self.first <= self.last[i]) & (self.last >= self.first[i])
         meets[i] = False
         low, high = self.low[meets], self.high[meets]
         at = np.unique(np.concatenate([starts, starts + self.bank - size, high, low - size]))
         at = at[(at >= 0) & (at + size <= self.memory.local_bytes) & (at % self.align == 0)]
-        at = at[~((low < at[:, None] + size) & (at[:, None] < high)).any(1)]
-        if not len(at):
-            return at
+        return np.asarray(at[~((low < at[:, None] + size) & (at[:, None] < high)).any(1)])
+
+    def _prompt(self, i: int, at: Ints) -> Ints:
+        """Those addresses of which nobody keeps the life waiting longer than now, nor it others."""
+        size = int(self.size[i])
         before, after = self.last < self.first[i], self.first > self.last[i]
         since, until = self._neighbours(at, size, before, after)
         least, most = self._neighbours(self.low[i : i + 1], size, before, after)
