@@ -22,7 +22,7 @@ from npuflow.engine.codegen import generate as made
 from npuflow.engine.place import place
 from npuflow.engine.profile import profile
 from npuflow.engine.program.container import Program
-from npuflow.engine.tiling import frame
+from npuflow.engine.tiling import banks
 
 HEAD = (
     "| network | target | level | apart | in place | alive | ratio | local | alive | cycles | spread | no conflicts |\n"
@@ -44,7 +44,7 @@ def row(network: str, name: str, level: int) -> str:
         apart = made.generate(graph, plan, target)
     clock = ["", "", ""]
     if target.memory.bank_ports:
-        with patch.object(frame, "spread", lambda lives, layout, *_: layout):
+        with patch.object(banks, "spread", lambda lives, layout, *_: layout):
             close = made.generate(graph, plan, target)
         free = replace(target, memory=replace(target.memory, bank_ports=0))
         clock = [cycles(close), cycles(program), cycles(made.generate(graph, plan, free))]

@@ -10,7 +10,7 @@ import pytest
 from npuflow.engine.allocate import Layout, Life, check_layout
 from npuflow.engine.arrange import arrange
 from npuflow.engine.profile import profile
-from npuflow.engine.tiling import frame as frames
+from npuflow.engine.tiling import banks
 from npuflow.engine.tiling.banks import conflicts, spread
 from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.target import Memory, Target
@@ -63,8 +63,8 @@ def test_random_layouts_stay_legal_and_never_get_worse(seed: int) -> None:
     assert conflicts(lives, found.addresses, who, memory) <= conflicts(lives, layout.addresses, who, memory)
 
 
-def banked(target_: Target, banks: int = 8, size: int = 16384) -> Target:
-    return replace(target_, memory=replace(target_.memory, local_bytes=size, local_banks=banks, bank_ports=1, local_bandwidth=8))
+def banked(target_: Target, count: int = 8, size: int = 16384) -> Target:
+    return replace(target_, memory=replace(target_.memory, local_bytes=size, local_banks=count, bank_ports=1, local_bandwidth=8))
 
 
 def test_the_clock_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_the_clock_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, inputs = mixed(small.numerics)
     plan = plan_network(graph, machine(small), small.numerics, level=0)
     after = profile(check_exact(graph, inputs, small, plan))
-    monkeypatch.setattr(frames, "spread", lambda lives, layout, *_: layout)
+    monkeypatch.setattr(banks, "spread", lambda lives, layout, *_: layout)
     before = profile(build(graph, small, plan))
     assert after.timeline.banks.sum() < 0.8 * before.timeline.banks.sum()
     assert after.cycles < before.cycles

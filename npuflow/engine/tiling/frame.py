@@ -13,8 +13,8 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.partition import is_npu, segments
+from npuflow.engine.tiling import banks
 from npuflow.engine.tiling.ahead import go_round
-from npuflow.engine.tiling.banks import spread, users
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
@@ -237,7 +237,7 @@ def lay_local(
             best, chosen = layout, early
             break
     if machine.memory.bank_ports and look:
-        best = spread(chosen, best, users(frames), machine.memory, align)
+        best = banks.spread(chosen, best, banks.users(frames), machine.memory, align)
     check_layout(chosen, best.addresses, limit, align)
     return Local(tuple(chosen), best)
 
