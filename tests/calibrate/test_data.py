@@ -228,3 +228,12 @@ def test_label_files(tmp_path: Path) -> None:
         '"annotations": [{"image_id": 1, "category_id": 7, "bbox": [1, 2, 3, 4]}]}'
     )
     assert label_file(tmp_path / "c.json") == {"a.png": [[1.0, 2.0, 3.0, 4.0, 0]], "b.png": []}
+
+
+def test_a_fixed_batch_has_the_sample_in_every_place() -> None:
+    kind = {"x": TensorType((4, 1, 3, 2))}
+    one = np.arange(6, dtype=np.float32).reshape(1, 3, 2)
+    fed = Sample({"x": one}).feed(kind)["x"]
+    assert fed.shape == (4, 1, 3, 2) and all(np.array_equal(place, one) for place in fed)
+    with pytest.raises(DataError, match="does not fit"):
+        Sample({"x": np.zeros((2, 1, 3, 2), np.float32)}).feed(kind)

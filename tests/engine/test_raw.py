@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -12,9 +13,13 @@ from npuflow.base.errors import DataError, ModelError
 from npuflow.cli._app import application
 from npuflow.engine import raw
 from npuflow.engine.program.container import Program
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.runner import Runner
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
 from tests.codegen.harness import SMALL, build, local
-from tests.codegen.networks import mixed
+from tests.codegen.networks import Builder, mixed
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +89,23 @@ def test_the_verb(case, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     with np.load(tmp_path / "out.npz") as held:
         for name, array in expected.items():
             np.testing.assert_array_equal(held[name], np.concatenate([array, array]))
+
+
+def test_a_batch_of_four() -> None:
+    """Samples lie one after another in the slot, and each comes out as it would alone."""
+    b = Builder()
+    x = b.input("x", (4, 3, 9, 8))
+    y = b.add(OPS["globalaveragepool"](), b.conv(b.conv(x, 6, 3, 2), 5, 1))
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    graph = Graph(("x",), (y,), tuple(b.nodes), MappingProxyType(b.values), MappingProxyType(b.consts))
+    graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), SMALL.numerics).graph
+    program = build(graph, SMALL)
+    slot, data = raw.inputs(program)[0], b.arrays["x"]
+    body = raw.pack(program, {"x": data})
+    assert slot.shape == (4, 3, 9, 8) and raw.pack(program, {"x": np.moveaxis(data, 1, -1)}, "channels_last") == body
+    found = raw.unpack(program, raw.run(program, body))[y]
+    np.testing.assert_array_equal(found, Runner(program).run({"x": data})[y])
+    turned = raw.unpack(program, raw.run(program, raw.pack(program, {"x": data[::-1]})))[y]
+    np.testing.assert_array_equal(turned[::-1], found)
+    with pytest.raises(DataError, match="shape"):
+        raw.pack(program, {"x": data[0]})

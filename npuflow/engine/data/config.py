@@ -88,7 +88,8 @@ class Sample:
 
 
 def fitted(array: Array, kind: TensorType, name: str) -> Array:
-    """The array in the input's type; a missing batch axis, or other axes of one, are put in."""
+    """The array in the input's type; a missing batch axis, or other axes of one, are put in; a batch of
+    several, fixed in the model, has the sample in every place."""
     shaped = _shaped(array, kind.shape)
     if shaped is None:
         hint = "preprocessing steps change sizes; a `layout` step orders the axes"
@@ -121,6 +122,8 @@ def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:
         return array
     if [d for d in array.shape if d != 1] == [d for d in want if d != 1]:
         return array.reshape(want)
+    if len(want) > 1 and want[0] > 1 and array.shape in (want[1:], (1, *want[1:])):
+        return np.repeat(array.reshape(1, *want[1:]), want[0], 0)        # a fixed batch: the sample in every place
     return None
 
 
