@@ -236,10 +236,16 @@ def lay_local(
         if layout.total <= limit:
             best, chosen = layout, early
             break
-    if machine.memory.bank_ports and look:
-        best = banks.spread(chosen, best, banks.users(frames), machine.memory, align)
     check_layout(chosen, best.addresses, limit, align)
     return Local(tuple(chosen), best)
+
+
+def set_apart(local: Local, frames: Sequence[Frame], machine: Machine) -> Local:
+    """The same lives in banks that nobody else is using, where bytes are free."""
+    memory = machine.memory
+    layout = banks.spread(local.lives, local.layout, banks.users(frames), memory, memory.slot_align)
+    check_layout(local.lives, layout.addresses, memory.local_bytes, memory.slot_align)
+    return Local(local.lives, layout)
 
 
 def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
