@@ -9,22 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.allocate import Layout, Life, aligned
+from npuflow.engine.allocate import Layout, Life, aligned, check_layout
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.frame import Frame, Local
 from npuflow.hw.target import Memory
-
-if TYPE_CHECKING:
-    from npuflow.engine.tiling.frame import Frame
 
 Ints = npt.NDArray[np.int64]
 Part = tuple[int, int]                    # a group and a part of it
 Users = Mapping[Part, Mapping[str, frozenset[str]]]      # who works on each life while a part runs
 SWEEPS, LOOKS = 2, 16                     # rounds over all lives, and addresses that one may take in a round
 _HOMES = {"acc": "TENSOR VECTOR", "output": "VECTOR STORE", "inner": "VECTOR", "input": "LOAD", "const": "LOAD"}
+
+
+def set_apart(local: Local, frames: Sequence[Frame], machine: Machine) -> Local:
+    """The same lives in banks that nobody else is using, where bytes are free."""
+    memory = machine.memory
+    layout = spread(local.lives, local.layout, users(frames), memory, memory.slot_align)
+    check_layout(local.lives, layout.addresses, memory.local_bytes, memory.slot_align)
+    return Local(local.lives, layout)
 
 
 def users(frames: Sequence[Frame]) -> Users:

@@ -13,7 +13,6 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.partition import is_npu, segments
-from npuflow.engine.tiling import banks
 from npuflow.engine.tiling.ahead import go_round
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.columns import gathered
@@ -238,14 +237,6 @@ def lay_local(
             break
     check_layout(chosen, best.addresses, limit, align)
     return Local(tuple(chosen), best)
-
-
-def set_apart(local: Local, frames: Sequence[Frame], machine: Machine) -> Local:
-    """The same lives in banks that nobody else is using, where bytes are free."""
-    memory = machine.memory
-    layout = banks.spread(local.lives, local.layout, banks.users(frames), memory, memory.slot_align)
-    check_layout(local.lives, layout.addresses, memory.local_bytes, memory.slot_align)
-    return Local(local.lives, layout)
 
 
 def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
