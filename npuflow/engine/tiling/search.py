@@ -273,7 +273,7 @@ class Tilings:
         )  # fmt: skip
         return Solution(choice, costs)
 
-    def least(self) -> int:
+    def smallest(self) -> int:
         """Bytes of local memory below which no candidate runs, overlapped or not."""
         counts = [slot_counts(self.layer, self.moved, kinds, self.grid) for kinds in self.kinds]
         return min(int(footprint(self.layer, self.machine, self.moved, slots).min()) for slots in counts)

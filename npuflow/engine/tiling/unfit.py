@@ -80,7 +80,7 @@ class Unfit:
     @cached_property
     def demands(self) -> tuple[int, ...]:
         """Per layer the least local memory that suffices."""
-        return tuple(Tilings(x, self.wanted.machine, self.wanted.level).least() for x in self.layers)
+        return tuple(Tilings(x, self.wanted.machine, self.wanted.level).smallest() for x in self.layers)
 
     def name(self, index: int) -> str:
         return self.wanted.graph.nodes[index].name
@@ -294,7 +294,7 @@ def _layer(wanted: Wanted, index: int) -> Layer:
 
 
 def _runs(layer: Layer, machine: Machine, level: int) -> bool:
-    return Tilings(layer, machine, level).least() <= machine.memory.local_bytes
+    return Tilings(layer, machine, level).smallest() <= machine.memory.local_bytes
 
 
 def _sized(machine: Machine, size: int) -> Machine:
