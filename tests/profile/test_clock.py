@@ -10,7 +10,7 @@ import pytest
 
 from npuflow import targets as shipped
 from npuflow.base.tables import read
-from npuflow.engine.closed import core, part, tile
+from npuflow.engine.closed import banks, core, part, tile
 from npuflow.engine.profile import Profile, profile
 from npuflow.engine.profile.closed import apart, compare
 from npuflow.engine.quantize.config import Quantize
@@ -190,7 +190,7 @@ def one_row(rows, run, machine):  # type: ignore[no-untyped-def]
 
 
 def slow_table(m: pytest.MonkeyPatch) -> None:
-    m.setattr(core, "Timetable", lambda queues, widths, most: real_table(queues, tuple(w / 2 for w in widths), most))
+    m.setattr(core, "Timetable", lambda w, n, buses, banks: real_table(w, n, tuple(b / 2 for b in buses), banks))
 
 
 def filled(layer, mac, extents, points, c):  # type: ignore[no-untyped-def]
@@ -257,6 +257,21 @@ def test_a_mutation_of_what_the_search_goes_by_is_noticed(name: str, monkeypatch
     assert error() < 0.04
     mutate(monkeypatch)
     assert error() > 0.04, name
+
+
+BANKED = replace(MUTATED, memory=replace(MUTATED.memory, local_banks=2, bank_ports=1, local_bandwidth=2))
+UNBANKED = {
+    "clock": lambda m: m.setattr(clock._Clock, "_conflict", lambda *a: 0.0),
+    "closed form": lambda m: m.setattr(banks.Banks, "wait", lambda *a: 0.0),
+}
+
+
+@pytest.mark.parametrize("name", UNBANKED)
+def test_conflicts_of_banks_are_in_both_forms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = mixed(BANKED.numerics)[0]
+    assert not apart(tiled(graph, BANKED, 3))
+    UNBANKED[name](monkeypatch)
+    assert apart(tiled(graph, BANKED, 3))
 
 
 def test_banks() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from npuflow.engine.closed.banks import NOTHING, Banks, Shares
 from npuflow.engine.closed.tile import Transfer, box_transfer, rows_transfer
 from npuflow.engine.closed.timetable import INSIDE, OUTSIDE, Timetable
 from npuflow.engine.closed.touches import Area, Areas, Latest, Stored
@@ -60,6 +61,7 @@ class Stage:
     number: int = 0                                         # the group that runs
     spread: Mapping[str, Spread] = field(default_factory=dict)   # values that stay, over the cores
     terms: list[list[Terms]] = field(init=False)
+    banks: Banks = field(init=False)
     table: Timetable = field(init=False)
     loads: list[list[Loaded]] = field(init=False)           # by core, since they last met
 
@@ -69,7 +71,8 @@ class Stage:
         widths = float(m.memory.external_bandwidth), float(m.memory.shared_bandwidth)
         self.loads = [[] for _ in range(m.compute.cores)]
         self.terms = [[Terms() for _ in range(m.compute.cores)] for _ in range(self.groups)]
-        self.table = Timetable(self.width * m.compute.cores, widths, float(m.memory.local_bandwidth))
+        self.banks = Banks(m.memory)
+        self.table = Timetable(self.width, m.compute.cores, widths, self.banks)
 
     def share(self) -> None:
         """What several cores have loaded alike since they last met is one transfer."""
@@ -137,7 +140,8 @@ class Core:
         for area, box in written:
             area.before_write(box, after)
         self.spend(**{"array" if queue == self.tensor else "vector": cycles})
-        job = self.stage.table.add(queue, cycles, self._others(queue, after))
+        shares = self._shares((*read, *written))
+        job = self.stage.table.add(queue, cycles, self._others(queue, after), shares=shares)
         for area, box in read:
             area.touch(box, queue, job, False)
         for area, box in written:
@@ -148,7 +152,8 @@ class Core:
         if size:
             after: Latest = {}
             area.before_write(None, after)
-            job = self._move(self.constants, rows_transfer(1, size, self.stage.machine), after, False, key)
+            moved = rows_transfer(1, size, self.stage.machine)
+            job = self._move(self.constants, moved, after, False, (area, None), key)
             area.touch(None, self.constants, job, True)
 
     def load_box(self, value: str, ref: Ref, box: Box, area: Area, place: Box | None) -> None:
@@ -171,13 +176,13 @@ class Core:
         last = max(last, self.shared.get(owner, -1))
         if last > after.get(self.stores, -1):
             after[self.stores] = last
-        self.loaded = self._move(self.values, moved, after, self._inside(span), (value, box, span))
+        self.loaded = self._move(self.values, moved, after, self._inside(span), (area, place), (value, box, span))
         area.touch(place, self.values, self.loaded, True)
 
     def store(self, value: str, moved: Transfer, span: Interval, area: Area, place: Box | None, box: Box) -> None:
         after: Latest = {}
         area.before_read(place, after)
-        job = self._move(self.stores, moved, after, self._inside(span))
+        job = self._move(self.stores, moved, after, self._inside(span), (area, place))
         area.touch(place, self.stores, job, False)
         self.written.setdefault(self.stage.owner(value), Stored()).add(value, box, span, job)
 
@@ -198,17 +203,22 @@ class Core:
         """Whether all of it lies in the chip's shared memory."""
         return span[1] <= self.stage.machine.memory.shared_bytes
 
-    def _move(self, queue: int, moved: Transfer, after: Latest, inside: bool, key: Hashable = None) -> int:
-        """`key`: what is loaded, where other cores may load the same."""
+    def _move(self, queue: int, moved: Transfer, after: Latest, inside: bool, place: Place, key: Hashable = None) -> int:
+        """`place`: its side in local memory. `key`: what is loaded, where other cores may load the same."""
         memory, terms = self.stage.machine.memory, self.terms
         cycles = moved.bytes / (memory.shared_bandwidth if inside else memory.external_bandwidth)
         amount = 0.0 if inside else float(moved.bytes)
         terms.set_up, terms.bus, terms.bytes = terms.set_up + moved.front, terms.bus + cycles, terms.bytes + amount
         bus = INSIDE if inside else OUTSIDE
-        job = self.stage.table.add(queue, moved.front, self._others(queue, after), moved.bytes, bus)
+        shares = self._shares([place])
+        job = self.stage.table.add(queue, moved.front, self._others(queue, after), moved.bytes, bus, shares)
         if key is not None:
             self.stage.loads[self.index].append(Loaded((queue - self.index * self.stage.width, key), job, terms, cycles, amount))
         return job
+
+    def _shares(self, places: Sequence[Place]) -> Shares:
+        banks = self.stage.banks
+        return banks.shares(area.touched(box) for area, box in places) if banks.ports else NOTHING
 
     @staticmethod
     def _others(queue: int, after: Latest) -> list[int]:

@@ -56,7 +56,7 @@ class Slots:
             self.used.append(slot)
 
     def block(self, tile: int) -> int:
-        """Bytes of packed constants."""
+        """Bytes of a tile; constants are packed."""
         size = 0
         for ref, box in zip(self.unit.refs, self.boxes[tile], strict=True):
             size = aligned(size, PACK) + ref.bytes(elements(box))
@@ -104,7 +104,7 @@ class Part:
             for used in gathers[i]:
                 self._gather(tiles[used], used)
             for slots in self.renewed if i == 0 or finished[i - 1] else ():
-                slots.areas[slots.used[i]].renew()
+                slots.areas[slots.used[i]].renew(slots.block(i))
             self._compute(tile, i, finished[i])
             for slots in self.outputs if finished[i] else ():
                 ref, box = slots.unit.refs[0], slots.boxes[i][0]
@@ -129,7 +129,7 @@ class Part:
 
     def _load(self, slots: Slots, tile: int, area: Area) -> None:
         ref = slots.unit.refs[0]
-        area.renew()
+        area.renew(slots.block(tile))
         if slots.unit.home == "const":
             key = tuple((self.member.nodes[r.member], r.key) for r in slots.unit.refs), slots.boxes[tile]
             self.core.load_block(slots.block(tile), area, key)
@@ -139,7 +139,7 @@ class Part:
     def _gather(self, tile: Tile, i: int) -> None:
         assert self.columns is not None
         area = self.columns.areas[self.columns.used[i]]
-        area.renew()
+        area.renew(self.columns.block(i))
         filled, copied = gather_cycles(self.member.spaces[0], tile, self.core.stage.machine.compute)
         if filled:
             self.core.compute(self.core.vector, filled, [], [(area, None)])

@@ -64,7 +64,9 @@ class Round:
         if value not in self.core.kept:
             assert box is not None
             (address,) = self.stage.local.slots(f"kept.{value}", 1)
-            self.core.kept[value] = Resident(self.core.areas.open(address, max(1, elements(box) * item)), box)
+            area = self.core.areas.open(address, max(1, elements(box) * item))
+            area.lay(box, item)
+            self.core.kept[value] = Resident(area, box)
         self.core.load_border(border.name, elements(border.box) * item, self.core.kept[value].area, border.box)
 
     def _part(self, p: int, turns: bool) -> Part:
@@ -102,7 +104,8 @@ class Round:
             self.held[value] = [self.core.areas.open(a, size) for a in addresses]
         before, area = now.get(value), self.held[value][hold.slot]
         if before is None or before.area is not area or before.box != box:
-            area.renew()
+            area.renew(elements(box) * ref.itemsize)
+            area.lay(box, ref.itemsize)
             now[value] = Resident(area, box)
         if hold.copied is not None and before is not None:
             c = self.machine.compute
@@ -140,7 +143,7 @@ class Round:
             if move.source is None:
                 most = max(1, min(most, FILL_MOST, prod(move.dims)))
                 c, area = self.machine.compute, areas[turn % 2]
-                area.renew()
+                area.renew(most * _item(site, move))
                 self.core.compute(self.core.vector, c.command_cycles + ceil(most / c.vector_lanes), [], [(area, None)])
             for piece in pieces_of(move, most):
                 if move.source is not None:
@@ -153,7 +156,7 @@ class Round:
         assert move.source is not None
         source, dims = site.inputs[move.source], [(n, s) for n, s, _ in piece.load]
         assert source is not None
-        area.renew()
+        area.renew(prod(n for n, _ in dims) * _item(site, move))
         if site.consts[move.source] is not None:
             self.core.load_block(prod(n for n, _ in dims) * _item(site, move), area, None)
         else:

@@ -7,34 +7,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npuflow.base.errors import InternalError
+from npuflow.engine.closed.banks import NOTHING, Banks, Shares
 
 OUTSIDE, INSIDE = 0, 1                    # the bus to external memory, and the one to the chip's shared memory
 
 
 @dataclass
 class Timetable:
-    """Jobs in the order in which their queues take them. `widths`: bytes a cycle of each bus; `most`: of one transfer."""
+    """Jobs in the order in which their queues take them. `width`: queues of a core; `widths`: bytes a cycle of each bus."""
 
-    queues: int
+    width: int
+    cores: int
     widths: tuple[float, float]
-    most: float
+    banks: Banks
     cycles: list[float] = field(default_factory=list)
     bytes: list[float] = field(default_factory=list)
     bus: list[int] = field(default_factory=list)
     after: list[tuple[int, ...]] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)
+    shares: list[Shares] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
     joint: dict[int, list[int]] = field(default_factory=dict)   # job -> all jobs that are one; the first carries it
+    running: dict[int, int] = field(default_factory=dict)       # queue -> its job that needs banks
+    begun: dict[int, tuple[float, float]] = field(default_factory=dict)   # job -> when it began, and when its cycles end
+    full: dict[int, float] = field(default_factory=dict)        # job -> bytes served on its bus when it ends
     done: int = 0                                        # jobs that earlier runs have ended
     now: float = 0.0
 
-    def add(self, queue: int, cycles: float, after: Sequence[int] = (), amount: float = 0.0, bus: int = OUTSIDE) -> int:
-        """A job that takes so many cycles, then moves its bytes, once the jobs before it in its queue and `after` are done."""
+    def add(
+        self, queue: int, cycles: float, after: Sequence[int] = (), amount: float = 0.0, bus: int = OUTSIDE,
+        shares: Shares = NOTHING,
+    ) -> int:  # fmt: skip
+        """A job that takes so many cycles, then moves its bytes, once the jobs before it in its queue and `after` are done.
+        `shares`: the bytes of local memory that it needs, by bank."""
         self.cycles.append(cycles)
         self.bytes.append(amount)
         self.bus.append(bus)
         self.after.append(tuple(after))
         self.queue.append(queue)
+        self.shares.append(shares)
         self.end.append(-1.0)
         return len(self.cycles) - 1
 
@@ -47,7 +58,7 @@ class Timetable:
 
     def run(self) -> float:
         """Until all jobs are done; the next ones begin behind them."""
-        lines: list[list[int]] = [[] for _ in range(self.queues)]
+        lines: list[list[int]] = [[] for _ in range(self.width * self.cores)]
         for job in range(len(self.cycles) - 1, self.done - 1, -1):
             lines[self.queue[job]].append(job)           # the next one last
         started: list[tuple[float, int]] = []            # (end of its cycles, job)
@@ -55,9 +66,9 @@ class Timetable:
         served = [0.0, 0.0]                              # bytes that each transfer in flight has been served since the start
         waiting: dict[int, list[int]] = {}               # job -> queues that wait for it
         come: dict[int, int] = {}                        # the first of joint jobs -> how many of them could start
-        ready = list(range(self.queues))
+        ready = list(range(len(lines)))
         while True:
-            for queue in ready:
+            for queue in sorted(ready):
                 line = lines[queue]
                 if not line:
                     continue
@@ -71,8 +82,8 @@ class Timetable:
                     come[job] = come.get(job, 0) + 1
                     if come[job] < len(all_of):
                         continue
-                heapq.heappush(started, (self.now + self.cycles[job], job))
-            rates = [min(self.most, w / max(1, len(m))) for w, m in zip(self.widths, moving, strict=True)]
+                heapq.heappush(started, (self._begin(job, served), job))
+            rates = [min(self.banks.width, w / max(1, len(m))) for w, m in zip(self.widths, moving, strict=True)]
             ends = [self.now + (m[0][0] - s) / r if m else float("inf") for m, s, r in zip(moving, served, rates, strict=True)]
             bus = OUTSIDE if ends[OUTSIDE] <= ends[INSIDE] else INSIDE
             first = started[0][0] if started else float("inf")
@@ -85,7 +96,8 @@ class Timetable:
             if first <= ends[bus]:
                 _, job = heapq.heappop(started)
                 if self.bytes[job]:
-                    heapq.heappush(moving[self.bus[job]], (served[self.bus[job]] + self.bytes[job], job))
+                    self.full[job] = served[self.bus[job]] + self.bytes[job]
+                    heapq.heappush(moving[self.bus[job]], (self.full[job], job))
                     ready = []
                     continue
             else:
@@ -93,9 +105,34 @@ class Timetable:
             ready = []
             for own in self.joint.get(job, [job]):
                 self.end[own] = self.now
+                self.running.pop(self.queue[own], None)
                 lines[self.queue[own]].pop()
                 ready += [self.queue[own], *waiting.pop(own, ())]
         if any(lines):
             raise InternalError(f"jobs {[line[-1] for line in lines if line]} wait for each other")
         self.done = len(self.cycles)
+        self.full.clear()
         return self.now
+
+    def _begin(self, job: int, served: Sequence[float]) -> float:
+        """The end of its cycles, behind what it waits for banks; what is joint waits as long as the slowest of it."""
+        if not self.banks.ports:
+            return self.now + self.cycles[job]
+        together = self.joint.get(job, [job])
+        due = self.now + max(self.cycles[own] + self._wait(own, served) for own in together)
+        for own in together:
+            self.running[self.queue[own]], self.begun[own] = own, (self.now, due)
+        return due
+
+    def _wait(self, job: int, served: Sequence[float]) -> float:
+        first = self.queue[job] // self.width * self.width
+        others = [self.running[q] for q in range(first, first + self.width) if q in self.running]
+        return self.banks.wait(self.shares[job], [(self.shares[j], self._rest(j, served)) for j in others])
+
+    def _rest(self, job: int, served: Sequence[float]) -> float:
+        """The part of a running job that is still to come: of its bytes, where it moves some."""
+        job = self.joint.get(job, [job])[0]
+        if self.bytes[job]:
+            return (self.full[job] - served[self.bus[job]]) / self.bytes[job] if job in self.full else 1.0
+        begin, due = self.begun[job]
+        return (due - self.now) / (due - begin) if due > begin else 0.0

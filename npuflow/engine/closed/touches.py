@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.ir.space import Box, Interval
+from npuflow.engine.closed.banks import Touched
+from npuflow.ir.space import Box, Interval, elements
 
 ANY = (-(1 << 60), 1 << 60)
+NO_BOX: Box = ()
 Latest = dict[int, int]                   # queue -> the last job of it; jobs of a queue end in order
 
 
@@ -22,20 +24,37 @@ class _Touch(NamedTuple):
 
 
 class Area:
-    """A range of local memory with the accesses to what lies there now, and the last ones to what lay there before."""
+    """A range of local memory with the accesses to what lies there now, and the last ones to what lay there before.
 
-    __slots__ = ("_before", "_touches", "high", "low")
+    What lies there: a box of a value, row after row, or so many bytes from the first on.
+    """
+
+    __slots__ = ("_before", "_filled", "_item", "_laid", "_touches", "high", "low")
 
     def __init__(self, low: int, high: int, before: Latest) -> None:
         self.low, self.high, self._before = low, high, before
         self._touches: list[_Touch] = []
+        self._filled, self._laid, self._item = high - low, NO_BOX, 1
+
+    def lay(self, box: Box, item: int) -> None:
+        """The box that a value's bytes are laid out for here, and those of an element."""
+        self._laid, self._item = box, item
+
+    def touched(self, box: Box | None) -> Touched:
+        """The bytes of a box of what lies here."""
+        if box is None or len(box) != len(self._laid):
+            return Touched(self.low, self.low + self._filled, self._filled)
+        first = last = 0
+        for (a, b), (low, high) in zip(box, self._laid, strict=True):
+            first, last = first * (high - low) + a - low, last * (high - low) + b - 1 - low
+        return Touched(self.low + first * self._item, self.low + (last + 1) * self._item, elements(box) * self._item)
 
     def last(self) -> Latest:
         return latest(((t.queue, t.job) for t in self._touches), self._before)
 
-    def renew(self) -> None:
-        """Something else comes to lie here."""
-        self._before, self._touches = self.last(), []
+    def renew(self, size: int) -> None:
+        """Something else comes to lie here: so many bytes."""
+        self._before, self._touches, self._filled = self.last(), [], size
 
     def before_read(self, box: Box | None, into: Latest) -> None:
         for t in self._touches:
