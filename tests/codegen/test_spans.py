@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -29,14 +30,17 @@ LEVEL = 3
 
 
 def drawn(seeds: range) -> Iterator[tuple[Graph, Target, list[Group], Topology]]:
-    for seed in seeds:
-        rng = random.Random(seed)
-        target = random_networks.target(rng)
-        graph, _ = random_networks.network(rng, target.numerics, 8)
-        planner = Planner(graph, machine(target), target.numerics, LEVEL)
-        parts = planner.groups()
-        if not planner.faults:
-            yield graph, target, parts, Topology(graph, machine(target), target.numerics)
+    yield from (found for seed in seeds if (found := drawn_once(seed)) is not None)
+
+
+@cache
+def drawn_once(seed: int) -> tuple[Graph, Target, list[Group], Topology] | None:
+    rng = random.Random(seed)
+    target = random_networks.target(rng)
+    graph, _ = random_networks.network(rng, target.numerics, 8)
+    planner = Planner(graph, machine(target), target.numerics, LEVEL)
+    parts = planner.groups()
+    return None if planner.faults else (graph, target, parts, Topology(graph, machine(target), target.numerics))
 
 
 def spans(parts: list[Group], topology: Topology) -> list[Span]:
@@ -46,7 +50,7 @@ def spans(parts: list[Group], topology: Topology) -> list[Span]:
 
 def test_layers_of_an_excerpt_are_those_of_the_network() -> None:
     seen = 0
-    for graph, target, parts, topology in drawn(range(30)):
+    for graph, target, parts, topology in drawn(range(12)):
         for part in (p for g in parts for p in g.parts if p.choice is not None):
             alone = cutting(graph, [part.nodes], topology.needed(part.nodes)).excerpt
             again = Excerpt.from_json(json.loads(json.dumps(alone.to_json())))
@@ -55,12 +59,12 @@ def test_layers_of_an_excerpt_are_those_of_the_network() -> None:
             m = machine(target)
             assert layer_of(again.graph, nodes, m, target.numerics) == layer_of(graph, part.nodes, m, target.numerics)
             seen += 1
-    assert seen > 60
+    assert seen > 20
 
 
 def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
     seen = 0
-    for _, target, parts, topology in drawn(range(12)):
+    for _, target, parts, topology in drawn(range(5)):
         m = machine(target)
         whole = Coster(topology, m, LEVEL, parts, Scorer(topology, m, LEVEL))
         for start in range(len(parts)):
@@ -75,7 +79,7 @@ def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
                 assert here is not None and there.costs == here.costs and there.group.nodes == here.group.nodes
                 assert dict(there.group.held) == dict(here.group.held) and there.used == here.used
                 seen += 1
-    assert seen > 60
+    assert seen > 20
 
 
 def rescaled(graph: Graph) -> Graph:
@@ -100,47 +104,71 @@ def test_names_weights_and_scales_are_no_part_of_a_span() -> None:
         assert mine == [s.key for s in spans(parts, Topology(other, machine(target), target.numerics))]
 
 
-def test_an_edit_reaches_the_spans_that_contain_it_and_no_other() -> None:
-    """Another width of one constant; the costs that stay are taken, and the plan is that of a clean search."""
-    edited = 0
-    for graph, target, parts, topology in drawn(range(40)):
-        chosen = [
-            (p, n) for p, g in enumerate(parts) if g.choice is not None for n in g.nodes
-            for v in graph.nodes[n].inputs[1:2] if v and graph.values[v].const is not None and graph.values[v].quant is not None
-        ]  # fmt: skip
-        if not chosen or len(parts) < 4:
+def edited(graph: Graph, parts: list[Group]) -> tuple[int, Graph] | None:
+    """The graph with another width of one constant, and the part that reads it; None where the network has none to edit."""
+    chosen = [
+        (p, n) for p, g in enumerate(parts) if g.choice is not None for n in g.nodes
+        for v in graph.nodes[n].inputs[1:2] if v and graph.values[v].const is not None and graph.values[v].quant is not None
+    ]  # fmt: skip
+    if not chosen or len(parts) < 4:
+        return None
+    at, node = chosen[len(chosen) // 2]
+    value = graph.values[graph.nodes[node].inputs[1]]
+    assert value.quant is not None and value.const is not None
+    wide = replace(value, quant=replace(value.quant, bits=16 if value.quant.bits <= 8 else 8))
+    consts = {**graph.consts, value.const: graph.consts[value.const].astype(wide.dtype)}
+    return at, replace(graph, values=MappingProxyType({**graph.values, value.id: wide}), consts=MappingProxyType(consts))
+
+
+def edits(seeds: range) -> Iterator[tuple[Graph, Target, list[Span], list[Span], list[bool]]]:
+    """(edited network, target, spans before, spans after, which of them hold the edited part)."""
+    for graph, target, parts, topology in drawn(seeds):
+        found = edited(graph, parts)
+        if found is None:
             continue
-        at, node = chosen[len(chosen) // 2]
-        value = graph.values[graph.nodes[node].inputs[1]]
-        assert value.quant is not None and value.const is not None
-        wide = replace(value, quant=replace(value.quant, bits=16 if value.quant.bits <= 8 else 8))
-        consts = {**graph.consts, value.const: graph.consts[value.const].astype(wide.dtype)}
-        other = replace(graph, values=MappingProxyType({**graph.values, value.id: wide}), consts=MappingProxyType(consts))
-        m, numerics = machine(target), target.numerics
-        planner = Planner(other, m, numerics, LEVEL)
+        at, other = found
+        planner = Planner(other, machine(target), target.numerics, LEVEL)
         changed = planner.groups()
         if planner.faults or [g.nodes for g in changed] != [g.nodes for g in parts]:
             continue
-        before, after = spans(parts, topology), spans(changed, Topology(other, m, numerics))
+        before, after = spans(parts, topology), spans(changed, Topology(other, machine(target), target.numerics))
         starts = [s for s, g in enumerate(parts) if g.choice is not None]
         holding = [s <= at < s + len(span.alone) for s, span in zip(starts, before, strict=True)]
+        yield other, target, before, after, holding
+
+
+def test_an_edit_reaches_the_spans_that_contain_it_and_no_other() -> None:
+    """Another width of one constant."""
+    seen = 0
+    for _, _, before, after, holding in edits(range(12)):
         assert [a.key != b.key for a, b in zip(before, after, strict=True)] == holding
+        known = {s.key for s in before} & {a.key for a in after}
+        assert len({a.key for a in after} - known) == len({a.key for a, h in zip(after, holding, strict=True) if h})
+        seen += any(holding) and not all(holding)
+    assert seen >= 2
+
+
+def test_costs_that_an_edit_leaves_give_the_plan_of_a_clean_search() -> None:
+    compared = 0
+    for other, target, before, after, _ in edits(range(12)):
+        m, numerics = machine(target), target.numerics
         shared = Shared(numerics)
         known = {s.key: shared.window(s, m) for s in before if s.key in {a.key for a in after}}
-        assert len({a.key for a in after} - set(known)) == len({a.key for a, h in zip(after, holding, strict=True) if h})
         try:
             clean = plan_network(other, m, numerics, LEVEL)
         except TargetError:
             continue
         assert plan_network(other, m, numerics, LEVEL, known=Known(windows=known)) == clean
-        edited += 1
-    assert edited >= 8
+        compared += bool(known)
+        if compared == 2:
+            break
+    assert compared == 2
 
 
-@pytest.mark.parametrize("first", [0, 6])
+@pytest.mark.parametrize("first", [0, 3])
 def test_a_higher_level_is_never_slower(first: int) -> None:
     """By the replay of whole plans, which is what the plan's cycles are; level 0 is replayed where it may win."""
-    for graph, target, _, _ in drawn(range(first, first + 6)):
+    for graph, target, _, _ in drawn(range(first, first + 3)):
         cycles = {}
         for level in (0, 3, 5):
             try:
