@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ MAX_LINES = 400
 MAX_FUNCTION = 60
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def floor(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else ""
@@ -43,7 +49,7 @@ def name_of(path: Path) -> str:
 
 def imports(path: Path, *, deferred: bool = True) -> Iterator[tuple[str, int]]:
     """Every module a file imports, also inside functions unless `deferred` is false; with its line."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     own = name_of(path).split(".")
     package = own if path.name == "__init__.py" else own[:-1]
     for node in _nodes(tree, deferred):
@@ -139,7 +145,7 @@ def test_no_code_asks_a_targets_name() -> None:
     for path in FILES:
         if floor(path) in ("base", "flow"):  # they have never heard of a target
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             asked += [node.subject] if isinstance(node, ast.Match) else []
             for side in asked if floor(path) != "testing" else ():  # the target suite holds a name against its file's
@@ -156,7 +162,7 @@ def test_only_the_command_line_speaks() -> None:
     for path in FILES:
         if floor(path) == "cli" or path.name == "__main__.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 if name in ("print", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"):
@@ -190,7 +196,7 @@ def test_files_stay_short(folder: str) -> None:
 def test_functions_stay_short() -> None:
     long = []
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > MAX_FUNCTION:
@@ -202,7 +208,7 @@ def test_every_file_has_a_caption() -> None:
     """The first line of a file's docstring says in one sentence what it is; docs/map.md is made of these."""
     wrong = []
     for path in FILES:
-        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        text = ast.get_docstring(parsed(path)) or ""
         first = text.split("\n")[0]
         if not first or not first.rstrip().endswith((".", "!", "?")):
             wrong.append(f"{path.relative_to(ROOT)}: {first!r}")
@@ -219,7 +225,7 @@ def test_no_bare_except() -> None:
     wrong = [
         at(path, node.lineno)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
     assert not wrong, wrong
@@ -232,7 +238,7 @@ def test_the_checks_themselves_can_fail(tmp_path: Path) -> None:
     probe = tmp_path / "npuflow" / "stages" / "probe.py"
     probe.parent.mkdir(parents=True)
     probe.write_text(source)
-    tree = ast.parse(probe.read_text())
+    tree = parsed(probe)
     found = [n for n in _nodes(tree, True) if isinstance(n, ast.Import | ast.ImportFrom)]
     assert len(found) == 2
     assert not [n for n in _nodes(tree, False) if isinstance(n, ast.Import | ast.ImportFrom)]
