@@ -30,7 +30,7 @@ class Octav(Calibrator):
         if count - moments.zeros <= 0:
             return 0.0, 0.0
         unit = 1 / (12.0 * (grid.levels - 1) ** 2)      # noise per value of a range of width 1
-        mean = (mass - 2 * float(moments.below(0.0)[1])) / (count - moments.zeros)     # magnitude of what is not zero
+        mean = (mass - 2 * moments.under(0.0)[1]) / (count - moments.zeros)     # magnitude of what is not zero
         together = grid.symmetric and grid.signed
         left, right = self._settled(statistics, unit, mean, together)
         return fitted(-left, right, grid)
@@ -41,7 +41,7 @@ class Octav(Calibrator):
         ends = max(-statistics.lo, 0.0), max(statistics.hi, 0.0)
         left, right = (start, start) if together else (min(start, ends[0]), min(start, ends[1]))
         for _ in range(self.rounds):
-            under, upto = (tuple(map(float, moments.below(place))) for place in (-left, right))
+            under, upto = moments.under(-left), moments.under(right)
             over = count - upto[0]
             inside = upto[0] - under[0] - moments.zeros
             before = left, right

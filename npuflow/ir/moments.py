@@ -25,6 +25,19 @@ class Moments:
         self.prefix = np.concatenate([zero, np.cumsum(np.stack([counts, first, second]), axis=1)], axis=1)
         self.zeros = float(counts[(lower == 0) & (upper == 0)].sum())
 
+    def under(self, place: float) -> tuple[float, float, float]:
+        """The same as `below` of one place, without the costs of arrays."""
+        if not self.counts.size:
+            return 0.0, 0.0, 0.0
+        at = int(self.lower.searchsorted(place))
+        last = max(at - 1, 0)
+        near, width = float(self.lower[last]), float(self.width[last])
+        far = min(float(self.upper[last]), place)
+        share = min(max((far - near) / width, 0.0), 1.0) if width > 0 else 1.0
+        part = share * float(self.counts[last]) if at else 0.0
+        count, mass, square = self.prefix[:, last].tolist()
+        return count + part, mass + part * (near + far) / 2, square + part * (near * near + near * far + far * far) / 3
+
     @property
     def total(self) -> Floats:
         """Count, sum and sum of squares of everything."""

@@ -151,6 +151,30 @@ def test_counts_and_extrema_are_exact(observer, x) -> None:
         assert np.array_equal(tensor.counts, counts)
 
 
+@pytest.mark.parametrize("size", [3_000, 40_001])                # with one table of counters, and with four
+@pytest.mark.parametrize("kind", ["patterns", "rows of zeros", "edges of lines"])
+def test_counts_of_any_size_survive_their_encoding(kind, size) -> None:
+    """Counts around and far above what a byte holds, at the first and last keys of a line, in rows that are skipped."""
+    rng = np.random.default_rng(size)
+    bits = rng.integers(0, 1 << 32, size, np.uint32)
+    if kind == "rows of zeros":
+        bits = np.where(np.repeat(rng.random(size // 8 + 1) < 0.6, 8)[:size], 0, bits & 0x81FFFFFF | 0x3F000000).astype(np.uint32)
+    elif kind == "edges of lines":
+        places = np.array([0, 1, 63, 64, 65, 127, 128, 65023, 131072, 131135, 131136, 196095], np.uint32)
+        often = np.array([254, 255, 256, 1, 2, 382, 383, 3, 300, 128, 127, size])
+        low = rng.integers(0, 1 << (23 - MANTISSA), size, np.uint32)
+        bits = rng.permutation(np.repeat(places << (23 - MANTISSA), often)[:size] | low)
+    x = bits.view(np.float32)
+    one = Counter(["x"]).observe([x])
+    finite = bits[np.isfinite(x)] >> (23 - MANTISSA)
+    keys, counts = np.unique(finite, return_counts=True)
+    for times in (1, 2):
+        found = merged([(str(i), one) for i in range(times)])
+        assert found is not None
+        assert np.array_equal(found["x"].keys, keys) and np.array_equal(found["x"].counts, times * counts)
+    assert not found.minus({"0": one, "1": one}).keys.size and np.array_equal(found.minus({"0": one})["x"].counts, counts)
+
+
 def test_hidden_tensors_are_observed(observer) -> None:
     x = np.linspace(-3, 5, 24, dtype=np.float32)
     found = merged(shards(observer, [x, x + 1]))
@@ -193,6 +217,12 @@ def test_derived_figures_against_raw_values(kind) -> None:
         exact, _ = np.histogram(real, 128, (lo, hi))
         assert mine.sum() == pytest.approx(raw.size)
         assert np.abs(np.cumsum(mine) - np.cumsum(exact)).max() <= 0.01 * raw.size
+
+
+def test_moments_below_one_place_are_those_of_an_array() -> None:
+    tensor = statistics_of(np.random.default_rng(2).normal(0.5, 1, 4000).clip(0, 3).astype(np.float32))
+    places = np.concatenate([np.linspace(-1, 4, 101), tensor.cells()[0][:50], tensor.cells()[1][-50:]])
+    assert np.array([tensor.moments.under(float(x)) for x in places]).T.tobytes() == tensor.moments.below(places).tobytes()
 
 
 def test_what_onnxruntime_refuses_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:

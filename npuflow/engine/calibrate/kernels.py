@@ -16,6 +16,7 @@ SHIFT = 23 - MANTISSA
 KEYS = 1 << (32 - SHIFT)          # sign, exponent, leading mantissa bits
 SIGN = KEYS >> 1                  # key bit of the sign
 SPECIAL = 0x7F800000             # bits of infinity; larger magnitudes are NaN
+LINE, GROUP = 64, 8               # keys of a line of encoded cells, and of the groups that it is made of
 SMALL = 1 << 15                   # values of a tensor below which one table of counters does
 _BLOCK = 4096                     # stays in the first-level cache between the two passes over it
 
@@ -47,27 +48,35 @@ def _peaks(bits: Any) -> Any:
 def _survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The tables gain its
     cells: four tables [KEYS], since neighbours often share a key and two additions to one place would wait for each
-    other. `peaks` gets the greatest positive, greatest negative and least non-zero magnitude as patterns without sign
-    (-1 where there is none).
+    other; the zeros of a dead channel or of a plain background lie in rows, and are counted eight at a time. `peaks` gets
+    the greatest positive, greatest negative and least non-zero magnitude as patterns without sign (-1 where there is none).
     """
     size = bits.shape[0]
     one, low = np.uint32(1), np.uint64(0xFFFFFFFF)
     near, far = np.uint64(SHIFT), np.uint64(SHIFT + 32)
-    top, bottom, least = np.int64(-0x80000000), np.int64(0), np.int64(0xFFFFFFFF)
+    top, bottom, least, zeros = np.int64(-0x80000000), np.int64(0), np.int64(0xFFFFFFFF), 0
     for start in range(0, size, _BLOCK):
         x, y, z = _peaks(bits[start : start + _BLOCK])
         top, bottom, least = max(top, np.int64(x)), max(bottom, np.int64(y)), min(least, np.int64(z))
         part = pairs[start >> 1 : (start + _BLOCK) >> 1]
-        even = part.shape[0] & ~1
-        for i in range(0, even, 2):
-            u, v = part[i], part[i + 1]
+        whole = part.shape[0] & ~3
+        for i in range(0, whole, 4):
+            u, v, w, q = part[i], part[i + 1], part[i + 2], part[i + 3]
+            if not u | v | w | q:
+                zeros += 8
+                continue
             a[(u & low) >> near] += one
             b[u >> far] += one
             c[(v & low) >> near] += one
             d[v >> far] += one
-        for i in range(even, part.shape[0]):
+            a[(w & low) >> near] += one
+            b[w >> far] += one
+            c[(q & low) >> near] += one
+            d[q >> far] += one
+        for i in range(whole, part.shape[0]):
             a[(part[i] & low) >> near] += one
             b[part[i] >> far] += one
+    a[0] += np.uint32(zeros)
     if size & 1:
         c[bits[size - 1] >> np.uint32(SHIFT)] += one
     peaks[0] = top if top > 0 else -1
@@ -166,34 +175,43 @@ def _varint(value: Any, out: Any, at: int) -> int:
 
 @_compiled
 def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -> tuple[int, int]:
-    """Append the occupied keys of [first, last] and clear them; returns the end and the last key.
+    """Append the occupied lines (LINE keys from a multiple of LINE on) from `first` to `last` and clear them; returns the
+    end and the last line.
 
-    A count is a varint; a 0 and a varint gap come before it unless its key follows the last one directly.
+    A line is a varint of the lines passed over since the one before, a mask of its groups that are not all zero, and of
+    each of these GROUP bytes: counts up to 254, or 255 where the rest of the count follows the group as a varint. Nothing
+    hangs on what a single key holds but that rest, so that all is written and read without branches.
     """
-    part = counts[first : last + 1]
-    expected = previous + 1
-    for start in range(0, part.shape[0], 16):                  # most of the keys of a wide span are not occupied
-        some = part[start : start + 16]
+    for line in range(first, last + 1):
+        part = counts[line * LINE : (line + 1) * LINE]
         any_of = np.uint32(0)
-        for n in some:
+        for n in part:
             any_of |= n
         if not any_of:
             continue
-        for i in range(some.shape[0]):
-            n = some[i]
-            if n:
-                key = first + start + i
-                if key != expected:
-                    out[at] = 0
-                    at = _varint(key - expected + 1, out, at + 1)
-                if n < np.uint32(128):
-                    out[at] = n
-                    at += 1
-                else:
-                    at = _varint(np.int64(n), out, at)
-                expected = key + 1
-    part[:] = 0
-    return at, expected - 1
+        at = _varint(line - previous - 1, out, at)
+        mask, place = np.uint8(0), at
+        at += 1
+        for group in range(LINE // GROUP):
+            own, into = np.uint64(line * LINE + group * GROUP), np.uint64(at)
+            any_of, large = np.uint32(0), np.uint32(0)
+            for j in range(GROUP):
+                n = counts[own + np.uint64(j)]
+                any_of |= n
+                large = max(large, n)
+                out[into + np.uint64(j)] = min(n, np.uint32(255))
+            if any_of:
+                mask |= np.uint8(1 << group)
+                at += GROUP
+                if large >= 255:
+                    for j in range(GROUP):
+                        n = counts[own + np.uint64(j)]
+                        if n >= 255:
+                            at = _varint(np.int64(n) - 255, out, at)
+        out[place] = mask
+        part[:] = 0
+        previous = line
+    return at, previous
 
 
 @_compiled
@@ -210,13 +228,13 @@ def _encode(
                 _gathered(base + low, base + (peaks[side] >> SHIFT), a, b, c, d)
     zeros = np.int64(a[0]) + np.int64(a[SIGN])
     _tails(a, peaks[0], peaks[1], low, limits, ends)
-    previous = 0
+    previous = -1
     for side in range(2):
-        base = SIGN * side
-        if zeros:
-            at, previous = _emit(a, base, base, previous, out, at)
+        line = SIGN * side // LINE
+        if zeros or low < LINE:
+            at, previous = _emit(a, line, line, previous, out, at)
         if peaks[side] >= 0:
-            at, previous = _emit(a, base + low, base + (peaks[side] >> SHIFT), previous, out, at)
+            at, previous = _emit(a, line + max(low // LINE, 1), line + (peaks[side] >> SHIFT) // LINE, previous, out, at)
     return at, int(zeros)
 
 
@@ -290,34 +308,38 @@ def _read(blob: Any, at: int) -> tuple[Any, int]:
 def collect(blob: Any, starts: Any, stops: Any, counts: Any, sign: int, span: Any) -> None:
     """Add the cells of one tensor, encoded in so many parts of `blob`, to dense 64-bit counts (sign -1 takes them away).
 
-    `span` [2, 2]: first and last key touched on each side of zero, widened. Keys ascend in a part.
+    `span` [2, 2]: first and last key that may be touched on each side of zero, widened. Lines ascend in a part.
     """
-    half = np.int64(SIGN)
+    half = np.int64(SIGN // LINE)
     for part in range(starts.shape[0]):
-        at, stop, key = starts[part], stops[part], np.int64(0)
+        at, stop, line = starts[part], stops[part], np.int64(-1)
         first, last, least, most = np.int64(-1), np.int64(-1), np.int64(-1), np.int64(-1)
         while at < stop:
-            n = np.int64(blob[at])
-            if 0 < n < 128:
-                at += 1
-                key += 1
+            gap, at = _read(blob, at)
+            line += gap + 1
+            mask = np.int64(blob[at])
+            at += 1
+            for group in range(LINE // GROUP):
+                if mask >> group & 1:
+                    held, into = np.uint64(at), np.uint64(line * LINE + group * GROUP)       # unsigned: no index from behind
+                    at, large = at + GROUP, np.uint8(0)
+                    for j in range(GROUP):
+                        n = blob[held + np.uint64(j)]
+                        counts[into + np.uint64(j)] += sign * np.int64(n)
+                        large = max(large, n)
+                    if large == 255:
+                        for j in range(GROUP):
+                            if blob[held + np.uint64(j)] == 255:
+                                rest, at = _read(blob, at)
+                                counts[into + np.uint64(j)] += sign * rest
+            if line < half:
+                first, last = line if first < 0 else first, line
             else:
-                n, at = _read(blob, at)
-                if n == 0:
-                    gap, at = _read(blob, at)
-                    key += gap
-                    n, at = _read(blob, at)
-                else:
-                    key += 1
-            counts[key] += sign * n
-            if key < half:
-                first, last = key if first < 0 else first, key
-            else:
-                least, most = key if least < 0 else least, key
+                least, most = line if least < 0 else least, line
         if first >= 0:
-            span[0, 0], span[0, 1] = min(span[0, 0], first), max(span[0, 1], last)
+            span[0, 0], span[0, 1] = min(span[0, 0], first * LINE), max(span[0, 1], last * LINE + LINE - 1)
         if least >= 0:
-            span[1, 0], span[1, 1] = min(span[1, 0], least), max(span[1, 1], most)
+            span[1, 0], span[1, 1] = min(span[1, 0], least * LINE), max(span[1, 1], most * LINE + LINE - 1)
 
 
 @_compiled

@@ -46,7 +46,7 @@ class Observation:
 
     `counts` [T, 4]: elements, NaN, +inf, -inf. `lo`, `hi`: of finite values (0 where there are none). `tails`
     [T, 2, len(TAILS)]: values that those shares of the finite ones lie below, and above. The cells of tensor i are
-    encoded in blob[offsets[i]:offsets[i + 1]] (see `kernels.emit`).
+    encoded in blob[offsets[i]:offsets[i + 1]] (see `kernels._emit`).
     """
 
     names: tuple[str, ...]

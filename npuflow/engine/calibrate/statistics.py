@@ -103,18 +103,31 @@ class TensorStatistics:
         return np.clip(lower, self.lo, self.hi), np.clip(upper, self.lo, self.hi), counts
 
     def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True) -> Floats:
-        lower, upper, weight = _folded(*self._cells) if absolute else self._cells
         if hi <= lo:
             return np.zeros(bins)
         place = np.linspace(lo, hi, bins + 1)
-        wide = upper > lower
-        found = np.diff(_cumulative(lower[wide], upper[wide], weight[wide], place))
+        below = np.interp(place, *self._ramp)
+        if absolute:
+            below -= np.interp(-place, *self._ramp)
+        found = np.diff(below)
         if points:
-            single = lower[~wide]
+            lower, upper, weight = self._cells
+            flat = lower == upper
+            single, weight = np.abs(lower[flat]) if absolute else lower[flat], weight[flat]
             inside = (single >= lo) & (single <= hi)
             index = np.minimum(((single[inside] - lo) / (hi - lo) * bins).astype(np.int64), bins - 1)
-            np.add.at(found, index, weight[~wide][inside])
+            np.add.at(found, index, weight[inside])
         return found
+
+    @cached_property
+    def _ramp(self) -> tuple[Floats, Floats]:
+        """Places, ascending, and how much of the evenly filled cells lies below each; straight lines between them."""
+        lower, upper, weight = self._cells
+        wide = upper > lower
+        place = np.stack([lower[wide], upper[wide]], axis=1).reshape(-1)
+        total = np.cumsum(weight[wide])
+        below = np.stack([total - weight[wide], total], axis=1).reshape(-1)
+        return (place, below) if place.size else (np.zeros(1), np.zeros(1))
 
     def quantile(self, fraction: float, absolute: bool = False) -> float:
         lower, upper, weight = _folded(*self._cells) if absolute else self._cells
@@ -166,19 +179,6 @@ def _folded(lower: Floats, upper: Floats, weight: Floats) -> tuple[Floats, Float
     negative = upper <= 0
     near = np.where(negative, -upper, np.maximum(lower, 0))
     return near, np.where(negative, -lower, upper), weight
-
-
-def _cumulative(lower: Floats, upper: Floats, weight: Floats, place: Floats) -> Floats:
-    """How much of the evenly filled cells lies below each place."""
-    if not lower.size:
-        return np.zeros_like(place)
-    slope = weight / (upper - lower)
-    edges = np.concatenate([lower, upper])
-    order = np.argsort(edges, kind="stable")
-    edges, change = edges[order], np.concatenate([slope, -slope])[order]
-    density = np.cumsum(change)
-    below = np.concatenate([[0.0], np.cumsum(density[:-1] * np.diff(edges))])
-    return np.asarray(np.interp(place, edges, below))
 
 
 @dataclass(frozen=True)
