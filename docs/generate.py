@@ -49,7 +49,8 @@ def recipe_page() -> str:
         "Beside the tables below a recipe may have:\n\n"
         "- `extends = \"base.toml\"` (or an array): the recipes whose keys this one overrides, relative to it.\n"
         "- `target = \"NAME\"`: a file of `npuflow/targets/`, or a path that ends in `.toml`; its keys are the `target.*`\n"
-        "  tables. To override some of them: `[target]` with `extends = \"NAME\"`, and the keys in `[target.numerics]` etc.\n\n"
+        "  tables. To override some of them: `[target]` with `extends = \"NAME\"`, and the keys in `[target.numerics]` etc.\n"
+        "- `[sweep]`: keys, dotted, each with a list of values, for `npuflow sweep`; `build` passes over it.\n\n"
         "Paths are relative to the file that writes them; `pkg:NAME/FILE` is a file inside an installed package.\n"
     )
     tables = [(cls, on) for cls, on in in_order(STAGES) if table_of(cls) != "target"]

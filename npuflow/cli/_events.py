@@ -35,6 +35,22 @@ FIELDS: dict[str, dict[str, str]] = {
         "workers": "processes that have worked on the stage",
         "memory": "bytes: the most that one of them has had in memory at once",
     },
+    "point": {
+        "event": '"point"; of `sweep` alone, which tells no steps',
+        "values": "the keys of the sweep with their values at this point",
+        "status": '"done" or "failed"',
+        "figures": "numbers of its steps' summaries: `stage.name` -> number",
+        "best": "whether no other point beats it by the goals",
+        "seconds": "what its build took",
+        "products": "product name -> path of the file in the point's own folder",
+        "errors": "what failed, as in an error's line",
+    },
+    "sweep": {
+        "event": '"sweep"; the last line of `sweep`',
+        "points": "how many there are",
+        "failed": "how many of them failed",
+        "goals": "what decided which are best, in words",
+    },
     "summary": {
         "event": '"summary"',
         "version": f"the version of these lines, {VERSION}",

@@ -9,6 +9,7 @@ from npuflow.base.tables import schema, table_of
 from npuflow.cli._engine import known_tables
 from npuflow.flow.recipe import SETTINGS
 from npuflow.flow.recipe_files import library_folders
+from npuflow.flow.recipe_sweep import TABLE
 
 
 def recipe_schema(registry: Registry) -> dict[str, Any]:
@@ -25,6 +26,11 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
             },
         },
     }
+    values = {"type": "array", "minItems": 1, "uniqueItems": True}
+    root["properties"][TABLE] = {
+        "description": "Keys, dotted, with the values that `npuflow sweep` gives them.", "type": "object",
+        "additionalProperties": {"anyOf": [values, {"type": "object"}]},
+    }  # fmt: skip
     for cls in sorted([*known_tables(registry), *SETTINGS], key=table_of):
         _place(root, table_of(cls).split("."), schema(cls))
     for name, folder in library_folders().items():

@@ -49,12 +49,12 @@ def _path(name: str) -> Path:
 
 def _read(path: Path) -> Any:
     """The target of a file; all of its faults at once."""
-    from npuflow.base.tables import parse, read
+    from npuflow.flow.recipe import load
     from npuflow.hw.target import Target
 
-    tables, at = parse(path.read_text(), str(path), path.parent)
-    target, faults = read(Target, tables, at)
-    faults = [*faults, *_unknown(tables.get("limits"), at.child("limits"))]
+    recipe = load(None, tables={"target": str(path.resolve())})
+    target, faults = recipe.read(Target)
+    faults = [*faults, *_unknown(recipe.tables["target"].get("limits"), recipe.at.child("target", "limits"))]
     if target is None or faults:
         raise RecipeError(faults)
     return target

@@ -11,6 +11,8 @@ from npuflow.base.errors import NpuflowError, RecipeError, suggestion
 from npuflow.base.tables import Config, Fault, Location, Locator, Range, hints, read, registry_fields, table_of
 from npuflow.flow.memory import size
 from npuflow.flow.recipe_files import Override, Source, load_sources, parse_set
+from npuflow.flow.recipe_sweep import TABLE as SWEEP
+from npuflow.flow.recipe_sweep import faults as sweep_faults
 
 __all__ = ["Build", "Override", "Recipe", "load", "parse_set"]
 
@@ -44,7 +46,6 @@ class Build(Config):
 
 
 SETTINGS: tuple[type[Config], ...] = (Build,)
-NO_SWEEP = "a build for each value, `npuflow build RECIPE --set KEY=VALUE --out DIR`: steps that they share run once"
 
 
 @dataclass
@@ -168,8 +169,8 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
     found: list[NpuflowError] = []
     for name, value in recipe.tables.items():
         at = _stated(recipe.at.child(name), value)
-        if name == "sweep" and name not in top:
-            found.append(RecipeError("[sweep] is not available: no verb reads it", where=at.where(), hint=NO_SWEEP))
+        if name == SWEEP:
+            found += sweep_faults(value, recipe.at.child(name))
         elif name not in top:
             kind = "table" if isinstance(value, Mapping) else "key"
             shown = f"[{name}]" if kind == "table" else f'"{name}"'

@@ -32,10 +32,12 @@ class Override:
     keys: tuple[str, ...]
     value: Any
     text: str
+    place: Origin | None = None
+    """Where a file writes it, if one does."""
 
     @property
     def origin(self) -> Origin:
-        return Origin(f"--set {self.text}", None, Path.cwd())
+        return self.place or Origin(f"--set {self.text}", None, Path.cwd())
 
 
 def parse_set(text: str) -> Override:
@@ -142,9 +144,14 @@ class _Reading:
         return merged, places
 
     def _parent(self, name: str, at: Locator, child: Path, library: bool) -> Path | None:
-        if library and not name.endswith(".toml"):
-            name = f"{name}.toml"
-        return self._existing(name, at, [p.name for p in child.parent.glob("*.toml") if p != child])
+        near = [p for p in child.parent.glob("*.toml") if p != child]
+        if library and not name.endswith(".toml"):      # a file beside, or one that comes with npuflow
+            shipped = [p for folder in self.libraries.values() for p in sorted(folder.glob("*.toml"))]
+            found = next((p for p in (*near, *shipped) if p.stem == name), None)
+            if found is not None:
+                return found
+            name, near = f"{name}.toml", [*near, *shipped]
+        return self._existing(name, at, [p.name for p in near])
 
     def _existing(self, name: str, at: Locator, near: Sequence[str]) -> Path | None:
         try:

@@ -52,9 +52,15 @@ class Simulation(Artifact):
 
     def summary(self) -> dict[str, Any]:
         different, unseen = sum(1 for c in self.checks if c.different), sum(c.unseen for c in self.checks)
-        tensors, cycles = sum(1 for c in self.checks if c.elements), round(self.totals["cycles"])
-        found = {"cycles": cycles, "tensors": tensors, "different": different, "hazards": self.hazards}
+        tensors, total = sum(1 for c in self.checks if c.elements), self.totals
+        clock = {"cycles": round(total["cycles"]), "ms": _figures(total["milliseconds"]), "mb": _figures(total["bytes"] / 1e6)}
+        found = {**clock, "tensors": tensors, "different": different, "hazards": self.hazards}
         return {**found, "unseen": unseen} if unseen else found
+
+
+def _figures(value: float) -> float:
+    """Four of them."""
+    return float(f"{value:.4g}")
 
 
 @stage(cpu="native")

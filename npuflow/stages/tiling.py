@@ -50,7 +50,8 @@ class Tiled(Artifact):
 
     def summary(self) -> dict[str, Any]:
         plan = self.plan
-        return {"cycles": round(plan.cycles), "bound": round(plan.bounds.cycles), "gap": round(plan.gap, 2)}
+        cycles = {"cycles": round(plan.cycles), "bound": round(plan.bounds.cycles), "gap": round(plan.gap, 2)}
+        return {**cycles, "mb": round(plan.bytes / 1e6, 3)}
 
 
 @stage

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import TargetError
-from npuflow.base.tables import parse, read
 from npuflow.engine.place import accepts
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.closed import compare
 from npuflow.engine.program.container import Program, fingerprint
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
+from npuflow.flow.recipe import load as recipe
 from npuflow.hw import limits
 from npuflow.hw.target import Target
 from npuflow.ir.op import OPS, No, Sample
@@ -24,8 +24,7 @@ from npuflow.testing.op import case, check_program, quantised, samples
 
 def load(path: Path) -> Target:
     """The target of a file; every fault at once."""
-    tables, at = parse(path.read_text(), str(path), path.parent)
-    target, faults = read(Target, tables, at)
+    target, faults = recipe(None, tables={"target": str(path.resolve())}).read(Target)
     assert target is not None and not faults, "\n".join(str(f) for f in faults)
     return target
 

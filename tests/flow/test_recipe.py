@@ -10,7 +10,8 @@ import pytest
 
 from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.base.tables import Config, FilePath
-from npuflow.flow.recipe import NO_SWEEP, Recipe, load, parse_set
+from npuflow.flow.recipe import Recipe, load, parse_set
+from npuflow.flow.recipe_sweep import EXAMPLE
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def test_every_fault_of_every_table_at_once(folder: Path) -> None:
         'a.toml:7 calibrate.batches: expected an integer, got "x" -> ',
         'a.toml:9 chip.numrics: unknown key "numrics" -> "numerics"',
         "a.toml:11 build.jobs: 0 is out of range -> at least 1",
-        f"a.toml:12 sweep: [sweep] is not available: no verb reads it -> {NO_SWEEP}",
+        f'a.toml:13 sweep.a: a list of values is wanted -> {EXAMPLE}',
     ]
 
 

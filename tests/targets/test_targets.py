@@ -231,3 +231,12 @@ def test_rules_need_no_python() -> None:
     assert Rule(("conv",), "kernel_h <= 3").need == "kernel_h <= 3"
     assert list(Rule(("conv",), "kernel_h <= 3", when="groups == 1").check()) == []
     assert list(Rule(("conv",), "kernel_h <= 3", when="groups").check())
+
+
+def test_own_files_extend_shipped_ones(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "edge-4t"\nname = "mine"\n[memory]\nlocal_banks = 7\n')
+    mine, base = suite.load(tmp_path / "mine.toml"), suite.load(FOLDER / "edge-4t.toml")
+    assert mine == replace(base, name="mine", memory=replace(base.memory, local_banks=7))
+    (tmp_path / "wrong.toml").write_text('extends = "edge-4"\n')
+    done = CliRunner().invoke(application("targets"), ["targets", str(tmp_path / "wrong.toml")])
+    assert isinstance(done.exception, RecipeError) and "edge-4t.toml" in done.exception.hint

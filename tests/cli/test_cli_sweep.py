@@ -1,0 +1,121 @@
+"""`npuflow sweep`: every combination once, common steps once, faults before anything runs, and the best points."""
+
+from __future__ import annotations
+
+import csv
+from itertools import product
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from commandline import Npuflow
+
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_sweep import points
+from npuflow.flow.sweep import axes_of, front
+
+SWEEP = '\n[sweep]\n"count.least" = [1, 2]\ncount.case = ["keep", "fold"]\n'
+
+
+@pytest.fixture
+def swept(project: Path) -> Path:
+    recipe = project / "words.toml"
+    recipe.write_text(recipe.read_text() + SWEEP)
+    return recipe
+
+
+def test_every_point_is_built_and_common_steps_run_once(npuflow: Npuflow, swept: Path, project: Path) -> None:
+    done = npuflow("sweep", "words.toml", "--json")
+    assert done.code == 0, done.err
+    *found, last = done.lines
+    assert [tuple(p["values"].values()) for p in found] == list(product((1, 2), ("keep", "fold")))
+    assert last == {"event": "sweep", "points": 4, "failed": 0, "goals": []}
+    assert [p["figures"]["total.words"] for p in found] == [6, 6, 2, 4]          # a b A c | c d
+    pages = {p["products"]["page"] for p in found}
+    assert len(pages) == 4 and all(Path(page).is_file() for page in pages)
+    assert {Path(page).parent.name for page in pages} == {f"least-{n}_{c}" for n in (1, 2) for c in ("keep", "fold")}
+    assert "1/4  least 1, case keep: done (6 ran, 0 hit" in done.err             # two texts: words, tally; total, page
+    assert "4/4  least 2, case fold: done (4 ran, 2 hit" in done.err             # words are read once
+    again = npuflow("sweep", "words.toml")
+    assert "4 points (0 ran, 24 hit" in again.out
+    assert npuflow("build", "words.toml").code == 0                              # the table is no part of a build
+
+
+def test_axes_from_the_command_line_and_values_that_are_tables(npuflow: Npuflow, project: Path) -> None:
+    done = npuflow("sweep", "words.toml", "--over", 'count=[{least=2, case="fold"}, {least=1}]', "--goal", "max:total.words",
+                   "--csv", "s.csv", "--show", "all")  # fmt: skip
+    assert done.code == 0, done.err
+    assert "1 marked * that no other beats by most total.words" in done.out
+    rows = list(csv.DictReader((project / "s.csv").open()))
+    assert [(r["total.words"], r["best"]) for r in rows] == [("4", ""), ("6", "yes")]
+    assert npuflow("sweep", "words.toml", "--over", "count.least=[1, 2]", "--set", "count.case=fold").code == 0
+
+
+def test_a_point_that_fails_is_told_and_the_others_are_built(npuflow: Npuflow, project: Path) -> None:
+    done = npuflow("sweep", "words.toml", "--over", 'page.fail=["", "no paper"]', "--json")
+    assert done.code == 1
+    good, bad, last = done.lines
+    assert (good["status"], bad["status"], last["failed"]) == ("done", "failed", 1)
+    assert bad["errors"][0]["message"] == "no paper" and "failed: fail no paper" in done.err
+
+
+def test_all_faults_before_anything_runs(npuflow: Npuflow, project: Path) -> None:
+    recipe = project / "words.toml"
+    clean = recipe.read_text()
+    recipe.write_text(clean + '[sweep]\n"count.least" = 3\n"count.case" = ["keep", "keep"]\nextends = ["x.toml"]\n')
+    done = npuflow("sweep", "words.toml")
+    assert done.code == 2 and done.err.count("error:") == 3 and "a list of values is wanted" in done.err
+    assert npuflow("build", "words.toml").code == 2                              # a recipe is right or it is not
+    recipe.write_text(clean + '[sweep]\n"count.leest" = [1, 2]\n"count.case" = ["fold", "upper"]\n')
+    done = npuflow("sweep", "words.toml")
+    assert done.code == 2 and 'unknown key "leest"' in done.err and '"upper"' in done.err
+    assert "words.toml:8" in done.err and "words.toml:9" in done.err            # the lines of [sweep]
+    assert done.err.count("error:") == 2                                         # each once, not once a point
+    recipe.write_text(clean)
+    assert "nothing to sweep" in npuflow("sweep", "words.toml").err
+    assert "no list of values" in npuflow("sweep", "words.toml", "--over", "count.least=3").err
+    assert "10000 at most" in npuflow("sweep", "words.toml", "--over", f"count.least={list(range(1, 20000))}").err
+    assert not list(project.glob("out/words/sweep/*"))
+    wrong = npuflow("sweep", "words.toml", "--over", "count.least=[1, 2]", "--goal", "total.wrods")
+    assert wrong.code == 2 and '"total.words"' in wrong.err
+
+
+def test_a_plot_of_two_goals(npuflow: Npuflow, swept: Path, project: Path) -> None:
+    goals = ("--goal", "max:total.words", "--goal", "count.least")
+    assert npuflow("sweep", "words.toml", *goals, "--plot", "p.svg").code == 0
+    circles = ElementTree.parse(project / "p.svg").getroot().findall("{http://www.w3.org/2000/svg}circle")
+    assert len(circles) == 4
+    alone = npuflow("sweep", "words.toml", "--goal", "max:total.words", "--plot", "q.svg")
+    assert alone.code == 2 and "two goals" in alone.err
+
+
+def test_the_front_is_what_no_row_beats() -> None:
+    """Against the definition, on random rows with ties; rows without a figure are never best."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rows = [{"a": int(x), "b": int(y)} for x, y in rng.integers(0, 4, (9, 2))]
+        found = front([*rows, {"a": -1}], {"a": False, "b": True})
+        want = [not any(o["a"] <= r["a"] and o["b"] >= r["b"] and o != r for o in rows) for r in rows]
+        assert found == [*want, False]
+
+
+def test_names_of_points_are_folders_of_their_own(tmp_path: Path) -> None:
+    recipe = load(None, tables={"sweep": {"a": [[1], [2]], "b": ["x/y.toml", "y"], "target": {"c": [1.5, 2]}}})
+    names = [p.name for p in points(axes_of(recipe))]
+    assert len(set(names)) == 8 and not any("/" in n or n in (".", "..") for n in names)
+
+
+def test_targets_and_their_own_keys_are_axes(tmp_path: Path) -> None:
+    """Whole targets beside parameters of theirs, which override each target's; paths are the recipe's."""
+    (tmp_path / "mine.toml").write_text('extends = "edge-4t"\n[memory]\nlocal_banks = 7\n')
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('target = "aries"\n[sweep]\ntarget = ["zhouyi-z2", "mine.toml"]\n"target.memory" = '
+                      "[{ local_bytes = 4096, burst = 8 }, { local_bytes = 8192 }]\n")  # fmt: skip
+    read = [load(recipe, point.overrides).tables["target"] for point in points(axes_of(load(recipe)))]
+    alone = {name: load(recipe, [f"target={name}"]).tables["target"] for name in ("zhouyi-z2", "edge-4t")}
+    burst = [8, alone["zhouyi-z2"]["memory"]["burst"], 8, alone["edge-4t"]["memory"]["burst"]]
+    assert [t["memory"]["local_bytes"] for t in read] == [4096, 8192, 4096, 8192]
+    assert [t["memory"]["burst"] for t in read] == burst
+    assert [t["memory"]["local_banks"] for t in read][2:] == [7, 7]
+    assert [t["compute"] for t in read] == [alone["zhouyi-z2"]["compute"]] * 2 + [alone["edge-4t"]["compute"]] * 2
