@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from npuflow.engine.partition import is_npu
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.quantize.stated import moved
 from npuflow.frontends.onnx import Onnx
 from npuflow.hw.target import Target
 from npuflow.ir.contracts import Bindings
 from npuflow.ir.graph import Graph
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array, QuantType, TensorType, Value
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 
@@ -222,6 +224,37 @@ def test_codes_of_weights_are_the_models_own(small: tuple[onnx.ModelProto, list[
     mine = [graph.const(v.id) for v in graph.values.values() if v.quant is not None and v.const is not None and v.quant.bits == 8]
     theirs = [a for n, a in stored.items() if n.endswith("_quantized") and a.dtype == np.int8]
     assert sorted(a.tobytes() for a in mine if a is not None) == sorted(a.tobytes() for a in theirs)
+
+
+@pytest.mark.parametrize("form", ["qdq per channel", "operators per channel"])
+def test_channels_with_next_to_no_weights_keep_their_scales(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str
+) -> None:
+    """onnxruntime widens such a scale until the bias just fits 32 bits; what codes are left need little room beside it."""
+    model, rows = small
+    thin = onnx.ModelProto()
+    thin.CopyFrom(model)
+    for tensor in thin.graph.initializer:
+        if tensor.name in ("k1", "k3"):
+            values = numpy_helper.to_array(tensor).copy()
+            values[2] *= np.float32(1e-9)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    found = imported(made(thin, rows, tmp_path, form))
+    graph, _ = integers(found, Target())
+    weights = {n: q for n, q in found.stated.items() if n in found.graph.consts or found.graph.const(n) is not None}
+    thinnest = [min(q.scale) / max(q.scale) for q in weights.values() if q.axis is not None and len(q.scale) == 8]
+    assert sum(ratio < 1e-4 for ratio in thinnest) == 2 and not list(moved(found.stated, graph))
+    for name, quant in weights.items():
+        kept = graph.values[f"{name}:q"].quant
+        assert kept is not None and kept.scale == quant.scale, name
+
+
+def test_a_channel_without_a_multiplier_is_named() -> None:
+    stated = QuantType(8, True, (0.1, 1e-12, 0.2), (0, 0, 0), axis=0)
+    graph = SimpleNamespace(values={"w:q": Value("w:q", TensorType((3, 1)), stated.with_(scale=(0.1, 1.02e-12, 0.2)), const="c")})
+    assert list(moved({"w": stated}, graph)) == [                     # type: ignore[arg-type]
+        ("w", "1 of 3 stated scales are raised, so that biases and multipliers fit: channel 1 (1e-12) by 2 %")
+    ]
 
 
 def test_a_target_without_zero_points_says_what_it_changes(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import QuantType
 
+SHOWN = 3                                 # channels that a note names
+
 
 def usable(stated: Mapping[str, QuantType], constants: Mapping[str, bool], numerics: Numerics) -> tuple[
     dict[str, QuantType], dict[str, str]
@@ -69,11 +71,14 @@ def _turned(quant: QuantType) -> QuantType:
 
 def moved(stated: Mapping[str, QuantType], graph: Graph) -> Iterator[tuple[str, str]]:
     """(weight, what changed) where the quantiser could not keep the stated scales of a weight: channels with next to no
-    weights, whose bias would not fit."""
+    weights, whose bias or multiplier would not fit."""
     for name, quant in stated.items():
         value = graph.values.get(f"{name}:q")
         if value is None or value.const is None or value.quant is None or len(value.quant.scale) != len(quant.scale):
             continue
-        changed = sum(a != b for a, b in zip(quant.scale, value.quant.scale, strict=True))
-        if changed:
-            yield name, f"{changed} of {len(quant.scale)} stated scales are raised, so that biases and multipliers fit"
+        pairs = enumerate(zip(quant.scale, value.quant.scale, strict=True))
+        raised = [f"channel {i} ({a:.3g}) by {100 * (b / a - 1):.2g} %" for i, (a, b) in pairs if a != b]
+        if raised:
+            more = f" and {len(raised) - SHOWN} more" if len(raised) > SHOWN else ""
+            what = f"{len(raised)} of {len(quant.scale)} stated scales are raised, so that biases and multipliers fit"
+            yield name, f"{what}: {', '.join(raised[:SHOWN])}{more}"

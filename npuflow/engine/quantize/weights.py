@@ -10,7 +10,7 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import encode, weight_type, widened
-from npuflow.hw.numerics import multiplier_shift
+from npuflow.hw.numerics import along, multiplier_shift
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType
@@ -27,12 +27,13 @@ def coded_weight(
     real = site.consts[index]
     assert real is not None
     axis = site.op.channel_axis(site, index)
-    quant = fixed if fixed is not None and fixed.axis in (None, axis) else weight_type(real, axis, scheme, numerics)
+    settled = fixed is not None and fixed.axis in (None, axis)
+    quant = fixed if fixed is not None and settled else weight_type(real, axis, scheme, numerics)
     gain = float(getattr(site.op, "alpha", 1.0))
     bias = bias_values(site, index + 1, len(quant.scale))
     if bias is not None:
-        terms = prod(real.shape) // real.shape[quant.axis] if quant.axis is not None else prod(real.shape)
-        quant = widened(quant, _bias_floor(bias, x, quant, gain * x.scale[0], terms, numerics), numerics.power_of_two)
+        products = _products(real, quant, axis, x, bias) if settled else _any_products(real, quant, x)
+        quant = widened(quant, _bias_floor(bias, x, quant, gain * x.scale[0], products, numerics), numerics.power_of_two)
     quant = widened(quant, _multiplier_floor(quant, gain * x.scale[0] / y.scale[0], numerics), False)
     return encode(real, quant), quant
 
@@ -49,13 +50,32 @@ def bias_values(site: Site, index: int, channels: int) -> Real | None:
     return np.broadcast_to(flat, (channels,)) if flat.size in (1, channels) else None
 
 
-def _bias_floor(bias: Real, x: QuantType, weight: QuantType, unit: float, terms: int, numerics: Numerics) -> Real:
-    """Smallest weight scales with which the bias fits its bits (at the largest shift) and leaves the accumulator room."""
-    peak_x = max(x.hi - x.zero_point[0], x.zero_point[0] - x.lo)
-    products = terms * peak_x * max(abs(weight.lo), weight.hi)
+def _any_products(real: Array, quant: QuantType, x: QuantType) -> Real:
+    """How far a channel's products can reach, whatever its scale becomes."""
+    terms = prod(real.shape) // real.shape[quant.axis] if quant.axis is not None else prod(real.shape)
+    reach = max(x.hi - x.zero_point[0], x.zero_point[0] - x.lo)
+    return np.array([float(terms * reach * max(abs(quant.lo), quant.hi))])
+
+
+def _products(real: Array, quant: QuantType, axis: int | None, x: QuantType, bias: Real) -> Real:
+    """How far they reach to the bias's own side at stated scales, one number per scale. A quantiser that widened a scale
+    until the bias just fits left few codes in that channel, and these leave room."""
+    codes = encode(real, quant).astype(np.float64) - along(quant.zero_point, quant.axis, real.ndim)
+    rest = tuple(d for d in range(real.ndim) if d != axis)
+    below, above = x.lo - x.zero_point[0], x.hi - x.zero_point[0]
+    up = np.maximum(codes * below, codes * above).sum(axis=rest).reshape(-1)
+    down = np.maximum(-codes * below, -codes * above).sum(axis=rest).reshape(-1)
+    if len(up) == len(bias) == len(quant.scale):
+        return np.asarray(np.where(bias < 0, down, up))
+    return np.array([max(up.max(initial=0.0), down.max(initial=0.0))])
+
+
+def _bias_floor(bias: Real, x: QuantType, weight: QuantType, unit: float, products: Real, numerics: Numerics) -> Real:
+    """Smallest weight scales with which the bias fits its bits (at the largest shift) and leaves the accumulator room for
+    `products`."""
     capacity = 1 << (numerics.accumulator(max(x.bits, weight.bits)) - 1)
-    room = max(capacity - products, capacity // 4)
-    largest = min(((1 << (numerics.bias_bits - 1)) - 1) << numerics.bias_shift_max, room - 1)
+    room = np.maximum(capacity - products, capacity // 4)
+    largest = np.minimum(((1 << (numerics.bias_bits - 1)) - 1) << numerics.bias_shift_max, room - 1)
     return np.abs(bias) / (unit * largest)
 
 
