@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from commandline import Npuflow, fresh
 
 STEP = {"event", "stage", "item", "key", "status", "seconds", "output", "reason"}
@@ -39,14 +40,16 @@ def test_plain_lines_when_not_a_terminal(npuflow: Npuflow) -> None:
     assert npuflow("build", "words.toml", "--quiet").err == ""
 
 
-def test_a_fan_out_says_how_it_goes(npuflow: Npuflow, project: Path) -> None:
-    err = npuflow("build", "words.toml").err
+@pytest.mark.parametrize(("jobs", "each"), [(1, 2), (2, 1)])
+def test_a_fan_out_says_how_it_goes(npuflow: Npuflow, project: Path, jobs: int, each: int) -> None:
+    """Items are shared evenly among the jobs."""
+    err = npuflow("build", "words.toml", "--jobs", str(jobs)).err
     (line,) = [line for line in err.splitlines() if line.startswith("words ")]
-    assert re.search(r"2/2 items, [\d.]+/s, 2 a task, 1 worker of [\d.]+ MB$", line), line
+    assert re.search(rf"2/2 items, [\d.]+/s, {each} a task, 1 worker of [\d.]+ MB$", line), line
 
 
 def test_json_lines(npuflow: Npuflow, project: Path) -> None:
-    ran = npuflow("build", "words.toml", "--json")
+    ran = npuflow("build", "words.toml", "--json", "--jobs", "1")
     *steps, summary = ran.lines
     paces = [line for line in steps if line["event"] == "progress"]
     steps = [line for line in steps if line["event"] != "progress"]
