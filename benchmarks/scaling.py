@@ -13,6 +13,7 @@ Efficiency is work / (workers x time), work being the stages' seconds alone, wit
 
 import argparse
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -139,6 +140,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--write", action="store_true", help="into scaling.md, below what it says by hand")
     args = parser.parse_args()
+    logging.getLogger("distributed").setLevel(logging.ERROR)       # else a line for each of a thousand workers
     if args.check:
         print(check())
         return

@@ -9,6 +9,10 @@ The published procedure (smoothing = 0) has a blind spot: it charges for moving 
 quantiser nothing. Where much of a tensor is a few exact values (a plain background and what a network makes of it), it
 clips close above them. Blurring the counts by half a level's width before they are compared takes that charge away and
 leaves smooth distributions as they are.
+
+In two more cases the published procedure loses every value. All mass in the last bin does not diverge from all mass in the
+last bin, so that a tensor far from zero is clipped just below its values; and fewer values than bins (one of each sample, say)
+show no shape but their own gaps. With a blur no candidate clips more than a tenth, and so few values keep their whole range.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ import numpy as np
 
 from npuflow.base.tables import Range
 from npuflow.ir.contracts import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
+
+MOST = 0.1                                # of the values that are not zero may be clipped
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -40,7 +46,7 @@ class Kl(Calibrator):
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         lo, hi = statistics.lo, statistics.hi
         levels = int(self.levels * 2.0 ** (grid.bits - 8)) or grid.levels // (2 if grid.signed or lo < 0 else 1)
-        if max(-lo, hi) <= 0 or levels >= self.bins:
+        if (self.smoothing and _few(statistics, self.bins)) or max(-lo, hi) <= 0 or levels >= self.bins:
             return fitted(lo, hi, grid)
         blur = self.smoothing * 2.0 ** (8 - grid.bits)
         if self.sides == "together" or grid.symmetric:
@@ -59,6 +65,11 @@ class Kl(Calibrator):
         return top * least_divergent(counts, levels, blur) / self.bins
 
 
+def _few(statistics: TensorStatistics, bins: int) -> bool:
+    lower, upper, counts = statistics.cells()
+    return float(counts.sum() - counts[(lower == 0) & (upper == 0)].sum()) < bins
+
+
 def least_divergent(counts: Floats, levels: int, smoothing: float = 0.0) -> int:
     """The number of bins to keep, from `levels` to all of them (the smallest of equals)."""
     counts = counts.copy()
@@ -67,7 +78,9 @@ def least_divergent(counts: Floats, levels: int, smoothing: float = 0.0) -> int:
         counts = blurred(counts, smoothing)
     if not counts.any():
         return len(counts)
-    kept = np.arange(levels, len(counts) + 1)
+    mass = np.cumsum(counts)
+    least = int(np.searchsorted(mass, (1 - MOST) * mass[-1])) + 1 if smoothing else levels
+    kept = np.arange(max(levels, least), len(counts) + 1)
     bound = least_possible(counts, kept, levels)
     few = np.sort(np.argsort(bound, kind="stable")[::16])          # the best of these rules most others out
     best = divergences(counts, kept[few], levels).min()

@@ -133,7 +133,8 @@ def test_kl_leaves_out_only_what_cannot_be_best(kind, smoothing) -> None:
     ready = counts.copy()
     ready[0] = ready[1]
     ready = kl.blurred(ready, smoothing) if smoothing else ready
-    kept = np.arange(64, 513)
+    enough = int(np.argmax(np.cumsum(ready) >= (1 - kl.MOST) * ready.sum())) + 1 if smoothing else 0
+    kept = np.arange(max(64, enough), 513)
     every = kl.divergences(ready, kept, 64)
     best = int(kept[np.argmin(every)])
     assert kl.least_divergent(counts, 64, smoothing) == (512 if best > 512 - 4 * smoothing else best)
@@ -148,6 +149,18 @@ def test_kl_is_not_misled_by_the_zeros_of_a_relu() -> None:
 def test_kl_clips_a_lone_outlier() -> None:
     _, hi = CALIBRATORS["kl"]()(observed(data("outlier")), SIGNED)
     assert 2.0 < hi < 10.0
+
+
+@pytest.mark.parametrize("size", [100, 2704, 50000])
+@pytest.mark.parametrize("spread", [0.3, 10.0])
+def test_kl_clips_no_values_away_that_lie_far_from_zero(size, spread) -> None:
+    """All mass in the last bin does not diverge from all mass in the last bin; a hundred values have no shape."""
+    raw = np.random.default_rng(4).gamma(2, spread, size).astype(np.float32) + np.float32(15)
+    for method in (CALIBRATORS["kl"](), CALIBRATORS["kl"](sides="apart")):
+        lo, hi = method(observed(raw), UNSIGNED)
+        assert lo == 0 and np.mean(raw > hi) <= (0 if size < 2048 else 0.1)
+        lo, hi = method(observed(-raw), UNSIGNED)
+        assert hi == 0 and np.mean(-raw < lo) <= (0 if size < 2048 else 0.1)
 
 
 def test_power_of_two_grids_are_judged_by_their_own_steps() -> None:
