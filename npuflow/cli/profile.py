@@ -67,7 +67,7 @@ def profile(
     if memory_map is not None:
         _write(memory_map, maps.draw(found))
     if as_json:
-        for row in [*rows, {"total": found.totals()}]:
+        for row in [*rows, {"total": _totals(found)}]:
             typer.echo(json.dumps(row))
         return
     if memory:
@@ -143,10 +143,17 @@ def _cell(name: str, value: Any, what: str = "") -> str:
     return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _totals(found: Profile) -> dict[str, Any]:
+    from npuflow.engine.profile.cores import cores
+
+    return {**found.totals(), "cores": cores(found)}
+
+
 def _summary(found: Profile) -> str:
+    from npuflow.engine.profile import cores
     from npuflow.engine.profile.closed import compare, worst_groups
 
-    total = found.totals()
+    total = _totals(found)
     shared = f" and {total['shared_bytes'] / 1e6:.2f} MB shared" if total["shared_bytes"] else ""
     first = (
         f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB external{shared}, "
@@ -169,4 +176,5 @@ def _summary(found: Profile) -> str:
             f"{total['bound_bytes'] / 1e6:.2f} MB (gap {total['bytes'] / max(1.0, total['bound_bytes']):.2f}), "
             f"array roofline {total['roofline']:,.0f} cycles"
         )
+    lines += [cores.text(found)] if total["cores"] else []
     return "\n".join(lines)

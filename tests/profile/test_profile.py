@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from npuflow.cli._app import application
-from npuflow.engine.profile import Profile, difference, memory, profile, roofline, tables, trace
+from npuflow.engine.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
 from npuflow.engine.program.container import Program
 from npuflow.engine.tiling.plan import plan_network
 from tests.codegen.harness import SMALL, build, local, machine
@@ -121,3 +122,20 @@ def test_the_verb_writes_every_kind_of_file(programs: tuple[Program, Program], t
     for words in ("critical path:", "closed form", "by term: array", "lower bounds:", "Conv_0"):
         assert words in result.output
     assert "Conv_0" in CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), "--commands"]).output
+
+
+def test_what_cores_gain_is_no_more_than_the_truth() -> None:
+    """The gain is counted from the least that one core needs: a program that was made for one core shows more."""
+    graph, _ = mixed(SMALL.numerics)
+    one, four = (replace(SMALL, compute=replace(SMALL.compute, cores=n)) for n in (1, 4))
+    alone, together = profile(build(graph, one)), profile(build(graph, four))
+    row = cores.cores(together)
+    assert cores.cores(alone) is None and cores.text(alone) == ""
+    assert row is not None and 0 < row["speed_up"] <= alone.cycles / together.cycles and row["speed_up"] <= row["most"] <= 4
+    assert len(row["busy"]) == 4 and all(0 <= share <= 1 for share in row["busy"]) and max(row["busy"]) > 0.05
+    busiest = sum(r["end"] - r["start"] for r in together.commands() if r["core"] == 0 and r["queue"] in ("TENSOR", "VECTOR"))
+    assert row["busy"][0] <= busiest / together.cycles + 1e-9
+    assert f"at most {row['most']:.2f} ({row['limit']})" in cores.text(together)
+    fast = replace(four, memory=replace(four.memory, external_bandwidth=four.memory.external_bandwidth * 1000))
+    free = cores.cores(profile(build(graph, fast)))
+    assert free is not None and (free["most"], free["limit"]) == (4.0, "their number")
