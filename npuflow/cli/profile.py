@@ -134,13 +134,15 @@ def _table(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> None:
 def _cell(name: str, value: Any, what: str = "") -> str:
     if value is None:
         return "-"
+    if isinstance(value, str):
+        return value
     if "utilisation" in (name, what) and name != "ratio" and isinstance(value, float):
         return f"{value:.1%}"
     if name == "ratio" or what == "milliseconds":
         return f"{value:.3f}"
     if name == "intensity":
         return f"{value:.1f}"
-    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}"
 
 
 def _totals(found: Profile) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from npuflow.engine.profile import profile
 from npuflow.engine.profile.budget import Case, Missed, too_slow
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.fuse import Pins
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
@@ -100,7 +99,7 @@ def budget(
     wide = any(v.quant is not None and v.quant.bits > 8 for v in quantized.graph.values.values() if v.const is None)
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
     case = Case(
-        quantized.graph, target, effort.level, Pins(tiling.keep, tiling.groups), tiling.allocation, narrow if wide else None
+        quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrow if wide else None
     )
     fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import TargetError
@@ -33,6 +33,14 @@ class Tiling(Config):
     exact: a bounded search that proves the fewest bytes where it ends."""
     keep: tuple[str, ...] = ()
     """Tensors that must stay in local memory from the layer that makes them to the last that reads them."""
+    tiles: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Layers in tiles of these sizes, each by itself with point-wise ones that follow it: `{ "conv1" = { co = 32, oh = 8 } }`.
+    Axes of convolutions: n, co, oh, ow, ci; others: d0, d1, .. of the result; an axis that there is not is told them all."""
+
+    @property
+    def pins(self) -> Pins:
+        tiles = tuple((name, tuple(sorted(sizes.items()))) for name, sizes in sorted(self.tiles.items()))
+        return Pins(self.keep, self.groups, tiles)
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,7 @@ def tiling(
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
 ) -> Tiled:  # fmt: skip
     """Cut the network into groups by their costs, keep tensors in local memory, and take the plan that replays fastest."""
-    pins = Pins(tiling.keep, tiling.groups)
-    wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, effort.level, pins, tiling.allocation)
+    wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation)
     try:
         plan = plan_network(*wanted.arguments, Known({t.key: t.solution for t in tiles.values()}, _costs(windows)))
     except TargetError as fault:

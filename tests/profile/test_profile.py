@@ -109,6 +109,10 @@ def test_two_programs_beside_each_other(programs: tuple[Program, Program], found
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.output.splitlines()]
     assert lines[0]["name"] == layers[0]["name"] and "total" in lines[-1]
+    shown = CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), str(tmp_path / "b.npu")])
+    assert shown.exit_code == 0, shown.output
+    table = {line.split("  ")[0]: line.split()[-1] for line in shown.output.splitlines() if line.strip()}
+    assert table["cycles"] == table["milliseconds"] == f"{other.cycles / found.cycles:.3f}" and "utilisation" in table
 
 
 def test_the_verb_writes_every_kind_of_file(programs: tuple[Program, Program], tmp_path: Path) -> None:
@@ -136,6 +140,8 @@ def test_what_cores_gain_is_no_more_than_the_truth() -> None:
     busiest = sum(r["end"] - r["start"] for r in together.commands() if r["core"] == 0 and r["queue"] in ("TENSOR", "VECTOR"))
     assert row["busy"][0] <= busiest / together.cycles + 1e-9
     assert f"at most {row['most']:.2f} ({row['limit']})" in cores.text(together)
+    for point in roofline.points(together):                          # their queues meet at one bus
+        assert point["rate"] <= point["intensity"] * four.memory.external_bandwidth * 1.001
     fast = replace(four, memory=replace(four.memory, external_bandwidth=four.memory.external_bandwidth * 1000))
     free = cores.cores(profile(build(graph, fast)))
     assert free is not None and (free["most"], free["limit"]) == (4.0, "their number")

@@ -191,7 +191,7 @@ Option = tuple[str, Case]
 def _plans(case: Case) -> Iterator[list[Option]]:
     """Other plans for the same machine."""
     if case.pins != NO_PINS:
-        yield [("[tiling] without groups and keep", replace(case, pins=NO_PINS))]
+        yield [("[tiling] without groups, keep and tiles", replace(case, pins=NO_PINS))]
     if case.level < HARDEST:
         yield [(f"[tiling] level = {HARDEST}", replace(case, level=HARDEST))]
     if case.allocation != "exact":

@@ -13,10 +13,12 @@ NAMED = 12
 
 
 def points(found: Profile) -> list[Row]:
-    """Layers with multiply-accumulates: intensity, rate and cycles (of the critical path, at least of its busiest queue)."""
-    rows = []
+    """Layers with multiply-accumulates: intensity, rate and cycles (of the critical path, at least of its busiest queue and of
+    the bus, where the queues of several cores meet)."""
+    rows, memory = [], found.program.target.memory
     for row in found.operators():
-        cycles = max(row["path_cycles"], row["busiest"])
+        bus = (row["load_bytes"] + row["store_bytes"]) / memory.external_bandwidth + row["shared_bytes"] / memory.shared_bandwidth
+        cycles = max(row["path_cycles"], row["busiest"], bus)
         moved = row["load_bytes"] + row["store_bytes"] + row["shared_bytes"]
         if row["macs"] and cycles and moved:
             rows.append({"name": row["name"], "intensity": row["macs"] / moved, "rate": row["macs"] / cycles,

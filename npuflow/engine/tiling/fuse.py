@@ -12,6 +12,7 @@ from npuflow.engine.tiling.finalists import Finalist
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
 from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Group
+from npuflow.engine.tiling.pinned import Tiles, part_named
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
@@ -21,10 +22,11 @@ from npuflow.engine.tiling.stay import Stayer
 
 @dataclass(frozen=True)
 class Pins:
-    """What the recipe fixes: values that stay in local memory, and nodes that form a group, by their names."""
+    """What the recipe fixes: values that stay in local memory, nodes that form a group, and tile sizes of layers, by names."""
 
     keep: tuple[str, ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
+    tiles: Tiles = ()
 
 
 NO_PINS = Pins()
@@ -42,6 +44,7 @@ class Fuser:
     ) -> None:  # fmt: skip
         self.topology, self.machine, self.level = topology, machine, level
         self.singles: Sequence[Group] = list(singles)
+        self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = self._pins(pins)
         self.forced, self.exact = frozenset(pins.keep), exact
         self.coster = Coster(topology, machine, level, self.singles, Scorer(topology, machine, level))
@@ -129,7 +132,10 @@ class Fuser:
         return self._ends[start]
 
     def _found(self, start: int) -> list[tuple[int, Scored]]:
-        if self.exact:
+        if start in self.tiled:                 # in the tiles that the recipe states, whatever groups would cost
+            single = self.singles[start]
+            found = [(start + 1, Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room))]
+        elif self.exact:
             found = self._all(start)
         elif self.singles[start].choice is None:
             found = [(start + 1, moved)] if (moved := self.best(start, start + 1)) is not None else []
@@ -164,11 +170,17 @@ class Fuser:
                 f"[tiling] names what does not run on the NPU: {', '.join(unknown)}",
                 hint="names of layers in groups, of tensors in keep; `npuflow show` lists both", code="unknown-name",
             )  # fmt: skip
-        found = []
+        found = [(index, index + 1) for index in sorted(self.tiled)]
         for group in pins.groups:
             members = sorted({names[n] for n in group})
             if members != list(range(members[0], members[-1] + 1)):
                 raise TargetError(f"the layers of a group do not follow each other: {', '.join(group)}", code="not-consecutive")
+            if len(members) > 1 and self.tiled & set(members):
+                both = ", ".join(n for n in group if names[n] in self.tiled)
+                raise TargetError(
+                    f"[tiling] pins both the tile of {both} and a group with it", code="two-pins",
+                    because="a layer in a tile of its own runs by itself", hint="take it out of tiles, or out of groups",
+                )  # fmt: skip
             found.append((members[0], members[-1] + 1))
         return found
 
@@ -236,6 +248,8 @@ class Fuser:
                 continue
             inside_own = size if touched and any(value in graph.nodes[n].outputs for n in old.group.nodes) else 0
             parts = [p.nodes for p in old.group.parts]
+            if any(self.singles[i].parts[0].nodes in parts for i in self.tiled):
+                return None                     # another choice of buffers would be another tile
             scored = self.scorer.score(parts, old.group.strips, old.group.cores, kept, self.room - others + inside_own)
             if scored is None:
                 return None

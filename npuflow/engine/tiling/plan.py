@@ -19,6 +19,7 @@ from npuflow.engine.tiling.fuse import NO_PINS, Fuser, Pins
 from npuflow.engine.tiling.groups import Group, group_of_json
 from npuflow.engine.tiling.model import packed_arrays
 from npuflow.engine.tiling.parts import Planner, Solved
+from npuflow.engine.tiling.pinned import with_tiles
 from npuflow.engine.tiling.pipeline import makespan
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.spans import Window
@@ -114,6 +115,7 @@ def plan_network(
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
+    groups = with_tiles(planner, groups, pins.tiles)
     peak = machine.compute.macs
     tiled = [n for g in groups for p in g.parts if p.choice for n in p.nodes]
     packed = {d for n in tiled for d in packed_arrays(graph.site(graph.nodes[n]), planner.space(n), numerics)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import permutations, product
@@ -83,20 +83,23 @@ def sizes_of(axis: Axis, units: Sequence[int], most: int) -> list[int]:
     return [ordered[i] for i in picks] + ([ordered[-1]] if picks[-1] != len(ordered) - 1 else [])
 
 
-def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL) -> Grid:
-    """The product of all axes' candidate sizes, coarsened until it is small enough."""
+def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: Mapping[str, int] | None = None) -> Grid:
+    """The product of all axes' candidate sizes, coarsened until it is small enough; `fixed`: axes with one size only."""
     c, mac = machine.compute, layer.mac
     units = {} if mac is None else {mac.rows: c.array_rows, mac.cols: c.array_cols}
     likes = tuple(units.get(axis.name, 0) for axis in layer.axes)
+    if fixed:
+        return _grid(layer.axes, likes, level, fixed)
     return _coarse(layer.axes, likes) if level == 0 else _grid(layer.axes, likes, level)
 
 
-def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int) -> Grid:
+def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Mapping[str, int] | None = None) -> Grid:
     """`likes`: by axis what the hardware takes at a time, or 0."""
     most = dict(zip(("par", "sum"), LEVELS[level], strict=True))
     while True:
         lists = [
-            sizes_of(axis, [unit] if unit else [], most.get(axis.kind, 1)) for axis, unit in zip(axes, likes, strict=True)
+            [fixed[axis.name]] if fixed and axis.name in fixed else sizes_of(axis, [unit] if unit else [], most.get(axis.kind, 1))
+            for axis, unit in zip(axes, likes, strict=True)
         ]
         total = prod(len(x) for x in lists)
         if total <= LIMIT * (level + 1) or most["par"] <= 3:
@@ -183,9 +186,12 @@ class _Tried:
 class Tilings:
     """Every candidate of a layer that fits local memory, costed once; then the best one that fits in less is looked up."""
 
-    def __init__(self, layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, stays: bool | None = None) -> None:
+    def __init__(
+        self, layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, stays: bool | None = None,
+        fixed: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
         self.layer, self.machine, self.stays = layer, machine, stays
-        self.grid = grid_of(layer, machine, level)
+        self.grid = grid_of(layer, machine, level, fixed)
         self.moved = traffic(layer, machine, self.grid)
         key = layer.mac, machine.compute
         if key not in self.grid.memo:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from math import lcm, prod
+from typing import Any
 
 from npuflow.base.errors import TargetError, Where
 from npuflow.engine.arrange import Method
@@ -243,7 +244,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
     """Every layer fits; what the recipe pins does not."""
     pins, level = wanted.pins, min(wanted.level, FUSING)
     quick = replace(wanted, level=max(level, FUSING))
-    names: list[Pin] = [*(("keep", k) for k in pins.keep), *(("groups", g) for g in pins.groups)]
+    names: list[Pin] = [(kind, entry) for kind in ("keep", "groups", "tiles") for entry in getattr(pins, kind)]
     left, stay = list(names), list[Pin]()
     for one in names:
         rest = [n for n in left if n != one]
@@ -251,9 +252,8 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
             left = rest
         if replace(quick, pins=_pins([*stay, one])).plan() is not None:
             stay.append(one)
-    lines = [fault.because, "it would fit without any one of these: " + "; ".join(
-        [*(_pin_text(n) for n in left), f"local memory has {wanted.machine.memory.local_bytes} bytes"]
-    )]  # fmt: skip
+    memory = [f"local memory has {wanted.machine.memory.local_bytes} bytes"] if quick.with_memory(MOST).plan() is not None else []
+    lines = [fault.because, "it would fit without any one of these: " + "; ".join([*map(_pin_text, left), *memory])]
     tried = [t for t in fault.hint.split("; ") if t.endswith(" fits") or " fits" in t]
     gone = " and ".join(_pin_text(n) for n in names if n not in stay)
     tried.append(_told(f"without {gone}", replace(wanted, pins=_pins(stay))))
@@ -273,16 +273,18 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
     return TargetError(fault.message, where=fault.where, because="\n".join(x for x in lines if x), hint=hint, code=fault.code)
 
 
-Pin = tuple[str, str | tuple[str, ...]]
+Pin = tuple[str, Any]                     # its kind, and an entry of that field of `Pins`
 
 
 def _pins(names: Sequence[Pin]) -> Pins:
-    keep = tuple(n for kind, n in names if kind == "keep" and isinstance(n, str))
-    return Pins(keep, tuple(n for kind, n in names if kind == "groups" and isinstance(n, tuple)))
+    keep, groups, tiles = (tuple(n for kind, n in names if kind == wanted) for wanted in ("keep", "groups", "tiles"))
+    return Pins(keep, groups, tiles)
 
 
 def _pin_text(pin: Pin) -> str:
     kind, name = pin
+    if kind == "tiles":
+        return f"[tiling.tiles] {name[0]} ({', '.join(f'{axis} = {size}' for axis, size in name[1])})"
     return f'[tiling] keep "{name}"' if isinstance(name, str) else f"[tiling] {kind} [{', '.join(name)}]"
 
 
