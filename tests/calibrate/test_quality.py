@@ -68,3 +68,5 @@ def test_the_page_tells_warnings_and_fits_narrow_windows() -> None:
     page = render({"title": "npuflow report on x", "warnings": [{"message": "far </script>", "hint": "16 bits"}]})
     assert "<title>npuflow report on x</title>" in page and 'id="warnings"' in page and "far <\\/script>" in page
     assert "@media (max-width: 900px)" in page
+    # A drawing that a narrow panel shrinks needs a box of its own, or its right end and its numbers are cut off.
+    assert "svg { max-width: 100%; height: auto; }" in page and "viewBox: `-2 0 ${W + 4} ${H + 34}`, width: W" in page

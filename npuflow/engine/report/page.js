@@ -50,7 +50,7 @@ function histogram(t) {
   const lo = has(low) ? Math.min(h.lo, low) : h.lo, hi = has(high) ? Math.max(h.hi, high) : h.hi, span = hi - lo || 1;
   const top = Math.max(...h.counts.map((c) => Math.log1p(c))), n = h.counts.length, step = (h.hi - h.lo) / n;
   const x = (v) => (v - lo) / span * W;
-  const s = svg("svg", { width: W, height: H + 34, role: "img" });
+  const s = svg("svg", { viewBox: `-2 0 ${W + 4} ${H + 34}`, width: W, role: "img" });
   if (t.threshold) for (const [a, b] of [[lo, low], [high, hi]]) if (b > a) s.append(svg("rect", { x: x(a), y: 0, width: x(b) - x(a), height: H, fill: "var(--d)", "fill-opacity": 0.13 }));
   h.counts.forEach((c, i) => {
     const height = top ? Math.log1p(c) / top * H : 0, left = x(h.lo + i * step);
