@@ -237,3 +237,48 @@ def test_a_fixed_batch_has_the_sample_in_every_place() -> None:
     assert fed.shape == (4, 1, 3, 2) and all(np.array_equal(place, one) for place in fed)
     with pytest.raises(DataError, match="does not fit"):
         Sample({"x": np.zeros((2, 1, 3, 2), np.float32)}).feed(kind)
+
+
+@pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
+def test_every_filter_enlarges_and_shrinks(method: str) -> None:
+    """Shrinking by whole factors, `area` is the mean of each block and `nearest` its middle; a filter keeps what is constant."""
+    picture = np.random.default_rng(1).integers(0, 256, (12, 18, 3), dtype=np.uint8)
+    small, large = (applied(picture, [Step(resize=size, method=method).plain()]) for size in ((4, 6), (30, 40)))  # type: ignore[arg-type]
+    assert small.shape == (4, 6, 3) and large.shape == (30, 40, 3) and small.dtype == large.dtype == np.uint8
+    blocks = picture.reshape(4, 3, 6, 3, 3)
+    if method == "area":
+        assert np.abs(small - blocks.mean((1, 3))).max() <= 1.01      # Pillow rounds after each direction
+    elif method == "nearest":
+        assert np.array_equal(small, blocks[:, 1, :, 1])
+    else:
+        assert np.abs(small - blocks.mean((1, 3))).mean() < 25 < np.abs(blocks[:, 1, :, 1] - blocks.mean((1, 3))).mean()
+    flat = applied(np.full((12, 18), 0.3, np.float32), [Step(resize=(5, 7), method=method).plain()])  # type: ignore[arg-type]
+    assert flat.dtype == np.float32 and np.allclose(flat, 0.3, atol=1e-6)
+
+
+def test_steps_for_one_input_leave_the_others_alone(tmp_path: Path) -> None:
+    pictures, ids = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3), np.array([[1, 2], [3, 4]])
+    np.savez(tmp_path / "d.npz", image=pictures, ids=ids)
+    steps = [
+        {"input": "image", "resize": [2, 2], "method": "area"},
+        {"input": "image", "normalize": {"scale": 0.5, "mean": [1.0], "std": [2.0]}}, {"input": "image", "layout": "nchw"},
+        {"input": "ids", "dtype": "int32"},
+    ]  # fmt: skip
+    fed = loaded(table(tmp_path, "d.npz", steps=steps))["d.npz#1"].feed(
+        {"image": TensorType((1, 3, 2, 2)), "ids": TensorType((1, 2), "int32")}
+    )
+    small = np.rint(pictures[1].reshape(2, 2, 2, 2, 3).mean((1, 3)))
+    assert np.abs(fed["image"][0].transpose(1, 2, 0) - (small / 2 - 1) / 2).max() <= 0.25
+    assert fed["ids"].dtype == np.int32 and fed["ids"].tolist() == [[3, 4]]
+    Image.fromarray(pictures[1]).save(tmp_path / "p.png")
+    one = loaded(table(tmp_path, "p.png", steps=steps))["p.png"].feed({"image": TensorType((1, 3, 2, 2))})
+    assert np.array_equal(one["image"], fed["image"])
+
+
+def test_files_that_are_one_sample_each(tmp_path: Path) -> None:
+    for i in range(3):
+        np.savez(tmp_path / f"{i}.npz", a=np.full((2, 3), i, np.float32), b=np.float32(i))
+    data = table(tmp_path, "*.npz", rows=False)
+    assert list(found(data)) == ["0.npz", "1.npz", "2.npz"]
+    fed = loaded(data)["2.npz"].feed({"a": TensorType((2, 3)), "b": TensorType(())})
+    assert fed["a"].tolist() == [[2.0] * 3] * 2 and fed["b"] == 2.0

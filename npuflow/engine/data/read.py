@@ -82,4 +82,6 @@ def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
 
 def _sample(arrays: Mapping[str, Array], detail: Mapping[str, Any], picture: bool) -> Sample:
     first, rest = split(detail.get("steps", ()))
+    if "" in arrays and any(step.get("input") for step in first):
+        first, rest = [], [*first, *rest]     # which model input this array is for is known when it is fed
     return Sample({name: applied(array, first, name) for name, array in arrays.items()}, tuple(rest), picture)

@@ -102,7 +102,7 @@ def applied(array: Array, steps: Sequence[Plain], input_name: str = "") -> Array
 def finished(array: Array, steps: Sequence[Plain], input_name: str, picture: bool) -> Array:
     """The tensor that the model gets: remaining steps, pictures as float32 and channels first unless the steps say so."""
     mine = [s for s in steps if s.get("input", "") in ("", input_name)]
-    array = applied(array, mine)
+    array = applied(array, mine, input_name)
     if picture:
         if not any("layout" in s for s in mine):
             array = _layout(array, {"layout": "nchw"})
