@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
-COMMANDS = [p for p in PAGES if "```console" in p.read_text()]
+COMMANDS = sorted((p for p in PAGES if "```console" in p.read_text()), key=lambda p: "tutorials" not in p.parts)
 
 
 def blocks(page: Path) -> list[str]:
@@ -57,13 +57,19 @@ def place(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all pages, as a reader has it; the tutorial comes first and finds it empty."""
+    return tmp_path_factory.mktemp("docs") / "cache"
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", COMMANDS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_commands_print_what_the_page_says(page: Path, place: Path) -> None:
+def test_commands_print_what_the_page_says(page: Path, place: Path, cache: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")}
     env |= {
         "PATH": f"{place / 'bin'}{os.pathsep}{env['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1",
-        "NPUFLOW_CACHE": str(place / "cache"),
+        "NPUFLOW_CACHE": str(cache),
     }  # fmt: skip
     for command, expected in (step for block in blocks(page) for step in steps(block)):
         done = subprocess.run(
