@@ -64,7 +64,10 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
     slots = memory.local(found)
     assert slots and max(s["address"] + s["size"] for s in slots) <= SMALL.memory.local_bytes
     assert all(s["start"] < s["end"] <= found.cycles for s in slots)
-    assert "local bytes are used" in memory.text_map(found)
+    told, laid = memory.text_map(found), found.program.meta["memory"]
+    assert "local bytes are used" in told
+    for used, bound in ((found.program.meta["data_bytes"], laid["bound"]), (laid["local_used"], laid["local_bound"])):
+        assert f"at least {bound:,} alive at once (gap {used / bound:.2f})" in told and used >= bound
 
 
 def test_trace_has_every_command_once(found: Profile) -> None:

@@ -112,10 +112,19 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
             for x in range(row["first"] * width // last, max(row["last"] * width // last, row["first"] * width // last) + 1):
                 grid[y][min(x, width - 1)] = mark
     shown = [f"{y * total // lines:>12,} |{''.join(marks)}|" for y, marks in enumerate(grid)]
-    bound = found.program.meta["memory"]["bound"]
-    shown.append(f"{total:>12,} bytes; steps 0..{last - 1} from left to right; at least {bound:,} bytes are alive at once")
+    laid = found.program.meta["memory"]
+    bound = laid["bound"]
+    shown.append(f"{total:>12,} bytes; steps 0..{last - 1} from left to right; at least {bound:,} alive at once{_gap(total, bound)}")
     slots = local(found)
     for core in sorted({r["core"] for r in slots}):
         used = max(r["address"] + r["size"] for r in slots if r["core"] == core)
         shown.append(f"{used:>12,} bytes of core {core}'s {found.program.target.memory.local_bytes:,} local bytes are used")
+    if "local_bound" in laid:
+        used, bound = laid["local_used"], laid["local_bound"]
+        shown.append(f"{used:>12,} of them at most, at least {bound:,} alive at once{_gap(used, bound)}; constants come in early "
+                     "where bytes are free")  # fmt: skip
     return "\n".join(shown)
+
+
+def _gap(used: int, bound: int) -> str:
+    return f" (gap {used / bound:.2f})" if bound else ""
