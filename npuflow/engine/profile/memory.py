@@ -114,7 +114,8 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
     shown = [f"{y * total // lines:>12,} |{''.join(marks)}|" for y, marks in enumerate(grid)]
     laid = found.program.meta["memory"]
     bound = laid["bound"]
-    shown.append(f"{total:>12,} bytes, at least {bound:,} alive at once{_gap(total, bound)}; steps 0..{last - 1} from left to right")
+    least = f"at least {bound:,} alive at once{_gap(total, bound)}"
+    shown.append(f"{total:>12,} bytes, {least}; steps 0..{last - 1} from left to right")
     slots = local(found)
     for core in sorted({r["core"] for r in slots}):
         used = max(r["address"] + r["size"] for r in slots if r["core"] == core)
