@@ -55,7 +55,7 @@ def test_what_a_judge_tells(tmp_path: Path) -> None:
     one = network("fashion")
     fine = judge(one, target, 1)
     assert not fine.reason and fine.share == 1.0 and fine.tensors > 40 and fine.cycles > fine.bound > 0
-    tiny = replace(target, memory=replace(target.memory, local_bytes=512))
+    tiny = replace(target, memory=replace(target.memory, local_bytes=256))
     assert "too few" in judge(one, tiny, 1).reason
     few = replace(target, limits=replace(target.limits, refuse=("conv",)))
     found = judge(one, few, 1, exact=False)
