@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import ceil, floor, inf, log10
 
 from npuflow.base.errors import UsageError
 from npuflow.engine.profile import svg
@@ -53,19 +54,26 @@ class _Frame:
 
     def axes(self, right: str, up: str) -> list[str]:
         parts = []
-        for i in range(TICKS + 1):
-            x, y = (a + (b - a) * i / TICKS for a, b in ((self.x0, self.x1), (self.y0, self.y1)))
-            parts += [
-                svg.line(self.x(x), TOP, self.x(x), HEIGHT - BOTTOM), svg.line(LEFT, self.y(y), WIDTH - RIGHT, self.y(y)),
-                svg.text(self.x(x), HEIGHT - BOTTOM + 16, f"{x:.4g}", svg.SOFT, "middle", 11),
-                svg.text(LEFT - 6, self.y(y) + 4, f"{y:.4g}", svg.SOFT, "end", 11),
-            ]  # fmt: skip
+        for x in ticks(self.x0, self.x1):
+            parts.append(svg.line(self.x(x), TOP, self.x(x), HEIGHT - BOTTOM))
+            parts.append(svg.text(self.x(x), HEIGHT - BOTTOM + 16, svg.short(x), svg.SOFT, "middle", 11))
+        for y in ticks(self.y0, self.y1):
+            parts.append(svg.line(LEFT, self.y(y), WIDTH - RIGHT, self.y(y)))
+            parts.append(svg.text(LEFT - 6, self.y(y) + 4, svg.short(y), svg.SOFT, "end", 11))
         parts.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, right, svg.SOFT, "middle"))
         parts.append(svg.text(18, (TOP + HEIGHT - BOTTOM) / 2, up, svg.SOFT, "middle", turn=-90))
         return parts
 
 
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two ends, a few of them."""
+    rough = (high - low) / TICKS
+    unit = 10.0 ** floor(log10(rough))
+    step = next(unit * n for n in (1, 2, 5, 10) if unit * n >= rough)
+    return [float(f"{i * step:.12g}") for i in range(ceil(low / step), floor(high / step) + 1)]
+
+
 def _wide(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     margin = (high - low) * 0.08 or abs(low) * 0.1 or 1.0
-    return low - margin, high + margin
+    return max(low - margin, 0.0 if low >= 0 else -inf), high + margin
