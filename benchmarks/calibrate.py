@@ -2,6 +2,7 @@
 
     python benchmarks/calibrate.py cost RECIPE [--set KEY=VALUE ...] [--samples 32 128] [--peers]
     python benchmarks/calibrate.py memory RECIPE [--samples 32 128 512]
+    python benchmarks/calibrate.py refine RECIPE [--samples 8 16]            what [tune] and [search] cost, by processor time
     python benchmarks/calibrate.py quality RECIPE [--set ...] [--count N]    needs an [evaluate] table
 
 One thread. Decoding is excluded (samples are ready in memory, as they are for the plain pass), sessions are included,
@@ -196,6 +197,41 @@ def streamed(case, count, what):
     print(f"{peak():.0f}")
 
 
+def refine(case, counts):
+    """[tune] and [search] with their defaults on cached statistics, as their stages call them."""
+    from npuflow.engine.calibrate import rate, tune
+    from npuflow.engine.correct.error import outputs_of
+
+    def spent(work, *args):
+        started = time.process_time()
+        result = work(*args)
+        return time.process_time() - started, result
+
+    numerics, on_npu, settings = case.target.numerics, case.placed.on_npu, tune.Search()
+    stats = case.collect(case.feeds(32))
+    calibrate = thresholds.Calibrate()
+    free = {n: c for n, c in thresholds.choices(case.graph, stats, calibrate, case.quantize, numerics, []).items() if not c.fixed}
+    grids, own = {n: c.grid for n, c in free.items()}, case.ranges(stats, "kl")
+    for count in counts:
+        fed = [feed for _, feed in case.feeds(count)]
+        spans = tune.spans_to_tune(free, own, tune.Tune())
+        seconds, losses = spent(tune.judged, case.graph, on_npu, spans, grids, fed)
+        tried = sum(len(spans[name]) for name in losses)
+        print(f"tune, {count} samples: {tried} ranges of {len(losses)} tensors, {seconds:.2f} s", flush=True)
+        chosen, found = spent(tune.spans_to_search, free, settings.methods)
+        rivals = {name: [ranges[name] for ranges in found.values()] for name in free}
+        mixing, _ = spent(tune.judged, case.graph, on_npu, rivals, grids, fed)
+        truth = outputs_of(case.graph, fed)
+
+        def rated(ranges, fed=fed, truth=truth):
+            return rate.rate(case.graph, on_npu, {**own, **ranges}, case.quantize, numerics, {}, fed, truth)
+
+        each = sum(spent(rated, ranges)[0] for ranges in found.values()) / len(found)
+        whole = chosen + mixing + each * (len(found) + 2)          # the recipe's own and the mixture are rated too
+        print(f"search, {count} samples: {len(found)} methods {chosen:.2f} s, mixture {mixing:.2f} s, each rival rated in "
+              f"{each:.2f} s, {whole:.2f} s in all", flush=True)
+
+
 def quality(case, count):
     from npuflow.engine.codegen.generate import generate
     from npuflow.engine.runner import Runner
@@ -223,7 +259,7 @@ def quality(case, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("cost", "memory", "quality", "peak"))
+    parser.add_argument("mode", choices=("cost", "memory", "refine", "quality", "peak"))
     parser.add_argument("recipe")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--samples", type=int, nargs="+", default=[32, 128])
@@ -238,6 +274,8 @@ def main():
     case = Case(args.recipe, args.set)
     if args.mode == "cost":
         cost(case, args.samples, args.peers, args.rounds)
+    elif args.mode == "refine":
+        refine(case, args.samples)
     elif args.mode == "peak":
         streamed(case, args.samples[0], args.what)
     else:
