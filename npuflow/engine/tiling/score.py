@@ -9,7 +9,7 @@ from math import prod
 from npuflow.engine.allocate import aligned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.geometry import Uncuttable, Walk
+from npuflow.engine.tiling.geometry import Uncuttable, Walk, piece
 from npuflow.engine.tiling.groups import Cut, Group, Part
 from npuflow.engine.tiling.model import Layer
 from npuflow.engine.tiling.search import Choice, Costs, Solution, Tilings
@@ -202,7 +202,8 @@ class Scorer:
     def _sampled(self, frame: Frame, count: int) -> tuple[Frame | None, list[float]]:
         """The frame with the windows of its first strips, and how many of the largest window each part does in all."""
         group = frame.group
-        walk = Walk(frame.members, frame.results, group.strips, group.cores, {v: min(count, 2) for v, _ in group.held})
+        held_at_most = {v: min(count, 2) for v, _ in group.held}
+        walk = Walk(frame.members, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame))
         strips = walk.run(min(count, 3))
         if count > 1:
             held: dict[str, int] = {}
@@ -221,6 +222,17 @@ class Scorer:
             steady = sizes[-1] if len(sizes) == len(strips) else max(sizes)
             weights.append((sum(sizes) + (count - len(strips)) * steady) / max(sizes))
         return frame, weights
+
+    @staticmethod
+    def _busiest(frame: Frame) -> int:
+        """The core with the largest piece of the results; of equal ones an inner one, which has borders on both sides."""
+        dim, count = frame.group.cores
+        if count < 3:
+            return 0
+        sizes = [s[dim] for s in frame.results.values() if dim < len(s)]
+        inner = range(1, count - 1)
+        pieces = [b - a for a, b in (piece((0, min(sizes, default=0)), count, core, 1) for core in range(count))]
+        return max([*inner, 0, count - 1], key=lambda core: pieces[core])
 
     def _alive(self, frame: Frame, count: int) -> tuple[list[int], dict[str, int]]:
         """Bytes of held values while each part runs, and the bytes of each."""
