@@ -92,7 +92,7 @@ class Part:
         return slots, [(self.member.value(r), r) for r in self.member.layer.kept if r.home == "source" and wanted(r)]
 
     def run(self, window: Tile) -> None:
-        tiles = list(_tiles(window, self.choice))
+        tiles = list(tiles_of(window, self.choice))
         ends = [(a.name, a.size) for a in self.member.layer.axes if a.kind == "sum"]
         finished = [all(t[a][1] == size for a, size in ends) for t in tiles]
         for slots in self.slots:
@@ -182,11 +182,7 @@ class Part:
         return found
 
 
-def _tiles(window: Tile, choice: Choice) -> Iterator[dict[str, Interval]]:
+def tiles_of(window: Tile, choice: Choice) -> Iterator[dict[str, Interval]]:
     """Every tile of a window, as the choice nests them."""
-    sizes, pieces = dict(choice.sizes), []
-    for axis in choice.order:
-        low, high = window[axis]
-        pieces.append([(a, min(a + sizes[axis], high)) for a in range(low, high, sizes[axis])])
-    for ranges in product(*pieces):
+    for ranges in product(*(choice.cuts(axis, window[axis]) for axis in choice.order)):
         yield dict(zip(choice.order, ranges, strict=True))

@@ -120,10 +120,7 @@ class Holder:
 
 def steps_of(window: Tile, choice: Choice) -> list[dict[str, Interval]]:
     """Every tile of a window in nesting order."""
-    sizes, lists = dict(choice.sizes), []
-    for name in choice.order:
-        lo, hi = window[name]
-        lists.append([(a, min(a + sizes[name], hi)) for a in range(lo, hi, sizes[name])])
+    lists = [choice.cuts(name, window[name]) for name in choice.order]
     return [dict(zip(choice.order, ranges, strict=True)) for ranges in product(*lists)]
 
 

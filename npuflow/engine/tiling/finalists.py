@@ -10,9 +10,11 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.arrange import Method
 from npuflow.engine.closed.core import Places
 from npuflow.engine.closed.rehearse import rehearse
+from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local
 from npuflow.engine.tiling.groups import Group
+from npuflow.engine.tiling.overlap import Overlap
 
 FEW = 400                                 # tiles of a plan that is replayed whatever its sums say
 
@@ -36,6 +38,16 @@ def rehearsed(finalist: Finalist, topology: Topology, machine: Machine, allocati
     except TargetError:
         return None
     return replace(finalist, cycles=rehearse(frames, local, machine, places(topology, frames)).cycles)
+
+
+def overlapping(finalist: Finalist, topology: Topology, machine: Machine) -> Finalist:
+    """The plan with tiles that overlap better from part to part."""
+    frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
+    spread, overlap = spreads(frames, finalist.kept, machine.compute.cores), Overlap(machine)
+    groups = tuple(
+        overlap.better(frame, [b for s in spread.values() if s.reader == g for b in s.borders]) for g, frame in enumerate(frames)
+    )
+    return replace(finalist, groups=groups, origin=f"{finalist.origin}, overlapping")
 
 
 def places(topology: Topology, frames: Sequence[Frame]) -> Places:

@@ -71,4 +71,4 @@ def _choice(c: Mapping[str, Any] | None) -> Choice | None:
     if c is None:
         return None
     sizes = tuple((str(a), int(s)) for a, s in c["sizes"])
-    return Choice(sizes, tuple(c["order"]), tuple(c["slots"]), c["local_bytes"])
+    return Choice(sizes, tuple(c["order"]), tuple(c["slots"]), c["local_bytes"], (str(c["begin"][0]), int(c["begin"][1])))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError, Where
 from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
 from npuflow.engine.tiling.model import Layer
-from npuflow.ir.space import Axis
+from npuflow.ir.space import Axis, Interval
 
 LEVELS = ((4, 3), (6, 4), (10, 6), (14, 8), (20, 12), (40, 24))   # candidate sizes of a `par` and a `sum` axis, by level
 DEFAULT_LEVEL = 3
@@ -24,12 +24,21 @@ LIMIT = 20_000                          # candidates of one layer, per level + 1
 
 @dataclass(frozen=True)
 class Choice:
-    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream."""
+    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis whose
+    tiles begin at a later one, and go on at the first behind the last."""
 
     sizes: tuple[tuple[str, int], ...]
     order: tuple[str, ...]
     slots: tuple[int, ...]
     local_bytes: int
+    begin: tuple[str, int] = ("", 0)
+
+    def cuts(self, axis: str, window: Interval) -> list[Interval]:
+        """The pieces of an axis in a window, in the order in which they run."""
+        (low, high), size = window, dict(self.sizes)[axis]
+        found = [(a, min(a + size, high)) for a in range(low, high, size)]
+        first = self.begin[1] if axis == self.begin[0] else 0
+        return [*found[first:], *found[:first]]
 
 
 @dataclass(frozen=True)
