@@ -93,7 +93,8 @@ def _placed(members: Sequence[Member], windows: Sequence[Tile | None], late: Seq
     for p, (member, window) in enumerate(zip(members, windows, strict=True)):
         for value, ref in member.inputs:
             mine = ref.operand.box(window) if window is not None else ()
-            found += [(p, tuple((a - c, b - c) for (a, b), (c, _) in zip(box, mine, strict=True))) for v, box in late if v == value]
+            boxes = [box for v, box in late if v == value]
+            found += [(p, tuple((a - c, b - c) for (a, b), (c, _) in zip(box, mine, strict=True))) for box in boxes]
     return tuple(found)
 
 

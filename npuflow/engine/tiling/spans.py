@@ -10,6 +10,7 @@ from math import inf, prod
 from typing import Any, Self
 
 from npuflow.base.digest import digest
+from npuflow.engine.tiling.across import cuts_over
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.excerpt import Cutting, Excerpt, cutting
 from npuflow.engine.tiling.frame import Topology
@@ -122,14 +123,7 @@ class Coster:
 
     def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
         """One core, or all of them along rows, channels or batches."""
-        count = self.machine.compute.cores
-        found: list[Cut] = [(0, 1)]
-        shapes = self._results(parts)
-        rank = min((len(s) for s in shapes), default=0)
-        for dim in range(min(rank, 3)) if count > 1 else ():
-            if min(s[dim] for s in shapes) >= count and (dim != 1 or len(parts) == 1):
-                found.append((dim, count))
-        return found
+        return [(0, 1), *cuts_over(self.topology, parts, self.machine.compute.cores, range(3))]
 
     def _strips(self, parts: Sequence[tuple[int, ...]], whole: int, several: bool) -> list[tuple[Cut, ...]]:
         shapes = self._results(parts)

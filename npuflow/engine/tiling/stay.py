@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from npuflow.engine.tiling.across import cuts_over
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
@@ -120,11 +121,7 @@ class Stayer:
                 yield _Way(scored, kept, self._exchange(scored, read, made, kept))
 
     def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
-        count = self.machine.compute.cores
-        shapes = [self.topology.graph.type(v).shape for v in self.topology.needed([n for p in parts for n in p])]
-        rank = min((len(s) for s in shapes), default=0)
-        dims = [2, 1] if len(parts) == 1 else [2]
-        return [(d, count) for d in dims if d < rank and min(s[d] for s in shapes) >= count]
+        return cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1))
 
     def _can(self, group: Group) -> bool:
         """Whether the part computes, and is no mover of data."""
@@ -150,7 +147,7 @@ class Stayer:
     def _exchange(self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]) -> float:
         """Cycles of taking over what an inner core reads and others have made. Before and behind, rows are cut."""
         c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
-        frame, core, others = Frame(self.topology, scored.group, kept), c.cores // 2, c.cores - 1
+        frame, core, others = Frame(self.topology, scored.group, kept), scored.group.cores[1] // 2, c.cores - 1
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
             frame.__dict__["strips"] = {core: frame.walks[core].run(1)}    # of one core alone
