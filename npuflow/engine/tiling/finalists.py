@@ -16,6 +16,7 @@ from npuflow.engine.tiling.frame import Frame, Topology, lay_local
 from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.overlap import Overlap
 
+WAITS, BEGINS = 1.3, 1500                 # a group that takes longer than so many times its work, and so much, waits for the bus
 FEW = 400                                 # tiles of a plan that is replayed whatever its sums say
 
 
@@ -27,6 +28,7 @@ class Finalist:
     kept: tuple[str, ...] = ()
     origin: str = ""
     cycles: float = 0.0                   # by the replay
+    starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
 
 
 def rehearsed(finalist: Finalist, topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
@@ -37,7 +39,10 @@ def rehearsed(finalist: Finalist, topology: Topology, machine: Machine, allocati
         local = lay_local(frames, finalist.kept, machine, method=allocation)
     except TargetError:
         return None
-    return replace(finalist, cycles=rehearse(frames, local, machine, places(topology, frames)).cycles)
+    found = rehearse(frames, local, machine, places(topology, frames))
+    works = [max(t.array, t.vector) for t in found.terms]
+    starved = frozenset(g for g, (span, work) in enumerate(zip(found.spans, works, strict=True)) if span > WAITS * work + BEGINS)
+    return replace(finalist, cycles=found.cycles, starved=starved)
 
 
 def overlapping(finalist: Finalist, topology: Topology, machine: Machine) -> Finalist:
@@ -45,7 +50,8 @@ def overlapping(finalist: Finalist, topology: Topology, machine: Machine) -> Fin
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     spread, overlap = spreads(frames, finalist.kept, machine.compute.cores), Overlap(machine)
     groups = tuple(
-        overlap.better(frame, [b for s in spread.values() if s.reader == g for b in s.borders]) for g, frame in enumerate(frames)
+        overlap.better(frame, [b for s in spread.values() if s.reader == g for b in s.borders])
+        if g not in finalist.starved else frame.group for g, frame in enumerate(frames)
     )
     return replace(finalist, groups=groups, origin=f"{finalist.origin}, overlapping")
 

@@ -32,7 +32,7 @@ class Pins:
 NO_PINS = Pins()
 BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
 WEIGHTS = (BUS, 0.6, 0.0)
-STAYING = (0.3, 1.0, 2.0)                 # the same, where activations stay in the local memories of several cores
+STAYING = (2.0, 1.0)                 # the same, where activations stay in the local memories of several cores
 
 
 class Fuser:

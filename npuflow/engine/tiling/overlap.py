@@ -1,56 +1,36 @@
 """Tiles of a group's parts set beside each other: while the vector unit ends one part, the array is at the next.
 
 The search tiles every part by itself, as if nothing came before or behind; so it pays for many tiles where the part behind
-would hide what they hide. Here the parts of one strip run through a timetable of three queues, tile by tile, and each
-part's tiles are drawn anew as long as the group ends earlier.
+would hide what they hide. Here the parts run through the timetable of `during.py`, and each part's tiles are drawn anew as
+long as the group ends earlier on the cores that have most to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import product
 from math import ceil, prod
 
 import numpy as np
 
-from npuflow.engine.closed.part import tiles_of
-from npuflow.engine.closed.tile import array_cycles, extents_of, gather_cycles, vector_cycles
 from npuflow.engine.tiling.borders import Border
 from npuflow.engine.tiling.cost import Grid, Machine, traffic
+from npuflow.engine.tiling.during import Boxes, Course, Tiles
 from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Member
 from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.model import Layer, follower_ranges
+from npuflow.engine.tiling.model import Layer
 from npuflow.engine.tiling.search import Choice, footprint, slot_counts
-from npuflow.ir.space import Axis, Box, Tile, elements
+from npuflow.ir.space import Axis, Tile
 
-COUNTS = {"channels": (1, 2, 3, 4), "rows": (1, 2, 3, 4), "columns": (1, 2), "sums": (1, 2)}
+COUNTS = {"channels": (1, 2, 3, 4), "rows": (1, 2, 3, 4, 5, 6), "columns": (1, 2), "sums": (1, 2)}
 MOST = 8                                  # tiles of a part
 SLACK = 1.3                               # of the fewest array cycles of a part, for a tiling that is tried
 SWEEPS = 2
-BUSY = 2.0                                # what comes from other cores finds the bus busy
+CORES = 3                                 # that a group is looked at on, of those that have nearly as much to do as the first
+NEARLY = 0.8
 PIECE = 0.25                              # of a load's set-up, where the bus has time to spare
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """A part's tiles under one choice: cycles of each queue, the boxes that each makes, and loads of constants."""
-
-    choice: Choice
-    loads: tuple[float, ...]
-    gathers: tuple[int, ...]
-    array: tuple[int, ...]
-    vector: tuple[int, ...]
-    made: tuple[Box, ...]
-    begins: tuple[float, ...]             # when all that comes from other cores is there
-    tiles: tuple[Tile, ...]
-    pieces: int
-
-    @cached_property
-    def work(self) -> float:
-        return float(sum(self.array))
 
 
 class Overlap:
@@ -65,19 +45,22 @@ class Overlap:
         group = frame.group
         if frame.moves or group.strips or any(p.choice is None for p in group.parts):
             return group
-        core = max(range(group.cores[1]), key=lambda c: sum(_volume(w) for w in frame.strips[c][0].windows if w is not None))
-        windows = frame.strips[core][0].windows
-        if any(w is None for w in windows):
-            return group
-        layers = tuple(
-            (m.layer, tuple((a, b - a_) for a, (a_, b) in w.items()), p.choice)
-            for m, w, p in zip(frame.members, windows, group.parts, strict=True) if w is not None
-        )  # fmt: skip
-        late = [(b.value, b.box) for b in borders if core in b.targets]
-        key = layers, _links(frame.members), _placed(frame.members, windows, late)
-        if key not in self.known:
-            self.known[key] = _Group(frame, [w for w in windows if w is not None], self.machine, late).settled()
-        parts = (replace(p, choice=c) for p, c in zip(group.parts, self.known[key], strict=True))
+        cores: dict[object, Course] = {}
+        work = [sum(_volume(w) for w in frame.strips[c][0].windows if w is not None) for c in range(group.cores[1])]
+        for core in sorted(range(group.cores[1]), key=lambda c: -work[c]):
+            windows = [w for w in frame.strips[core][0].windows if w is not None]
+            if len(windows) < len(group.parts):
+                return group
+            if work[core] < NEARLY * max(work) or len(cores) == CORES:
+                break
+            late = [(b.value, b.box) for b in borders if core in b.targets]
+            key = tuple(tuple((a, b - a_) for a, (a_, b) in w.items()) for w in windows), _lie(frame.members, windows, late)
+            cores.setdefault(key, Course(frame, windows, self.machine, late))
+        layers = tuple((m.layer, p.choice) for m, p in zip(frame.members, group.parts, strict=True))
+        whole = layers, _links(frame.members), tuple(cores)
+        if whole not in self.known:
+            self.known[whole] = _Draw(frame, list(cores.values()), self.machine).settled()
+        parts = (replace(p, choice=c) for p, c in zip(group.parts, self.known[whole], strict=True))
         return replace(group, parts=tuple(parts))
 
 
@@ -87,136 +70,59 @@ def _links(members: Sequence[Member]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(maker[v] for v, _ in m.inputs if maker.get(v, p) < p) for p, m in enumerate(members))
 
 
-def _placed(members: Sequence[Member], windows: Sequence[Tile | None], late: Sequence[tuple[str, Box]]) -> object:
+def _lie(members: Sequence[Member], windows: Sequence[Tile], late: Boxes) -> object:
     """Which parts read what comes late, and where in their windows it lies."""
     found = []
     for p, (member, window) in enumerate(zip(members, windows, strict=True)):
         for value, ref in member.inputs:
-            mine = ref.operand.box(window) if window is not None else ()
-            boxes = [box for v, box in late if v == value]
+            mine, boxes = ref.operand.box(window), [box for v, box in late if v == value]
             found += [(p, tuple((a - c, b - c) for (a, b), (c, _) in zip(box, mine, strict=True))) for box in boxes]
     return tuple(found)
 
 
-class _Group:
-    """The parts of a group on its busiest core. `late`: boxes of values that other cores hand on."""
+class _Draw:
+    """Tilings of a group's parts, one part after the other, by when the last of some cores is through."""
 
-    def __init__(self, frame: Frame, windows: Sequence[Tile], machine: Machine, late: Sequence[tuple[str, Box]]) -> None:
-        self.frame, self.windows, self.machine, self.members = frame, windows, machine, frame.members
-        self.maker = {v: p for p, m in enumerate(self.members) for v in m.outputs}
-        self.width = machine.activation_width / frame.group.cores[1]
-        costs = frame.group.costs
-        self.piece = (machine.dma.setup_cycles + machine.compute.command_cycles) * (
-            1.0 if costs.bus > max(costs.tensor, costs.vector) else PIECE
-        )
-        c, d, rate = machine.compute, machine.dma, machine.memory.external_bandwidth
-        moved = sum(elements(box) * frame.item(v) for v, box in late) * frame.group.cores[1] / rate * BUSY
-        self.late, self.handed = late, (1 + len(late)) * (d.setup_cycles + c.command_cycles) + c.command_cycles + 2 * moved
-        self._needs: dict[tuple[int, Choice, int, Choice], list[int]] = {}
+    def __init__(self, frame: Frame, cores: Sequence[Course], machine: Machine) -> None:
+        self.frame, self.cores, self.machine = frame, cores, machine
+        self.piece = PIECE * (machine.dma.setup_cycles + machine.compute.command_cycles)
 
     def settled(self) -> tuple[Choice, ...]:
-        now: list[_Tiles] = []
-        for p, part in enumerate(self.frame.group.parts):
-            assert part.choice is not None
-            now.append(self._tiles(p, part.choice))
+        now = [p.choice for p in self.frame.group.parts if p.choice is not None]
         best = self._end(now)
-        options = [list(self._options(p, t)) for p, t in enumerate(now)]
+        options = [self._options(p, choice) for p, choice in enumerate(now)]
         for _ in range(SWEEPS):
             before = best
             for p, tried in enumerate(options):
                 for other in tried:
                     trial = [*now[:p], other, *now[p + 1 :]]
-                    end = self._end(trial)
+                    end = self._end(trial, best)
                     if end < best:
                         best, now = end, trial
             if best >= before * 0.995:
                 break
-        return tuple(t.choice for t in now)
+        return tuple(now)
 
-    # --- one part's tiles
-    def _options(self, p: int, now: _Tiles) -> list[_Tiles]:
-        layer, choice = self.frame.layers[p], now.choice
+    def _end(self, choices: Sequence[Choice], most: float = float("inf")) -> float:
+        """When the last core is through; loads of constants count a little. Beyond `most` it does not matter when."""
+        found = 0.0
+        for core in self.cores:
+            parts = [core.tiles(p, c) for p, c in enumerate(choices)]
+            found = max(found, core.end(parts) + self.piece * sum(t.pieces for t in parts))
+            if found >= most:
+                break
+        return found
+
+    def _options(self, p: int, choice: Choice) -> list[Choice]:
+        layer, first = self.frame.layers[p], self.cores[0]
         if layer.gathers or not _stay(layer, choice):
             return []
         room = max(choice.local_bytes, self.machine.memory.local_bytes // 8)
-        found = [self._tiles(p, c) for c in _choices(layer, self.machine) if c.local_bytes <= room]
-        least = min((t.work for t in found), default=0.0)
-        return [t for t in found if t.work <= SLACK * least]
-
-    def _tiles(self, p: int, choice: Choice) -> _Tiles:
-        member, window, c = self.members[p], self.windows[p], self.machine.compute
-        layer = member.layer
-        tiles = tuple(tiles_of(window, choice))
-        ends = [(a.name, window[a.name][1]) for a in layer.axes if a.kind == "sum"]
-        known: dict[tuple[object, ...], tuple[int, int, int]] = {}
-        loads, begins, made = [], [], []
-        array: list[int] = []
-        vector: list[int] = []
-        gathers: list[int] = []
-        streams = [r for s in layer.streams for r in s.refs if r.home == "input"]
-        d = self.machine.dma
-        for tile in tiles:
-            done = all(tile[a][1] == size for a, size in ends)
-            kind = *(b - a for a, b in tile.values()), done
-            if kind not in known:
-                nodes = range(len(member.sites) if done else int(layer.mac is None))
-                own = [tile if not k else follower_ranges(layer.space, member.spaces[k], tile) for k in nodes]
-                known[kind] = (
-                    array_cycles(layer, extents_of(tile), c),
-                    sum(vector_cycles(member.spaces[k], t, done, c) for k, t in enumerate(own)),
-                    sum(gather_cycles(member.spaces[0], tile, c)) if layer.gathers else 0,
-                )
-            a, v, g = known[kind]
-            size = sum(elements(r.operand.box(tile)) * r.itemsize for r in streams)
-            loads.append(len(streams) * (c.command_cycles + d.setup_cycles) + size / self.width)
-            begins.append(self.handed if self._waits(member, tile) else 0.0)
-            for found, one in ((array, a), (vector, v), (gathers, g)):
-                found.append(one)
-            made.append(layer.space.outputs[0].box(tile))
-        consts = [s for s in layer.streams if s.home == "const"]
-        counts = {a: ceil((b - a_) / dict(choice.sizes)[a]) for a, (a_, b) in window.items()}
-        pieces = sum({frozenset(a for a in s.axes if counts[a] > 1): prod(counts[a] for a in s.axes) for s in consts}.values())
-        return _Tiles(choice, tuple(loads), tuple(gathers), tuple(array), tuple(vector), tuple(made), tuple(begins), tiles,
-                      pieces)
-
-    def _waits(self, member: Member, tile: Tile) -> bool:
-        return any(_meet(ref.operand.box(tile), box) for value, ref in member.inputs for v, box in self.late if v == value)
-
-    def _needed(self, p: int, now: _Tiles, q: int, before: _Tiles) -> list[int]:
-        """For every tile of a part, the last tile of an earlier one that makes some of what it reads."""
-        key = p, now.choice, q, before.choice
-        if key not in self._needs:
-            refs = [r for v, r in self.members[p].inputs if self.maker.get(v) == q]
-            found = []
-            for tile in now.tiles:
-                boxes = [r.operand.box(tile) for r in refs]
-                found.append(max((i for i, m in enumerate(before.made) if any(_meet(b, m) for b in boxes)), default=-1))
-            self._needs[key] = found
-        return self._needs[key]
-
-    # --- the group in time
-    def _end(self, parts: Sequence[_Tiles]) -> float:
-        load = array = vector = 0.0
-        ends: list[list[float]] = []       # by part, when the vector unit is through with each tile
-        for p, own in enumerate(parts):
-            before = {self.maker.get(v, p) for v, _ in self.members[p].inputs} - {p}
-            makers = [(q, self._needed(p, own, q, parts[q])) for q in before]
-            through: list[float] = []
-            for i, (a, v) in enumerate(zip(own.array, own.vector, strict=True)):
-                ready = max((ends[q][at[i]] for q, at in makers if at[i] >= 0), default=own.begins[i])
-                ready = max(ready, own.begins[i])
-                if own.loads[i]:
-                    load = max(load, through[i - 2] if i > 1 else 0.0) + own.loads[i]
-                    ready = max(ready, load)
-                if own.gathers[i]:
-                    vector = ready = max(vector, ready) + own.gathers[i]
-                if a:
-                    array = ready = max(array, ready, through[i - 2] if i > 1 else 0.0) + a
-                if v:
-                    vector = ready = max(vector, ready) + v
-                through.append(ready)
-            ends.append(through)
-        return max(array, vector) + self.piece * sum(t.pieces for t in parts)
+        found: list[tuple[Choice, Tiles]] = [
+            (c, first.tiles(p, c)) for c in _choices(layer, self.machine) if c.local_bytes <= room
+        ]
+        least = min((t.work for _, t in found), default=0.0)
+        return [c for c, t in found if t.work <= SLACK * least]
 
 
 def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
@@ -268,10 +174,5 @@ def _stay(layer: Layer, choice: Choice) -> bool:
     )  # fmt: skip
 
 
-def _meet(a: Box, b: Box) -> bool:
-    return all(p < s and r < q for (p, q), (r, s) in zip(a, b, strict=True))
-
-
 def _volume(tile: Tile) -> int:
     return prod(b - a for a, b in tile.values())
-

@@ -13,7 +13,7 @@ from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import Finalist, chosen
+from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
 from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
 from npuflow.engine.tiling.fuse import NO_PINS, Fuser, Pins
 from npuflow.engine.tiling.groups import Group, group_of_json
@@ -128,6 +128,8 @@ def plan_network(
     fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)] if grouping else []
     finalists = chain.from_iterable(fuser.finalists() for fuser in fusers)
     best = chosen(finalists, topology, machine, allocation, REPLAYED if level <= DEFAULT_LEVEL else inf)
+    if best is not None:
+        best = chosen([overlapping(best, topology, machine)], topology, machine, allocation, best=best)
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
     elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
