@@ -147,7 +147,7 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
             yield plain
             rows = [m.axis for m in layer.space.outputs[0].maps][2:3]
             if rows and rows[0] in split and counts[names.index(rows[0])] > 2:
-                yield replace(plain, begin=(rows[0], 1))
+                yield from (replace(plain, begin=(rows[0], first)) for first in (1, -1))
 
 
 def _sizes(layer: Layer, axis: Axis, machine: Machine) -> list[int]:

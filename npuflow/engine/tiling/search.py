@@ -25,7 +25,7 @@ LIMIT = 20_000                          # candidates of one layer, per level + 1
 @dataclass(frozen=True)
 class Choice:
     """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis whose
-    tiles begin at a later one, and go on at the first behind the last."""
+    tiles begin at a later one, and go on at the first behind the last; negative: they run from the axis' end to its start."""
 
     sizes: tuple[tuple[str, int], ...]
     order: tuple[str, ...]
@@ -36,8 +36,11 @@ class Choice:
     def cuts(self, axis: str, window: Interval) -> list[Interval]:
         """The pieces of an axis in a window, in the order in which they run."""
         (low, high), size = window, dict(self.sizes)[axis]
-        found = [(a, min(a + size, high)) for a in range(low, high, size)]
         first = self.begin[1] if axis == self.begin[0] else 0
+        if first < 0:
+            found, first = [(max(low, b - size), b) for b in range(high, low, -size)], -first
+        else:
+            found = [(a, min(a + size, high)) for a in range(low, high, size)]
         return [*found[first:], *found[:first]]
 
 
