@@ -12,7 +12,7 @@ from npuflow.engine.tiling.groups import Group, Part
 from npuflow.engine.tiling.model import Layer, describe
 from npuflow.engine.tiling.parts import Planner, needed
 from npuflow.engine.tiling.plan import Bounds, Plan
-from npuflow.engine.tiling.search import Choice, Costs, footprint, slot_counts, variants
+from npuflow.engine.tiling.search import Choice, Costs, footprint, reverses, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 
@@ -44,7 +44,10 @@ def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Ch
     par = [a.name for a in layer.axes if a.kind != "sum"]
     rng.shuffle(par)
     order = (*par, *(a.name for a in layer.axes if a.kind == "sum"))
-    return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used)
+    own = random.Random(used)                           # of its own: what else is drawn stays as it is
+    axis = own.choice(par) if par and own.random() < 0.5 else ""
+    begin = (axis, own.choice((-2, -1, 1, 2) if axis and reverses(layer, layer.space.axis(axis)) else (1, 2)) if axis else 0)
+    return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used, begin)
 
 
 def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 0, tries: int = 100_000) -> Plan:

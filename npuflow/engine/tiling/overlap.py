@@ -21,7 +21,7 @@ from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Member
 from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.model import Layer
-from npuflow.engine.tiling.search import Choice, footprint, slot_counts
+from npuflow.engine.tiling.search import Choice, footprint, reverses, slot_counts
 from npuflow.ir.space import Axis, Tile
 
 COUNTS = {"channels": (1, 2, 3, 4), "rows": (1, 2, 3, 4, 5, 6), "columns": (1, 2), "sums": (1, 2)}
@@ -147,7 +147,8 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
             yield plain
             rows = [m.axis for m in layer.space.outputs[0].maps][2:3]
             if rows and rows[0] in split and counts[names.index(rows[0])] > 2:
-                yield from (replace(plain, begin=(rows[0], first)) for first in (1, -1))
+                ways = (1, -1) if reverses(layer, layer.space.axis(rows[0])) else (1,)
+                yield from (replace(plain, begin=(rows[0], first)) for first in ways)
 
 
 def _sizes(layer: Layer, axis: Axis, machine: Machine) -> list[int]:

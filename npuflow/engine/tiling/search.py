@@ -25,7 +25,8 @@ LIMIT = 20_000                          # candidates of one layer, per level + 1
 @dataclass(frozen=True)
 class Choice:
     """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis whose
-    tiles begin at a later one, and go on at the first behind the last; negative: they run from the axis' end to its start."""
+    tiles begin at a later one, and go on at the first behind the last; negative: they run from the axis' end to its start
+    (see `reverses`)."""
 
     sizes: tuple[tuple[str, int], ...]
     order: tuple[str, ...]
@@ -42,6 +43,11 @@ class Choice:
         else:
             found = [(a, min(a + size, high)) for a in range(low, high, size)]
         return [*found[first:], *found[:first]]
+
+
+def reverses(layer: Layer, axis: Axis) -> bool:
+    """Whether tiles may be cut from the axis' end: slots for inputs are as large as tiles cut from its start need them."""
+    return axis.multiple == 1 and all(s.home != "input" for s in layer.streams)
 
 
 @dataclass(frozen=True)
