@@ -73,9 +73,14 @@ class Fuser:
         if self.machine.compute.cores == 1 or self.forced or self.pinned:
             return
         stayer = Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
+        seen: set[tuple[tuple[Group, ...], frozenset[str]]] = set()
         for weight in STAYING:
             found = stayer.plan(weight)
-            if found is not None and self._placed(*found):
+            key = (tuple(c.group for c in found[0]), frozenset(found[1])) if found is not None else None
+            if found is None or key is None or key in seen:
+                continue
+            seen.add(key)
+            if self._placed(*found):
                 yield self._finished([found], f"rows stay, bus x {weight}")
 
     def _known_best(self, start: int, end: int) -> Scored | None:
