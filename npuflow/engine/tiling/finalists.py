@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
@@ -45,13 +45,14 @@ def rehearsed(finalist: Finalist, topology: Topology, machine: Machine, allocati
     return replace(finalist, cycles=found.cycles, starved=starved)
 
 
-def overlapping(finalist: Finalist, topology: Topology, machine: Machine) -> Finalist:
-    """The plan with tiles that overlap better from part to part."""
+def overlapping(finalist: Finalist, topology: Topology, machine: Machine, fixed: Collection[tuple[int, ...]] = ()) -> Finalist:
+    """The plan with tiles that overlap better from part to part. `fixed`: nodes of parts whose tiles stay as they are."""
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     spread, overlap = spreads(frames, finalist.kept, machine.compute.cores), Overlap(machine)
+    pinned = {g for g, frame in enumerate(frames) if any(p.nodes in fixed for p in frame.group.parts)}
     groups = tuple(
         overlap.better(frame, [b for s in spread.values() if s.reader == g for b in s.borders])
-        if g not in finalist.starved else frame.group for g, frame in enumerate(frames)
+        if g not in finalist.starved and g not in pinned else frame.group for g, frame in enumerate(frames)
     )
     return replace(finalist, groups=groups, origin=f"{finalist.origin}, overlapping")
 

@@ -129,7 +129,8 @@ def plan_network(
     finalists = chain.from_iterable(fuser.finalists() for fuser in fusers)
     best = chosen(finalists, topology, machine, allocation, REPLAYED if level <= DEFAULT_LEVEL else inf)
     if best is not None:
-        best = chosen([overlapping(best, topology, machine)], topology, machine, allocation, best=best)
+        fixed = [groups[i].nodes for i in sorted(fusers[0].tiled)]
+        best = chosen([overlapping(best, topology, machine, fixed)], topology, machine, allocation, best=best)
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
     elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
