@@ -79,6 +79,22 @@ def test_text_beside_numbers_is_left_alone_and_text_alone_is_named(tmp_path: Pat
     assert one.feed({"x": TensorType((), "string")})["x"] == "one"
 
 
+@pytest.mark.parametrize("kind", ["npz", "npy", "zarr"])
+def test_a_damaged_array_file_among_others_is_left_out_by_name(tmp_path: Path, kind: str) -> None:
+    for name in "ab":
+        if kind == "zarr":
+            zarr.create_array(tmp_path / f"{name}.zarr", shape=(2, 3), dtype="float32")[:] = 1
+        else:
+            (np.savez if kind == "npz" else np.save)(tmp_path / f"{name}.{kind}", np.ones((2, 3), np.float32))
+    broken = tmp_path / f"b.{kind}" / "zarr.json" if kind == "zarr" else tmp_path / f"b.{kind}"
+    broken.write_bytes(broken.read_bytes()[:60])
+    done = loaded(table(tmp_path, f"*.{kind}"))
+    assert [name for name, one in done.items() if one.broken] == [f"b.{kind}"]
+    assert f'"b.{kind}" is not a readable' in done[f"b.{kind}"].broken and len(done) == 3
+    with pytest.raises(DataError, match="is not a readable"):
+        found(table(tmp_path, f"b.{kind}"))                          # alone it is no sample that could be left out
+
+
 def test_nan_is_left_out_by_name_or_an_error_or_kept(tmp_path: Path) -> None:
     values = np.zeros((3, 4), np.float32)
     values[1, 2:] = np.nan, np.inf

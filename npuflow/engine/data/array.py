@@ -11,7 +11,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError, suggestion
 from npuflow.engine.data import zarr_store
-from npuflow.engine.data.config import Data
+from npuflow.engine.data.config import Damaged, Data
 from npuflow.ir.types import Array
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
@@ -79,7 +79,7 @@ def headers(path: Path) -> dict[str, Header]:
                         found[member.removesuffix(".npy")] = _header(inner)
         return found
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
-        raise DataError(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
+        raise Damaged(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
 
 
 def _header(file: Any) -> Header:
@@ -96,7 +96,7 @@ def load(path: Path) -> Mapping[str, Array]:
     try:
         loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
-        raise DataError(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
+        raise Damaged(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
     return {"": loaded} if isinstance(loaded, np.ndarray) else loaded
 
 

@@ -15,6 +15,10 @@ from npuflow.engine.data.steps import Plain, Step, finished
 from npuflow.ir.types import Array, TensorType
 
 
+class Damaged(DataError):
+    """An array file or a store that is none, or no longer one: left out where there are others."""
+
+
 @dataclass(frozen=True)
 class Data(Config):
     """Where samples come from and how they become model inputs."""

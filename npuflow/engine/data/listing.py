@@ -12,7 +12,7 @@ from npuflow.base.errors import DataError, suggestion
 from npuflow.base.tables import table_of
 from npuflow.engine.data.array import row_count
 from npuflow.engine.data.choose import chosen
-from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.config import Damaged, Data, Found
 from npuflow.engine.data.image import SUFFIXES as PICTURES
 from npuflow.engine.data.labels import label_of
 from npuflow.engine.data.python import python_source
@@ -45,7 +45,8 @@ def _all(data: Data) -> dict[str, Found]:
     elif text.startswith("python:"):
         everything = python_source(text, data.source.base, data.count, common)
     else:
-        everything = (pair for name, path, label in paths(data) for pair in _file(name, path, label, data, common))
+        files = list(paths(data))
+        everything = (pair for name, path, label in files for pair in _file(name, path, label, data, common, len(files) == 1))
     listed = dict(everything)
     if not listed:
         if text.startswith("python:"):
@@ -69,7 +70,9 @@ def _random(data: Data) -> Iterator[tuple[str, Found]]:
         yield f"random/{index:05d}", Found((), {"kind": "random", "seed": data.seed * 1_000_003 + index})
 
 
-def _file(name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any]) -> Iterator[tuple[str, Found]]:
+def _file(
+    name: str, path: Path, label: Any, data: Data, common: Mapping[str, Any], alone: bool
+) -> Iterator[tuple[str, Found]]:
     if path.suffix.lower() in PICTURES:
         own: dict[str, Any] = {"kind": "picture", **common}
         if data.alpha != "drop":
@@ -87,7 +90,14 @@ def _file(name: str, path: Path, label: Any, data: Data, common: Mapping[str, An
     if not data.rows:
         yield name, Found(chunk_files(path, None) if store else (path,), arrays, label)
         return
-    count, labels = row_count(path, data)
+    try:
+        count, labels = row_count(path, data)
+    except Damaged:
+        if alone:
+            raise
+        # A sample all the same: reading it says what is wrong.
+        yield name, Found(chunk_files(path, None) if store else (path,), arrays, label)
+        return
     width = len(str(max(count - 1, 0)))
     for row in range(count):
         held = labels[row] if labels is not None else label

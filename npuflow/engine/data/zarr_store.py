@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import DataError
+from npuflow.engine.data.config import Damaged
 from npuflow.ir.types import Array
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
@@ -39,7 +40,7 @@ def _opened(path: str, stamp: tuple[int, ...]) -> dict[str, Any]:
             return {"": root}
         return {name: array for name, array in sorted(root.members(max_depth=None)) if isinstance(array, zarr.Array)}
     except Exception as fault:  # zarr and its codecs raise whatever they like for a damaged store
-        raise DataError(f'"{Path(path).name}" is not a readable zarr store', because=_said(fault)) from fault
+        raise Damaged(f'"{Path(path).name}" is not a readable zarr store', because=_said(fault)) from fault
 
 
 class Rows(Mapping[str, Array]):
