@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -126,11 +126,7 @@ def plan_network(
     topology = Topology(graph, machine, numerics)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)] if grouping else []
-    finalists = chain.from_iterable(fuser.finalists() for fuser in fusers)
-    best = chosen(finalists, topology, machine, allocation, REPLAYED if level <= DEFAULT_LEVEL else inf)
-    if best is not None:
-        fixed = [groups[i].nodes for i in sorted(fusers[0].tiled)]
-        best = chosen([overlapping(best, topology, machine, fixed)], topology, machine, allocation, best=best)
+    best = _fastest(fusers, topology, machine, allocation)
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
     elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
@@ -143,6 +139,19 @@ def plan_network(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
         WIDE * machine.memory.local_bytes, allocation, best.cycles, best.origin,
     )  # fmt: skip
+
+
+def _fastest(fusers: Sequence[Fuser], topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
+    """Level by level, so that a higher one ends with the plan that the default's parts end with, or a faster one."""
+    best = None
+    for fuser in fusers:
+        most = REPLAYED if fuser.level <= DEFAULT_LEVEL else inf
+        found = chosen(fuser.finalists(), topology, machine, allocation, most, best)
+        if found is not None and found is not best:
+            fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
+            found = chosen([overlapping(found, topology, machine, fixed)], topology, machine, allocation, best=found)
+        best = found
+    return best
 
 
 def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
