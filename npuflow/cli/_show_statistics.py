@@ -37,7 +37,7 @@ class _Found:
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None) -> str:
     """The table; the picture is written to `plot`."""
     found, samples, wider = _gathered(path, sets, cache, patterns)
-    lines = [f"{len(found)} tensors, {samples} samples", "", *_table(found)]
+    lines = [f"{len(found)} tensors, {samples}", "", *_table(found)]
     told = [(one.name, s) for one in found for s in one.told]
     if told:
         lines += ["", "suggestions"]
@@ -64,7 +64,7 @@ def _listed(told: list[tuple[str, Suggestion]]) -> list[str]:
 
 def _gathered(
     path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]
-) -> tuple[list[_Found], int, list[str]]:
+) -> tuple[list[_Found], str, list[str]]:
     from npuflow.cli._engine import plan, recipe, store
     from npuflow.cli._records import record_of
     from npuflow.ir.ranges import span
@@ -73,7 +73,8 @@ def _gathered(
 
     loaded = recipe(path, sets)
     wired, kept = plan(loaded), store(loaded, cache)
-    statistics = Statistics.load(kept.open(record_of(wired, kept, "statistics").output)).content
+    whole = Statistics.load(kept.open(record_of(wired, kept, "statistics").output))
+    statistics = whole.content
     parsed = Parsed.load(kept.open(record_of(wired, kept, _last(wired, "statistics", "graph")).output))
     graph = parsed.graph
     spans, methods = _thresholds(wired, kept)
@@ -87,7 +88,12 @@ def _gathered(
     told = of_network(graph, statistics, spans, _quants(wired, kept), {}, _channels(wired, kept))
     found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), told.get(n, [])) for n in names]
     wider = overrides(graph, {n: told[n] for n in names if n in told})
-    return found, len(statistics.samples), [line for key, layers in wider for line in _override(key, layers)]
+    samples = f"{len(statistics.samples)} samples"
+    if whole.broken:
+        samples += f", {len(whole.broken)} left out"
+    if whole.noise:
+        samples += "; RANDOM DATA, which says nothing of the real inputs"
+    return found, samples, [line for key, layers in wider for line in _override(key, layers)]
 
 
 def _override(key: str, layers: Sequence[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from npuflow.base.errors import NpuflowError, UsageError
 from npuflow.cli._export_table import write
 from npuflow.cli._show_statistics import text as statistics
 from npuflow.flow.recipe import load
-from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
+from npuflow.flow.recipe_build import Settings, build, open_cache, plan_recipe, run_plan
 from npuflow.flow.stage import STAGES
 
 NET = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,8,8] x) => (float[1,4,4,4] y) {
@@ -120,6 +120,11 @@ def test_the_table_of_statistics(project: Path) -> None:
     assert any(line.startswith("b ") and "percentile" in line for line in lines)
     assert (project / "h.svg").read_text().startswith("<svg")
     assert "1 tensors" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
+    random = ['data.source="random"', "data.count=2"]
+    made = build(project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics")
+    made.check()
+    told = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
+    assert told[0] == "1 tensors, 2 samples; RANDOM DATA, which says nothing of the real inputs"
     with pytest.raises(UsageError, match='no tensor is called "q"'):
         statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
     with pytest.raises(UsageError, match=r"neither .svg nor .png"):
