@@ -149,7 +149,8 @@ def _fastest(fusers: Sequence[Fuser], topology: Topology, machine: Machine, allo
         found = chosen(fuser.finalists(), topology, machine, allocation, most, best)
         if found is not None and found is not best:
             fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
-            found = chosen([overlapping(found, topology, machine, fixed)], topology, machine, allocation, best=found)
+            other = overlapping(found, topology, machine, fixed)
+            found = chosen([other] if other.groups != found.groups else [], topology, machine, allocation, best=found)
         best = found
     return best
 
