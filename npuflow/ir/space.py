@@ -65,10 +65,15 @@ class Operand:
 
     def box(self, tile: Tile) -> Box:
         """Box of the operand that a tile touches, clipped to the tensor (never negative in extent)."""
-        clipped = []
-        for (a, b), size in zip(self.window(tile), self.shape, strict=True):
-            lo = min(max(a, 0), size)
-            clipped.append((lo, max(lo, min(b, size))))
+        clipped = []                              # a search asks for a hundred thousand: no calls in here
+        for m, size in zip(self.maps, self.shape, strict=True):
+            low, high = 0, size
+            if m.axis is not None:
+                a, b = tile[m.axis]
+                low, high = a * m.num // m.den + m.lo, (b - 1) * m.num // m.den + m.hi + 1
+                low = 0 if low < 0 else size if low > size else low
+                high = low if high < low else size if high > size else high
+            clipped.append((low, high))
         return tuple(clipped)
 
 
