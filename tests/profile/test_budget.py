@@ -60,7 +60,7 @@ def test_a_product_of_a_vector_waits_for_its_weights() -> None:
     assert minimal(one) == ["bandwidth"] and one.bounds.traffic > one.allowed
     error = too_slow(one, {})
     assert error.code == "too-slow" and "no plan meets it here" in error.because
-    assert "without any one of these: 1 bytes per cycle" in error.because
+    assert "no fewer do: 1 bytes per cycle" in error.because
     (rate,) = map(float, re.findall(r"memory.external_bandwidth >= ([\d.]+): ", error.hint))
     assert 1.5 < rate < 6
     wider = one.case.changed("memory", external_bandwidth=rate)

@@ -43,7 +43,7 @@ def plans(wanted: Wanted) -> bool:
 
 
 def constraints(error: TargetError) -> list[str]:
-    return str(error.because).split("without any one of these: ")[1].splitlines()[0].split("; ")
+    return str(error.because).split("no fewer do: ")[1].splitlines()[0].split("; ")
 
 
 def integers(b: Builder, y: str, target: Target) -> Graph:

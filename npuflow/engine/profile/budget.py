@@ -136,7 +136,8 @@ def _because(missed: Missed) -> Iterator[str]:
     yield "its critical path: " + ", ".join(f"{name} {share / found.cycles:.0%}" for name, share in parts if share > 0)
     binding = minimal(missed)
     if binding:
-        yield f"it would be in time without any one of these: {'; '.join(_amount(case.target, name) for name in binding)}"
+        amounts = "; ".join(_amount(case.target, name) for name in binding)
+        yield f"these make it too slow even if all else cost nothing, and no fewer do: {amounts}"
     freed = [f"{name} {case.milliseconds(missed.free([name])):.4g} ms" for name in FREE]
     yield f"if one cost nothing: {', '.join(freed)}"
 

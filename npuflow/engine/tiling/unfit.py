@@ -115,7 +115,7 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
     own = planner.faults[worst]
     others = [f"{unfit.name(i)} ({unfit.demands[k]} bytes)" for k, i in enumerate(unfit.indices) if k != worst]
     because = [own.because] if own.because else []
-    because.append(f"it would fit without any one of these: {'; '.join(_minimal(unfit, worst))}")
+    because.append(f"these forbid it whatever else is given up, and no fewer do: {'; '.join(_minimal(unfit, worst))}")
     if others:
         because.append(f"{len(others)} more layers do not fit: {', '.join(others[:5])}" + (", ..." if len(others) > 5 else ""))
     gap = f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
@@ -253,7 +253,8 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
         if replace(quick, pins=_pins([*stay, one])).plan() is not None:
             stay.append(one)
     memory = [f"local memory has {wanted.machine.memory.local_bytes} bytes"] if quick.with_memory(MOST).plan() is not None else []
-    lines = [fault.because, "it would fit without any one of these: " + "; ".join([*map(_pin_text, left), *memory])]
+    binding = "; ".join([*map(_pin_text, left), *memory])
+    lines = [fault.because, f"these forbid it whatever else is given up, and no fewer do: {binding}"]
     tried = [t for t in fault.hint.split("; ") if t.endswith(" fits") or " fits" in t]
     gone = " and ".join(_pin_text(n) for n in names if n not in stay)
     tried.append(_told(f"without {gone}", replace(wanted, pins=_pins(stay))))
