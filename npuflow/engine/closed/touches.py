@@ -12,6 +12,7 @@ from npuflow.engine.closed.banks import Touched
 from npuflow.ir.space import Box, Interval, elements
 
 ANY = (-(1 << 60), 1 << 60)
+LOOKED = 256                              # stored boxes that are looked through at once, from the last on
 NO_BOX: Box = ()
 Latest = dict[int, int]                   # queue -> the last job of it; jobs of a queue end in order
 
@@ -84,23 +85,35 @@ class Stored:
     """Boxes of values that share bytes in external memory, in the order in which one queue stores them."""
 
     def __init__(self) -> None:
-        self._boxes: list[tuple[str, Box, Interval, int]] = []
-        self._known: dict[tuple[str, int], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
+        self._boxes: list[tuple[str, Box, Interval]] = []
+        self._jobs: list[int] = []
+        self._known: dict[tuple[str, int], tuple[int, npt.NDArray[np.int64]]] = {}    # boxes taken over, and room for more
 
     def add(self, value: str, box: Box, span: Interval, job: int) -> None:
-        self._boxes.append((value, box, span, job))
-        self._known.clear()
+        self._boxes.append((value, box, span))
+        self._jobs.append(job)
 
     def last(self, value: str, box: Box, span: Interval) -> int:
         """The last job that stored some of a box, or -1; of other values, and without a box, spans of bytes decide."""
-        key = value, len(box)
-        if key not in self._known:
-            every = [(s, *(b if v == value and len(b) == len(box) else (ANY,) * len(box))) for v, b, s, _ in self._boxes]
-            both = np.array(every, np.int64).reshape(len(every), len(box) + 1, 2)
-            self._known[key] = both[..., 0], both[..., 1]
-        (low, high), own = self._known[key], np.array((span, *box), np.int64)
-        found = np.flatnonzero(((low < own[:, 1]) & (own[:, 0] < high)).all(1))
-        return self._boxes[found[-1]][3] if len(found) else -1
+        both, own = self._table(value, len(box)), np.array((span, *box), np.int64)
+        for end in range(len(both), 0, -LOOKED):
+            part = both[max(0, end - LOOKED) : end]
+            found = np.flatnonzero(((part[..., 0] < own[:, 1]) & (own[:, 0] < part[..., 1])).all(1))
+            if len(found):
+                return self._jobs[end - len(part) + int(found[-1])]
+        return -1
+
+    def _table(self, value: str, size: int) -> npt.NDArray[np.int64]:
+        """Spans and boxes, of so many dimensions, of all that has been stored, as a value's own boxes are compared with it."""
+        known, table = self._known.get((value, size), (0, np.empty((LOOKED, size + 1, 2), np.int64)))
+        fresh = [(s, *(b if v == value and len(b) == size else (ANY,) * size)) for v, b, s in self._boxes[known:]]
+        count = known + len(fresh)
+        while count > len(table):
+            table = np.concatenate([table, np.empty_like(table)])
+        if fresh:
+            table[known:count] = np.array(fresh, np.int64).reshape(len(fresh), size + 1, 2)
+        self._known[value, size] = count, table
+        return table[:count]
 
 
 class Areas:
