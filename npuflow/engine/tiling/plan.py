@@ -126,7 +126,8 @@ def plan_network(
     topology = Topology(graph, machine, numerics)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)] if grouping else []
-    best = _fastest(fusers, topology, machine, allocation)
+    best = _default(graph, machine, numerics, pins, allocation) if level > DEFAULT_LEVEL else None
+    best = _fastest(fusers, topology, machine, allocation, best)
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
     elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
@@ -141,9 +142,19 @@ def plan_network(
     )  # fmt: skip
 
 
-def _fastest(fusers: Sequence[Fuser], topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
-    """Level by level, so that a higher one ends with the plan that the default's parts end with, or a faster one."""
-    best = None
+def _default(graph: Graph, machine: Machine, numerics: Numerics, pins: Pins, allocation: Method) -> Finalist | None:
+    """The default level's own plan, where it has one: a higher level takes it or a faster one."""
+    try:
+        plan = plan_network(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation)
+    except TargetError:
+        return None
+    return Finalist(plan.groups, plan.kept, f"{plan.origin}, at level {DEFAULT_LEVEL}", plan.replayed)
+
+
+def _fastest(
+    fusers: Sequence[Fuser], topology: Topology, machine: Machine, allocation: Method, best: Finalist | None
+) -> Finalist | None:
+    """Level by level, the higher one's parts in shorter groups first. `best`: of other parts."""
     for fuser in fusers:
         most = REPLAYED if fuser.level <= DEFAULT_LEVEL else inf
         found = chosen(fuser.finalists(), topology, machine, allocation, most, best)
