@@ -17,6 +17,7 @@ from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, piece
 from npuflow.engine.tiling.groups import Cut, Group
 from npuflow.engine.tiling.score import Scored, Scorer
+from npuflow.engine.tiling.spans import joins
 from npuflow.ir.space import elements
 
 LONGEST = 7                               # parts of a group
@@ -80,7 +81,7 @@ class Stayer:
     def _from(self, start: int, before: bool, best: list[list[_Step]], weight: float) -> None:
         misses = 0
         for end in range(start + 1, min(len(self.singles), start + LONGEST) + 1):
-            if not all(self.can[start:end]) and end > start + 1:
+            if not joins(self.topology, self.singles, start, end):
                 break
             gain = False
             for after in STATES if end < len(self.singles) else (False,):
