@@ -18,6 +18,7 @@ from npuflow.engine.tiling.overlap import Overlap
 
 WAITS, BEGINS = 1.3, 1500                 # a group that takes longer than so many times its work, and so much, waits for the bus
 FEW = 400                                 # tiles of a plan that is replayed whatever its sums say
+ENDLESS = 50_000                          # tiles beyond which a plan is not replayed, which would take minutes
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,21 @@ class Finalist:
     origin: str = ""
     cycles: float = 0.0                   # by the replay
     starved: frozenset[int] = frozenset()   # groups that wait for the bus in it
+    replayed: bool = True                 # otherwise its cycles are the search's sums
 
 
-def rehearsed(finalist: Finalist, topology: Topology, machine: Machine, allocation: Method) -> Finalist | None:
-    """The plan with its cycles; None where local memory cannot hold it."""
+def rehearsed(
+    finalist: Finalist, topology: Topology, machine: Machine, allocation: Method, replay: bool = True
+) -> Finalist | None:
+    """The plan with its cycles; None where local memory cannot hold it. Without a replay they are the search's sums."""
     machine = replace(machine, inside=False)                # as the code generator sees it: places say where values lie
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     try:
         local = lay_local(frames, finalist.kept, machine, method=allocation)
     except TargetError:
         return None
+    if not replay:
+        return replace(finalist, cycles=sum(g.costs.cycles for g in finalist.groups), replayed=False)
     found = rehearse(frames, local, machine, places(topology, frames))
     works = [max(t.array, t.vector) for t in found.terms]
     starved = frozenset(g for g, (span, work) in enumerate(zip(found.spans, works, strict=True)) if span > WAITS * work + BEGINS)
@@ -97,7 +103,7 @@ def chosen(
         tiles = rounds(finalist, topology)
         if best is not None and tiles > FEW and least(finalist, machine) >= best.cycles:
             continue
-        found = rehearsed(finalist, topology, machine, allocation)
+        found = rehearsed(finalist, topology, machine, allocation, tiles <= ENDLESS)
         spent += tiles
         if found is not None and (best is None or found.cycles < best.cycles):
             best = found

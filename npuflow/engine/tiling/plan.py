@@ -138,7 +138,7 @@ def plan_network(
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
     return Plan(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
-        WIDE * machine.memory.local_bytes, allocation, best.cycles, best.origin,
+        WIDE * machine.memory.local_bytes, allocation, best.cycles if best.replayed else 0.0, best.origin,
     )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def _default(graph: Graph, machine: Machine, numerics: Numerics, pins: Pins, all
         plan = plan_network(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation)
     except TargetError:
         return None
-    return Finalist(plan.groups, plan.kept, f"{plan.origin}, at level {DEFAULT_LEVEL}", plan.replayed)
+    return Finalist(plan.groups, plan.kept, f"{plan.origin}, at level {DEFAULT_LEVEL}", plan.cycles)
 
 
 def _fastest(
@@ -158,7 +158,7 @@ def _fastest(
     for fuser in fusers:
         most = REPLAYED if fuser.level <= DEFAULT_LEVEL else inf
         found = chosen(fuser.finalists(), topology, machine, allocation, most, best)
-        if found is not None and found is not best:
+        if found is not None and found is not best and found.replayed:
             fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
             other = overlapping(found, topology, machine, fixed)
             found = chosen([other] if other.groups != found.groups else [], topology, machine, allocation, best=found)

@@ -1,0 +1,23 @@
+"""Which of several finished plans is taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.tiling import finalists
+from npuflow.engine.tiling.plan import plan_network
+from tests.codegen.harness import SMALL, check_exact, machine
+from tests.codegen.networks import mixed
+
+
+def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the search's sums for cycles, says so, and its program is as exact as others."""
+    graph, inputs = mixed(SMALL.numerics)
+    usual = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    assert usual.replayed == usual.cycles > 0
+    monkeypatch.setattr(finalists, "ENDLESS", 0)
+    monkeypatch.setattr(finalists, "rehearse", None)
+    plan = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    assert plan.replayed == 0 and plan.cycles == pytest.approx(usual.cycles, rel=0.5)
+    check_exact(graph, {k: np.asarray(v) for k, v in inputs.items()}, SMALL, plan)
