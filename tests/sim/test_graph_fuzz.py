@@ -105,7 +105,7 @@ def bounded(count: Counter[str], graphs: int) -> None:
 
 
 def test_random_graphs_agree() -> None:
-    bounded(campaign(range(60)), 60)
+    bounded(campaign(range(200)), 200)
 
 
 def test_a_tile_of_softmax_may_be_a_part_of_what_is_held() -> None:

@@ -100,7 +100,7 @@ def test_another_target_is_named_only_if_it_has_room() -> None:
 def test_levers_of_random_networks_work() -> None:
     """Of every refusal: no constraint is needless, and pulling a lever makes the plan."""
     seen = 0
-    for seed in range(12):
+    for seed in range(24):
         rng = random.Random(seed)
         memory = Memory(local_bytes=rng.choice((192, 256, 384)), local_align=16, burst=16)
         target = replace(random_networks.target(rng), memory=memory)
@@ -119,7 +119,7 @@ def test_levers_of_random_networks_work() -> None:
             need, have, _ = map(int, re.findall(r"\d+", error.message))
             assert need > have and not plans(wanted.with_memory(need - 16)), seed
             seen += 1
-    assert seen >= 2, seen
+    assert seen >= 4, seen
 
 
 def test_pins_that_cannot_be() -> None:

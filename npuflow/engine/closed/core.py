@@ -61,7 +61,6 @@ class Stage:
     number: int = 0                                         # the group that runs
     spread: Mapping[str, Spread] = field(default_factory=dict)   # values that stay, over the cores
     terms: list[list[Terms]] = field(init=False)
-    banks: Banks = field(init=False)
     table: Timetable = field(init=False)
     loads: list[list[Loaded]] = field(init=False)           # by core, since they last met
 
@@ -71,8 +70,7 @@ class Stage:
         widths = float(m.memory.external_bandwidth), float(m.memory.shared_bandwidth)
         self.loads = [[] for _ in range(m.compute.cores)]
         self.terms = [[Terms() for _ in range(m.compute.cores)] for _ in range(self.groups)]
-        self.banks = Banks(m.memory)
-        self.table = Timetable(self.width, m.compute.cores, widths, self.banks)
+        self.table = Timetable(self.width, m.compute.cores, widths, Banks(m.memory))
 
     def share(self) -> None:
         """What several cores have loaded alike since they last met is one transfer."""
@@ -217,7 +215,7 @@ class Core:
         return job
 
     def _shares(self, places: Sequence[Place]) -> Shares:
-        banks = self.stage.banks
+        banks = self.stage.table.banks
         return banks.shares(area.touched(box) for area, box in places) if banks.ports else NOTHING
 
     @staticmethod

@@ -112,6 +112,7 @@ class Timetable:
             raise InternalError(f"jobs {[line[-1] for line in lines if line]} wait for each other")
         self.done = len(self.cycles)
         self.full.clear()
+        self.begun.clear()
         return self.now
 
     def _begin(self, job: int, served: Sequence[float]) -> float:

@@ -8,6 +8,7 @@ from math import ceil, prod
 
 from npuflow.engine.closed.part import tiles_of
 from npuflow.engine.closed.tile import array_cycles, extents_of, gather_cycles, vector_cycles
+from npuflow.engine.closed.touches import meet
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Member
@@ -108,7 +109,7 @@ class Course:
         return sum({frozenset(a for a in s.axes if counts[a] > 1): prod(counts[a] for a in s.axes) for s in consts}.values())
 
     def _waits(self, member: Member, tile: Tile) -> bool:
-        return any(_meet(ref.operand.box(tile), box) for value, ref in member.inputs for v, box in self.late if v == value)
+        return any(meet(ref.operand.box(tile), box) for value, ref in member.inputs for v, box in self.late if v == value)
 
     def _needed(self, p: int, now: Tiles, q: int, before: Tiles) -> list[int]:
         """For every tile of a part, the last tile of an earlier one that makes some of what it reads."""
@@ -118,10 +119,6 @@ class Course:
             found = []
             for tile in now.tiles:
                 boxes = [r.operand.box(tile) for r in refs]
-                found.append(max((i for i, m in enumerate(before.made) if any(_meet(b, m) for b in boxes)), default=-1))
+                found.append(max((i for i, m in enumerate(before.made) if any(meet(b, m) for b in boxes)), default=-1))
             self._needs[key] = found
         return self._needs[key]
-
-
-def _meet(a: Box, b: Box) -> bool:
-    return all(p < s and r < q for (p, q), (r, s) in zip(a, b, strict=True))
