@@ -77,3 +77,20 @@ def test_transfers_in_flight_share_bandwidth() -> None:
     fixed = target.compute.command_cycles + target.dma.setup_cycles
     assert timeline_of(together, order_of(together)).cycles == pytest.approx(fixed + 256 / target.memory.external_bandwidth)
     assert np.all(timeline_of(together, order_of(together)).moved == 128)
+
+
+def many_loads(*waits: int):
+    """33,000 loads that wait for nothing, and stores that wait for as many of them as is said."""
+    one = serial([flat_copy("LOAD", "DATA", 0, 0, 64), *[flat_copy("STORE", "DATA", LOCAL, 0, 64)] * len(waits)])
+    load, *stores = one.commands[0]
+    stores = [again(replace(decode(s), wait=(k,))) for s, k in zip(stores, waits, strict=True)]
+    words = np.concatenate([np.tile(load, (33_000, 1)), np.array(stores, np.uint32)])
+    steps = [{"kind": "npu", "segment": 0, "first": [0], "count": [len(words)]}]
+    return replace(one, commands=(words,), meta=one.meta | {"steps": steps})
+
+
+def test_a_wait_that_16_bits_could_misread_is_told() -> None:
+    order = order_of(many_loads(20_000, 32_999))          # the second is counted from what the first has told
+    assert [n for _, n in order.waits[-1]] == [32_999]
+    with pytest.raises(ModelError, match=r"LOAD0 may be 32999 commands beyond the awaited 1; 16 bits tell 32767 apart"):
+        order_of(many_loads(1))

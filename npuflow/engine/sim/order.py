@@ -265,19 +265,23 @@ def _distances(program: Program, order: Order, totals: Sequence[int]) -> None:
         return
     size = len(order.queues)
     by_queue = [np.flatnonzero(order.queue == q) for q in range(len(totals))]
-    for i, (core, index) in enumerate(order.sequence):
-        q, command = int(order.queue[i]), program.decoded[core][index]
-        for e in range(size):
-            other = core * size + e
-            if other == q or len(by_queue[other]) < HALF:
+    for other in (r for r, total in enumerate(totals) if total >= HALF):
+        core, e = divmod(other, size)
+        for q in range(core * size, (core + 1) * size):
+            if q == other:
                 continue
-            known = int(order.start[i, other])
-            k = command.wait[e] if e < len(command.wait) else 0
-            target = known + ((k - known + HALF) % (2 * HALF) - HALF)
+            known = order.start[by_queue[q], other].astype(np.int64)
+            commands = [program.decoded[core][order.sequence[i][1]] for i in by_queue[q].tolist()]
+            counts = np.array([c.wait[e] if e < len(c.wait) else 0 for c in commands], np.int64)
+            targets = known + ((counts - known + HALF) % (2 * HALF) - HALF)
             # commands of `other` that cannot have retired before this one starts: those that start after it
-            free = int(np.searchsorted(order.start[by_queue[other], q], int(order.position[i]) + 1))
-            if free - target >= HALF:
+            free = np.searchsorted(order.start[by_queue[other], q], order.position[by_queue[q]] + 1)
+            beyond = free - targets
+            if (beyond >= HALF).any():
+                i = int(np.argmax(beyond >= HALF))
+                index = order.sequence[int(by_queue[q][i])][1]
                 raise ModelError(
-                    f"{order.queues[e]} may be {free - target} commands beyond the awaited {target}; 16 bits tell 32767 apart",
-                    where=Where(value=f"command {index} of core {core} ({command.opcode})"), code="decode",
+                    f"{order.queues[e]} may be {int(beyond[i])} commands beyond the awaited {int(targets[i])}; "
+                    "16 bits tell 32767 apart",
+                    where=Where(value=f"command {index} of core {core} ({commands[i].opcode})"), code="decode",
                 )  # fmt: skip
