@@ -103,12 +103,10 @@ def _bytes(shadow: Ints, region: Region) -> Ints:
 class _Judge:
     def __init__(self, program: Program, order: Order) -> None:
         self.program, self.order = program, order
-        n = len(order.sequence)
         self.data = _Shadow(int(program.meta["data_bytes"]))
         self.local = [_Shadow(int(program.meta["local_bytes"])) for _ in program.commands]
         self.queue = order.queue
         self.position = order.position
-        self.safe = np.ones(n + 1, np.bool_)          # [writer]: retired before the current command starts; [-1]: nobody
 
     def run(self) -> Iterator[Hazard]:
         segment = 0
@@ -118,7 +116,7 @@ class _Judge:
                 first, last = self.order.segments[segment]
                 segment += 1
                 for i in range(first, last):
-                    yield from self._command(i, first)
+                    yield from self._command(i)
                 for shadow in (self.data, *self.local):
                     shadow.settle()
             elif step["kind"] in ("quantize", "host"):
@@ -131,15 +129,11 @@ class _Judge:
                 a = entry["address"]
                 self.data.writer[a : a + prod(entry["shape"]) * SIZES[entry["dtype"]]] = HOST
 
-    def _command(self, i: int, first: int) -> Iterator[Hazard]:
+    def _command(self, i: int) -> Iterator[Hazard]:
         core, index = self.order.sequence[i]
         command = self.program.decoded[core][index]
         found = [r for r in regions(command) if r.space != CONST]
         yield from _overlaps(command.opcode, found, (core, index))
-        # safe[k]: command k - 1 of the order has retired before this one starts (those of earlier segments always)
-        start = self.order.start[i]
-        window = slice(first, i)
-        self.safe[first + 1 : i + 1] = self.position[window] < start[self.queue[window]]
         for region in found:
             shadow = self.data if region.space == DATA else self.local[core]
             flat = region.squeezed()
@@ -164,9 +158,22 @@ class _Judge:
                     yield from self._unordered(i, region, _bytes(readers, region), "WAR")
 
     def _unordered(self, i: int, region: Region, others: Ints, kind: str) -> Iterator[Hazard]:
-        safe = self.safe[np.maximum(others, 0)]
-        if not safe.all():
-            worst = int(others[~safe].max())
+        """A hazard if one of the commands `others` of bytes may not have retired before command i of the order starts."""
+        last = int(others.max(initial=HOST))
+        if last <= HOST:
+            return
+        # most regions were touched by few commands close to each other: only those between the first and the last are asked
+        first = int(others.min())
+        first = first if first > HOST else int(others[others > HOST].min())
+        window = slice(first - 1, last)
+        late = np.flatnonzero(self.position[window] >= self.order.start[i][self.queue[window]]) + first
+        if not late.size or not ((others >= late[0]) & (others <= late[-1])).any():
+            return
+        table = np.zeros(int(late[-1]) + 2, np.bool_)
+        table[late] = True
+        unsafe = table.take(others, mode="clip")          # below: HOST or nobody; above: none is late
+        if unsafe.any():
+            worst = int(others[unsafe].max())
             at = _where(region, others == worst)
             yield Hazard(kind, self.order.sequence[worst - 1], self.order.sequence[i], region.space, at, region.name)
 
