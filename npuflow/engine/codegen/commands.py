@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -68,6 +68,7 @@ class Pending:
     node: int
     needs: Tokens
     step: int                                              # tile step, for profiles
+    what: Hashable = None                                  # is loaded; None: something that no other core loads
 
 
 class CommandList:
@@ -91,8 +92,9 @@ class CommandList:
         return self.counts[queue]
 
     def load(
-        self, values: Mapping[str, object], place: Place, node: int, source: tuple[Storage, Touch] | None, step: int
-    ) -> None:
+        self, values: Mapping[str, object], place: Place, node: int, source: tuple[Storage, Touch] | None, step: int,
+        what: Hashable = None,
+    ) -> None:  # fmt: skip
         """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it need not wait behind values."""
         (slot, box), queue = place, 0 if source is not None else self.channels - 1
         needs = slot.needs(box, True)
@@ -103,6 +105,7 @@ class CommandList:
                 if count > needs.get(q, 0) and touch.meets(other):
                     needs[q] = count
         count = self.add("LOAD", values, queue, node, needs, step)
+        self.commands[-1].what = what
         slot.note(box, True, queue, count)
         if source is not None:
             storage.reads.append((touch, queue, count))

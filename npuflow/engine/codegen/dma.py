@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import prod
+from typing import Any
 
 from npuflow.base.errors import InternalError
 from npuflow.ir.space import Box, extent
 
 DIMS = 6
+STRIDES = ("external_strides", "local_strides")
 
 
 def dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -39,6 +42,33 @@ def dma(
         "space": space, "external": external, "local": local, "element": element,
         "dims": (1,) * pad + tuple(sizes), "external_strides": (0,) * pad + tuple(far), "local_strides": (0,) * pad + tuple(near),
     }  # fmt: skip
+
+
+def in_step(copies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """Copies of the same elements in the same order, with dimensions that are the same for all of them: where one copy has
+    merged two and another has not, they are two. None where that would be more than a command has."""
+    if len({c["dims"] for c in copies}) == 1:
+        return [dict(c) for c in copies]
+    every = {prod(c["dims"][d:]) for c in copies for d in range(DIMS)}      # elements from a dimension on
+    blocks = sorted({*every, 1}, reverse=True)
+    if len(blocks) - 1 > DIMS:
+        return None
+    sizes = [a // b for a, b in pairwise(blocks)]
+    pad, found = DIMS - len(sizes), []
+    for copy in copies:
+        strides = {name: (0,) * pad + _steps(copy["dims"], copy[name], blocks[1:]) for name in STRIDES}
+        found.append({**copy, "dims": (1,) * pad + tuple(sizes), **strides})
+    return found
+
+
+def _steps(dims: Sequence[int], strides: Sequence[int], passed: Sequence[int]) -> tuple[int, ...]:
+    """Strides of dimensions of which a step passes so many elements."""
+    behind = [prod(dims[d + 1 :]) for d in range(len(dims))]
+    found = []
+    for n in passed:
+        d = next(d for d in reversed(range(len(dims))) if behind[d] <= n < behind[d] * dims[d])
+        found.append(strides[d] * (n // behind[d]))
+    return tuple(found)
 
 
 def box_copy(

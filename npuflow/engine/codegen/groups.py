@@ -90,7 +90,7 @@ class GroupEmitter:
         values = dma("DATA", storage.address, resident.slot.low + at, item, size, dense(size, item), strides)
         place: Place = (resident.slot, border.box)
         if load:
-            self.bench.commands.load(values, place, self.frame.group.nodes[0], (storage, touch), 0)
+            self.bench.commands.load(values, place, self.frame.group.nodes[0], (storage, touch), 0, border.name)
         else:
             node = self.frame.topology.maker[border.value]
             self.bench.commands.store(values, place, node, storage, touch, 0)

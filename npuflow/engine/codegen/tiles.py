@@ -230,7 +230,8 @@ def _load(bench: Bench, member: Member, holder: Holder, step: int, slot: Slot) -
         block, _ = pack([(_array(member.sites[r.member], r), r.dtype) for r in holder.unit.refs], boxes)
         if block:
             values = box_copy("CONST", bench.consts.add(block), (len(block),), ((0, len(block)),), slot.low, 1)
-            bench.commands.load(values, (slot, None), member.nodes[ref.member], None, step)
+            what = tuple((member.nodes[r.member], r.key) for r in holder.unit.refs), boxes
+            bench.commands.load(values, (slot, None), member.nodes[ref.member], None, step, what)
         return
     load(bench, member.value(ref), ref, boxes[0], boxes[0], (slot, None), slot.low, member.nodes[ref.member], step)
 
@@ -242,7 +243,7 @@ def load(bench: Bench, value: str, ref: Ref, box: Box, layout: Box, place: Place
     storage, address = bench.data.of(value)
     touch = Touch(bench.data.seen_as(value), box, *box_span(address, ref.operand.shape, box, ref.itemsize))
     values = box_copy("DATA", address, ref.operand.shape, box, base, ref.itemsize, layout)
-    bench.commands.load(values, place, node, (storage, touch), step)
+    bench.commands.load(values, place, node, (storage, touch), step, (value, box))
 
 
 def store(bench: Bench, member: Member, ref: Ref, box: Box, layout: Box, place: Place, base: int, step: int) -> None:
