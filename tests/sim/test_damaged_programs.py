@@ -10,8 +10,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from campaigns import coded, compiled
 from random_graphs import subject
-from test_graph_fuzz import coded, compiled
 
 from npuflow.base.errors import DataError, ModelError, TargetError
 from npuflow.engine.program.container import Program

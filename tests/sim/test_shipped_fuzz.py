@@ -6,19 +6,19 @@ Targets, levels, shares of local memory and 4-bit weights go round by the seed, 
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from campaigns import bounded, campaign
 from random_graphs import Subject, subject
 from random_targets import fitting
-from test_graph_fuzz import compared, compiled
 
-from npuflow.base.errors import TargetError
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
 from npuflow.testing.target import load
 
 TARGETS = {p.stem: load(p) for p in sorted((Path(__file__).resolve().parents[2] / "npuflow" / "targets").glob("*.toml"))}
@@ -63,32 +63,12 @@ def case(seed: int) -> Subject:
     return replace(one, config=config, target=target, level=level)
 
 
-def campaign(seeds: range) -> Counter[str]:
-    count: Counter[str] = Counter()
-    for seed in seeds:
-        name, level, _, narrow = drawn(seed)
-        try:
-            s = case(seed)
-            try:
-                graph, program = compiled(s, random.Random(seed))
-            except TargetError:
-                count["refused"] += 1
-                count[f"refused on {name}"] += 1
-                continue
-            tensors = compared(s, graph, program, exact_only=seed % 3 == 0)
-        except Exception as error:
-            error.add_note(f"seed {seed}: {name}, level {level}")
-            raise
-        packed = narrow and 4 in TARGETS[name].numerics.weight_bits and any(
-            q.bits <= 4 for v in graph.values.values() if v.const is not None and (q := v.quant) is not None
-        )
-        used = sum(len(words) > 0 for words in program.commands)
-        count["compared" if tensors else "host only"] += 1
-        for told in (name, f"level {level}", f"{name} at level {level}", *(["int4"] if packed else []),
-                     *(["several cores"] if used > 1 else [])):
-            count[told] += bool(tensors)
-        count["tensors"] += tensors
-    return count
+def told(s: Subject, graph: Graph) -> Iterator[str]:
+    yield s.target.name
+    yield f"{s.target.name} at level {s.level}"
+    if s.config.weights.bits == 4 and 4 in s.target.numerics.weight_bits:
+        widths = [q.bits for v in graph.values.values() if v.const is not None and (q := v.quant) is not None]
+        yield from ["int4"] * any(bits <= 4 for bits in widths)
 
 
 def test_the_draw_is_even() -> None:
@@ -106,7 +86,7 @@ def test_the_draw_is_even() -> None:
 
 
 def test_every_target_once() -> None:
-    found = campaign(range(len(TARGETS)))
+    found = campaign(range(len(TARGETS)), case, 3, told)
     assert found["compared"] >= 7 and found["tensors"] > 20, found
 
 
@@ -116,10 +96,10 @@ def test_every_target_once() -> None:
 def test_random_graphs_on_shipped_targets(first: int, capsys: pytest.CaptureFixture[str]) -> None:
     """NPUFLOW_SHIPPED_FUZZ=FIRST:END chooses a share of the seeds for one of several processes."""
     seeds = range(first, min(first + SHARD, SEEDS.stop))
-    found = campaign(seeds)
+    found = campaign(seeds, case, 3, told)
     with capsys.disabled():
         print(f"\n{len(seeds)} graphs from seed {first}: {', '.join(f'{n} {name}' for name, n in sorted(found.items()))}")
-    assert found["refused"] < 0.25 * len(seeds) and found["compared"] > 0.6 * len(seeds), found
+    bounded(found, len(seeds))
     if len(seeds) == SHARD:
         assert all(found[name] >= 6 for name in TARGETS) and all(found[f"level {n}"] >= 12 for n in LEVELS), found
         assert found["int4"] > 3 and found["several cores"] > 10, found
