@@ -28,6 +28,7 @@ class Port:
     name: str
     dtype: str
     shape: tuple[int, ...]
+    codes: bool = False       # whether integers are codes already: they keep their type
 
 
 class Model(Protocol):
@@ -183,7 +184,11 @@ def _count(array: Array, port: Port) -> int | None:
 
 def _shaped(array: Array, port: Port) -> Array:
     array = array.reshape((1, *array.shape)) if array.ndim == len(port.shape) - 1 else array
-    return array if port.dtype == "str" else array.astype(port.dtype, copy=False)
+    if port.dtype == "str":
+        return array
+    if array.dtype.kind not in "biuf":
+        raise DataError(f'the input "{port.name}" holds {array.dtype}, the model wants {port.dtype}')
+    return array if port.codes and array.dtype.kind in "iu" else array.astype(port.dtype, copy=False)
 
 
 def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:

@@ -46,18 +46,22 @@ def pack(
     """Scale inputs to codes, lay them out and pad them: all slots behind each other, samples one after another."""
     import numpy as np
 
-    from npuflow.cli._run_model import Port, load_inputs
+    from npuflow.cli._run_model import PICTURES, Port, load_inputs, picture_note
     from npuflow.engine import raw
     from npuflow.engine.program.container import load_program
 
     loaded = load_program(program)
-    places = raw.inputs(loaded)
+    places, preparation = raw.inputs(loaded), loaded.meta.get("preparation")
+    if channels_last and any(path.suffix.lower() in PICTURES for path in inputs):
+        raise UsageError("--channels-last says how arrays lie", hint="pictures get their layout from the recipe's steps")
+    if note := picture_note(inputs, preparation):
+        typer.echo(f"note: {note}", err=True)
     entries = {e["name"]: e for e in loaded.meta["inputs"]}
     ports = []
     for slot in places:
         shape = (slot.shape[0], *slot.shape[2:], slot.shape[1]) if channels_last and len(slot.shape) >= 3 else slot.shape
-        ports.append(Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape))
-    samples, _ = load_inputs(inputs, ports)
+        ports.append(Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape, codes=True))
+    samples, _ = load_inputs(inputs, ports, preparation)
     body = b"".join(raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, _layout(channels_last)) for sample in samples)
     _write(out, body)
     typer.echo(f"{len(samples)} sample{'s' if len(samples) != 1 else ''}, {len(body):,} bytes -> {out}")

@@ -91,6 +91,36 @@ def test_pictures_go_through_the_steps_stored_with_the_program(
     assert bare.code == 0 and "0..255" in bare.err
 
 
+def test_raw_mode_prepares_pictures_and_takes_integers_as_codes(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program, picture = product(built, ".npu"), str(built / "image.png")
+    first, second = tmp_path / "a.bin", tmp_path / "b.bin"
+    ran = call(capfd, "raw", "pack", program, picture, "-o", str(first))
+    assert ran.code == 0 and "recipe's steps: " in ran.err
+    np.save(tmp_path / "one.npy", np.load(built / "two.npy")[:1])
+    assert call(capfd, "raw", "pack", program, str(tmp_path / "one.npy"), "-o", str(second)).code == 0
+    assert first.read_bytes() == second.read_bytes()
+    assert call(capfd, "raw", "pack", program, picture, "--channels-last", "-o", str(second)).code == 2
+    slot = next(s for s in call(capfd, "raw", "slots", program).lines if s["way"] == "input")
+    codes = np.frombuffer(first.read_bytes()[: slot["size"]], slot["dtype"]).reshape(slot["shape"])
+    np.savez(tmp_path / "codes.npz", image=codes)
+    assert call(capfd, "raw", "pack", program, str(tmp_path / "codes.npz"), "-o", str(second)).code == 0
+    assert first.read_bytes() == second.read_bytes()
+    np.savez(tmp_path / "far.npz", image=codes.astype(np.int32) + 1000)
+    ran = call(capfd, "raw", "pack", program, str(tmp_path / "far.npz"), "-o", str(second))
+    assert ran.code == 2 and "takes codes from" in ran.err
+
+
+@pytest.mark.parametrize("array", [np.full((1, 1, 28, 28), "a"), np.zeros((1, 1, 28, 28), np.complex64)], ids=["text", "complex"])
+def test_an_input_of_no_numbers_is_refused(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], array: np.ndarray
+) -> None:
+    np.savez(tmp_path / "in.npz", image=array)
+    ran = call(capfd, "run", product(built, ".npu"), str(tmp_path / "in.npz"), "-o", str(tmp_path / "o.npz"))
+    assert ran.code == 2 and f"holds {array.dtype}, the model wants float32" in ran.err
+
+
 def test_a_picture_needs_an_input_of_fixed_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import onnx
     from onnx import parser
