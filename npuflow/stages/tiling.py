@@ -9,7 +9,7 @@ from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.engine.arrange import Method
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.fuse import Pins
+from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import Known, Plan, plan_network
 from npuflow.engine.tiling.spans import Window as Costs
 from npuflow.engine.tiling.unfit import Wanted, explained

@@ -12,7 +12,8 @@ import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.fuse import Fuser, Pins
+from npuflow.engine.tiling.fuse import Fuser
+from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.target import Compute, Memory
 from npuflow.ir.graph import Graph

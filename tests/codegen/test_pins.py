@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from npuflow.base.errors import TargetError
-from npuflow.engine.tiling.fuse import Pins
+from npuflow.base.errors import RecipeError, TargetError
+from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import Plan, plan_network
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.hw.target import Target
@@ -58,9 +58,46 @@ def test_what_has_no_tile_is_refused() -> None:
     (mover,) = [n.name for n in GRAPH.nodes if "Transpose" in n.name]
     with pytest.raises(TargetError, match="only moves data"):
         planned(Pins(tiles=((mover, (("d1", 4),)),)))
-    before = next(GRAPH.nodes[i - 1].name for i, n in enumerate(GRAPH.nodes) if n.name == LAYER)
-    with pytest.raises(TargetError, match=r"both the tile|follow each other"):
-        planned(Pins(groups=((before, LAYER),), tiles=((LAYER, (("co", 4),)),)))
+    after = next(GRAPH.nodes[i + 1].name for i, n in enumerate(GRAPH.nodes) if n.name == LAYER)
+    with pytest.raises(TargetError, match="both the tile"):
+        planned(Pins(groups=((LAYER, after),), tiles=((LAYER, (("co", 4),)),)))
+
+
+def test_every_fault_of_the_pins_is_told_at_its_key() -> None:
+    """Misspelt layers and tensors, one for the other, empty and overlapping groups, what the host has: all at once."""
+    convs = [n.name for n in GRAPH.nodes if n.name.startswith("Conv")][:2]
+    made = next(n.outputs[0] for n in GRAPH.nodes if n.name == convs[0])
+    pins = Pins(
+        keep=(f"{convs[0]}_output_0", convs[0], GRAPH.inputs[0], GRAPH.outputs[0], "nobody"),
+        groups=((f"{convs[0]}x", made), (), (convs[0],)), tiles=(("nothing", (("co", 1),)), (LAYER, (("co", 99),))),
+    )  # fmt: skip
+    with pytest.raises(RecipeError) as caught:
+        planned(pins)
+    told = {f.where.key: (f.message, f.because, f.hint) for f in caught.value.faults()}
+    assert set(told) == {
+        *(f"tiling.keep[{i}]" for i in range(5)), "tiling.groups[0][0]", "tiling.groups[0][1]", "tiling.groups[1]",
+        "tiling.tiles.nothing", f"tiling.tiles.{LAYER}",
+    }  # fmt: skip
+    assert told["tiling.groups[0][0]"][2] == f'"{convs[0]}"' and told["tiling.groups[0][1]"][2] == f'"{convs[0]}"'
+    assert "merged" in told["tiling.keep[0]"][1] and told["tiling.keep[1]"][2] == f'"{made}"'
+    assert "input" in told["tiling.keep[2]"][1] and "output" in told["tiling.keep[3]"][1]
+
+
+def test_groups_that_share_a_layer_are_refused_as_such() -> None:
+    a, b, c, d = [n.name for n in GRAPH.nodes if n.is_integer][:4]
+    b, c = c, d                            # the second is point-wise: it is in the first's part
+    with pytest.raises(TargetError, match="share") as caught:
+        planned(Pins(groups=((a, b), (b, c))))
+    assert b in str(caught.value) and caught.value.where.key == "tiling.groups[1]"
+    assert planned(Pins(groups=((a, b), (b, a)))).cycles == planned(Pins(groups=((a, b),))).cycles
+
+
+def test_a_group_with_a_data_mover_is_refused_at_once() -> None:
+    at = next(i for i, n in enumerate(GRAPH.nodes) if n.name == LAYER)
+    mover = GRAPH.nodes[at - 1].name
+    with pytest.raises(TargetError, match="cannot be one group") as caught:
+        planned(Pins(groups=((mover, LAYER),)))
+    assert caught.value.because == f"{mover}: data movers are never joined" and caught.value.code != "does-not-fit"
 
 
 def test_a_tile_that_does_not_fit_is_explained() -> None:

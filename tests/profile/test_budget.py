@@ -61,7 +61,7 @@ def test_a_product_of_a_vector_waits_for_its_weights() -> None:
     error = too_slow(one, {})
     assert error.code == "too-slow" and "no plan meets it here" in error.because
     assert "no fewer do: 1 bytes per cycle" in error.because
-    (rate,) = map(float, re.findall(r"memory.external_bandwidth >= ([\d.]+): ", error.hint))
+    (rate,) = map(float, re.findall(r"target.memory.external_bandwidth >= ([\d.]+): ", error.hint))
     assert 1.5 < rate < 6
     wider = one.case.changed("memory", external_bandwidth=rate)
     assert (wider.cycles() or 1e9) <= one.allowed                 # pulled again, it works
@@ -79,7 +79,7 @@ def test_levers_are_told_only_with_what_they_do() -> None:
     for _, time, short in told:
         assert bool(short) == (float(time) > limit * 1.001)
     for change, time, _ in told:
-        if change.startswith("compute.cores"):
+        if change.startswith("target.compute.cores"):
             again = one.case.changed("compute", cores=int(change.split()[-1]))
             assert again.milliseconds(again.cycles() or 0) == pytest.approx(float(time), rel=1e-3)
 

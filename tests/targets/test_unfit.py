@@ -12,7 +12,7 @@ import pytest
 from npuflow.base.errors import RecipeError, TargetError
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.fuse import Pins
+from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import plan_network
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.hw.target import Memory, Target
@@ -62,7 +62,7 @@ def test_a_row_that_is_never_split() -> None:
     assert have == 4096 and gap == need - have > 0
     split, memory = constraints(error)
     assert "is never split (6000 of it at once)" in split and memory == "local memory has 4096 bytes"
-    least = int(re.findall(r"memory.local_bytes >= (\d+): fits, ", error.hint)[0])
+    least = int(re.findall(r"target.memory.local_bytes >= (\d+): fits, ", error.hint)[0])
     assert plans(wanted.with_memory(least)) and least == need and not plans(wanted.with_memory(need - 1))
 
 
@@ -112,7 +112,7 @@ def test_levers_of_random_networks_work() -> None:
                 continue
             wanted = asked(graph, target)
             error = explained(wanted, fault, {})
-            for size in re.findall(r"memory.local_bytes >= (\d+)", error.hint):
+            for size in re.findall(r"target.memory.local_bytes >= (\d+)", error.hint):
                 assert plans(wanted.with_memory(int(size))), seed
             if "level = 5" in error.hint:
                 assert plans(replace(wanted, level=5)), seed
@@ -136,7 +136,7 @@ def test_pins_that_cannot_be() -> None:
     error = refused(wanted)
     assert constraints(error)[0] == f"[tiling] groups [{', '.join(not_fits)}]" and len(constraints(error)) == 2
     assert f"without [tiling] groups [{', '.join(not_fits)}]: fits, " in error.hint
-    (size,) = map(int, re.findall(r"memory.local_bytes >= (\d+)", error.hint))
+    (size,) = map(int, re.findall(r"target.memory.local_bytes >= (\d+)", error.hint))
     assert plans(wanted.with_memory(size))
 
 
@@ -148,7 +148,7 @@ def test_a_tensor_that_cannot_stay() -> None:
     graph = integers(b, b.conv(x, 8, 1), target)
     error = refused(asked(graph, target, pins=Pins(keep=(stays,))))
     assert f'[tiling] keep "{stays}"' in constraints(error)[0]
-    (size,) = map(int, re.findall(r"memory.local_bytes >= (\d+): fits", error.hint))
+    (size,) = map(int, re.findall(r"target.memory.local_bytes >= (\d+): fits", error.hint))
     assert plans(asked(graph, local(target, size), pins=Pins(keep=(stays,))))
     assert "without [tiling] keep" in error.hint
 

@@ -15,7 +15,7 @@ from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import Order, order_of
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.fuse import NO_PINS, Pins
+from npuflow.engine.tiling.pinned import NO_PINS, Pins
 from npuflow.engine.tiling.plan import Bounds, plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
@@ -211,21 +211,21 @@ def _machines(missed: Missed) -> Iterator[list[Option]]:
     if missed.free(["bandwidth"]) <= missed.allowed:
         needed = _bandwidth(missed)
         rates = [_rounded(needed * m) for m in MARGINS]
-        wider = [(f"memory.external_bandwidth >= {r:g}", case.changed("memory", external_bandwidth=r)) for r in rates]
+        wider = [(f"target.memory.external_bandwidth >= {r:g}", case.changed("memory", external_bandwidth=r)) for r in rates]
         yield list(dict(wider).items())
     sizes = [t.memory.local_bytes * n for n in TIMES]
-    yield [(f"memory.local_bytes >= {n}", case.changed("memory", local_bytes=n)) for n in sizes if n <= 1 << 32]
+    yield [(f"target.memory.local_bytes >= {n}", case.changed("memory", local_bytes=n)) for n in sizes if n <= 1 << 32]
     cores = [t.compute.cores * n for n in TIMES if t.compute.cores * n <= 64]
-    yield [(f"compute.cores >= {n}", case.changed("compute", cores=n)) for n in cores]
+    yield [(f"target.compute.cores >= {n}", case.changed("compute", cores=n)) for n in cores]
     if missed.free(["array"]) <= missed.allowed:
         c = t.compute
         yield [(
-            f"compute.array_cols >= {c.array_cols * n} and depthwise_macs >= {c.depthwise_macs * n}",
+            f"target.compute.array_cols >= {c.array_cols * n} and target.compute.depthwise_macs >= {c.depthwise_macs * n}",
             case.changed("compute", array_cols=c.array_cols * n, depthwise_macs=c.depthwise_macs * n),
         ) for n in TIMES]  # fmt: skip
     if missed.free(["vector unit"]) <= missed.allowed:
         lanes = [t.compute.vector_lanes * n for n in TIMES]
-        yield [(f"compute.vector_lanes >= {n}", case.changed("compute", vector_lanes=n)) for n in lanes]
+        yield [(f"target.compute.vector_lanes >= {n}", case.changed("compute", vector_lanes=n)) for n in lanes]
 
 
 def _bandwidth(missed: Missed) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 
 from npuflow.base.errors import TargetError
@@ -12,24 +12,14 @@ from npuflow.engine.tiling.finalists import Finalist
 from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
 from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.pinned import Tiles, part_named
+from npuflow.engine.tiling.pinned import NO_PINS, Pins, part_named
+from npuflow.engine.tiling.pins import stretches
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.spans import Coster, Window, in_network, joins, reach, span_at, window
 from npuflow.engine.tiling.stay import Stayer
 
-
-@dataclass(frozen=True)
-class Pins:
-    """What the recipe fixes: values that stay in local memory, nodes that form a group, and tile sizes of layers, by names."""
-
-    keep: tuple[str, ...] = ()
-    groups: tuple[tuple[str, ...], ...] = ()
-    tiles: Tiles = ()
-
-
-NO_PINS = Pins()
 BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
 WEIGHTS = (BUS, 0.6, 0.0)
 STAYING = (2.0, 1.0)                 # the same, where activations stay in the local memories of several cores
@@ -45,7 +35,7 @@ class Fuser:
         self.topology, self.machine, self.level = topology, machine, level
         self.singles: Sequence[Group] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
-        self.pinned: Sequence[tuple[int, int]] = self._pins(pins)
+        self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
         self.forced, self.exact = frozenset(pins.keep), exact
         self.coster = Coster(topology, machine, level, self.singles, Scorer(topology, machine, level))
         self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
@@ -164,34 +154,6 @@ class Fuser:
             known = self.known.get(span.key)
             self.windows[span.key] = known or window(span, self.machine, self.topology.numerics, self.scorer)
         return [(start + way.parts, in_network(way, cut)) for way in self.windows[span.key].ways]
-
-    def _pins(self, pins: Pins) -> list[tuple[int, int]]:
-        """Stretches of parts that the recipe joins."""
-        names = {n: i for i, g in enumerate(self.singles) for k in g.nodes for n in self._names(k)}
-        values = set(self.topology.graph.values)
-        unknown = [n for group in pins.groups for n in group if n not in names] + [v for v in pins.keep if v not in values]
-        if unknown:
-            raise TargetError(
-                f"[tiling] names what does not run on the NPU: {', '.join(unknown)}",
-                hint="names of layers in groups, of tensors in keep; `npuflow show` lists both", code="unknown-name",
-            )  # fmt: skip
-        found = [(index, index + 1) for index in sorted(self.tiled)]
-        for group in pins.groups:
-            members = sorted({names[n] for n in group})
-            if members != list(range(members[0], members[-1] + 1)):
-                raise TargetError(f"the layers of a group do not follow each other: {', '.join(group)}", code="not-consecutive")
-            if len(members) > 1 and self.tiled & set(members):
-                both = ", ".join(n for n in group if names[n] in self.tiled)
-                raise TargetError(
-                    f"[tiling] pins both the tile of {both} and a group with it", code="two-pins",
-                    because="a layer in a tile of its own runs by itself", hint="take it out of tiles, or out of groups",
-                )  # fmt: skip
-            found.append((members[0], members[-1] + 1))
-        return found
-
-    def _names(self, index: int) -> set[str]:
-        node = self.topology.graph.nodes[index]
-        return {node.name, *node.origin}
 
     def _pinned(self, start: int, end: int) -> bool:
         """Whether no pinned group is cut through."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from npuflow.base.errors import TargetError, Where, suggestion
 from npuflow.engine.tiling.cost import Machine
@@ -16,19 +16,37 @@ from npuflow.ir.graph import Graph
 Tiles = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]   # by layer: axis and size
 
 
+@dataclass(frozen=True)
+class Pins:
+    """What the recipe fixes: values that stay in local memory, nodes that form a group, and tile sizes of layers, by names."""
+
+    keep: tuple[str, ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+    tiles: Tiles = ()
+
+
+NO_PINS = Pins()
+
+
 def with_tiles(planner: Planner, groups: Sequence[Group], tiles: Tiles) -> list[Group]:
     """The parts of a network, those of pinned layers with the best tiling of their sizes."""
     found = list(groups)
     for name, sizes in tiles:
         index = part_named(planner.graph, groups, name)
         nodes = found[index].nodes
-        layer = layer_of(planner.graph, nodes, planner.machine, planner.numerics)
-        faults = list(_faults(layer, dict(sizes)))
-        if faults:
-            because = "; ".join([*faults[1:], _axes(layer)])
-            raise TargetError(f"[tiling.tiles] {faults[0]}", where=Where(node=name), because=because, code="no-such-tile")
+        layer = tile_faults(planner, nodes, name, dict(sizes))
         found[index] = _tiled(layer, planner.machine, planner.level, nodes, name, dict(sizes))
     return found
+
+
+def tile_faults(planner: Planner, nodes: tuple[int, ...], name: str, sizes: Mapping[str, int]) -> Layer:
+    """The layer of a part; a TargetError where it has no such axes or cannot be cut so."""
+    layer = layer_of(planner.graph, nodes, planner.machine, planner.numerics)
+    faults = list(_faults(layer, sizes))
+    if faults:
+        because = "; ".join([*faults[1:], _axes(layer)])
+        raise TargetError(f"[tiling.tiles] {faults[0]}", where=Where(node=name), because=because, code="no-such-tile")
+    return layer
 
 
 def part_named(graph: Graph, groups: Sequence[Group], name: str) -> int:

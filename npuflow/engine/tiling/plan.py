@@ -15,11 +15,12 @@ from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
 from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
-from npuflow.engine.tiling.fuse import NO_PINS, Fuser, Pins
+from npuflow.engine.tiling.fuse import Fuser
 from npuflow.engine.tiling.groups import Group, group_of_json
 from npuflow.engine.tiling.model import packed_arrays
 from npuflow.engine.tiling.parts import Planner, Solved
-from npuflow.engine.tiling.pinned import with_tiles
+from npuflow.engine.tiling.pinned import NO_PINS, Pins, with_tiles
+from npuflow.engine.tiling.pins import check
 from npuflow.engine.tiling.pipeline import makespan
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.spans import Window
@@ -115,6 +116,7 @@ def plan_network(
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
+    check(planner, groups, pins)
     groups = with_tiles(planner, groups, pins.tiles)
     peak = machine.compute.macs
     tiled = [n for g in groups for p in g.parts if p.choice for n in p.nodes]

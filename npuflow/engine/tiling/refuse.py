@@ -50,7 +50,7 @@ def _too_large(fuser: Search, start: int, end: int) -> TargetError:
     demand = _demand(fuser, start, end)
     fits = [(a, b) for a, b in _parts(start, end) if fuser.best(a, b) is not None]
     levers = [f"[tiling] groups = {_names(fuser, a, b)} fits" for a, b in fits[:2]]
-    levers += [f"memory.local_bytes >= {demand} fits"] if demand else []
+    levers += [f"target.memory.local_bytes >= {demand} fits"] if demand else []
     inner = [(fuser.topology.bytes(v), v) for g in fuser.singles[start : end - 1] for v in fuser.topology.needed(g.nodes)]
     largest = ", ".join(f"{v}: {n} bytes" for n, v in sorted(inner, reverse=True)[:3])
     needs = f"needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few" if demand else (

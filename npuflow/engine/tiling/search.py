@@ -338,7 +338,7 @@ def _refusal(
     parts = sorted(((int(m.local[i] * n[i]), s.name) for s, m, n in zip(layer.streams, moved, slots, strict=True)), reverse=True)
     tile = ", ".join(f"{a.name}={int(grid.sizes[a.name][i])}" for a in layer.axes)
     fixed = [f"{a.name} ({a.size})" for a in layer.axes if a.kind == "whole" and a.size > 1]
-    levers = [f"memory.local_bytes >= {demand}"]
+    levers = [f"target.memory.local_bytes >= {demand}"]
     halved = demand - sum(
         int(m.local[i] * n[i]) // 2
         for s, m, n in zip(layer.streams, moved, slots, strict=True)

@@ -14,9 +14,9 @@ from npuflow.engine.arrange import Method
 from npuflow.engine.place import op_name
 from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.fuse import NO_PINS, Pins
 from npuflow.engine.tiling.model import Layer, Ref, describe
 from npuflow.engine.tiling.parts import Planner, needed
+from npuflow.engine.tiling.pinned import NO_PINS, Pins
 from npuflow.engine.tiling.plan import FUSING, Plan, plan_network
 from npuflow.engine.tiling.search import Tilings
 from npuflow.hw.target import Numerics, Target
@@ -200,7 +200,7 @@ def _levers(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     if len(unfit.indices) < sum(n.is_integer for n in w.graph.nodes):
         found.append(f"[[quantize.overrides]] layers = {unfit.names}, float = true: {left}")
     size = _rounded(max(unfit.demands), w.machine)
-    found.append(_told(f"memory.local_bytes >= {size}", w.with_memory(size)))
+    found.append(_told(f"target.memory.local_bytes >= {size}", w.with_memory(size)))
     takes = list(islice((name for name, target in sorted(shipped.items(), key=_size) if _takes(unfit, target)), NAMED))
     if takes:
         found.append(f"target = {' or '.join(takes)}: every layer has a tile there")
@@ -263,7 +263,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
     if not any("memory.local_bytes" in t for t in tried):
         least = _least(lambda size: quick.with_memory(size).plan() is not None, wanted.machine)
         if least:
-            tried.append(_told(f"memory.local_bytes >= {least}", wanted.with_memory(least)))
+            tried.append(_told(f"target.memory.local_bytes >= {least}", wanted.with_memory(least)))
     takes: list[str] = []
     for name, target in sorted(shipped.items(), key=_size):
         if target.memory.local_bytes > wanted.machine.memory.local_bytes and len(takes) < NAMED:
