@@ -23,8 +23,13 @@ class Range:
 
     def __str__(self) -> str:
         if self.low is None:
-            return f"at most {self.high:g}"
-        return f"at least {self.low:g}" if self.high is None else f"{self.low:g} to {self.high:g}"
+            return f"at most {_in_full(self.high)}"
+        return f"at least {_in_full(self.low)}" if self.high is None else f"{_in_full(self.low)} to {_in_full(self.high)}"
+
+
+def _in_full(end: float | None) -> str:
+    """A number as one writes it: whole ones in full."""
+    return f"{end:g}" if end is None or end != int(end) else str(int(end))
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,10 @@ def _read(path: Path) -> Any:
     from npuflow.flow.recipe import load
     from npuflow.hw.target import Target
 
-    recipe = load(None, tables={"target": str(path.resolve())})
+    recipe = load(None, tables={"target": str(path.resolve())}, lenient=True)
     target, faults = recipe.read(Target)
-    faults = [*faults, *_unknown(recipe.tables["target"].get("limits"), recipe.at.child("target", "limits"))]
+    named = _unknown(recipe.tables["target"].get("limits"), recipe.at.child("target", "limits"))
+    faults = [*recipe.lost.values(), *faults, *named]
     if target is None or faults:
         raise RecipeError(faults)
     return target

@@ -115,7 +115,7 @@ class _Reading:
         self.sources: list[Source] = []
         self.faults: list[NpuflowError] = []
         self.lost: dict[str, NpuflowError] = {}
-        """Library table -> why its content is not known; the rest of the recipe can still be checked."""
+        """Library table, or what its file extends -> why its content is not known; all else can still be checked."""
 
     def file(self, path: Path, chain: tuple[Path, ...], library: bool = False) -> tuple[dict[str, Any], Origins]:
         """A file's tables merged over those of what it extends."""
@@ -150,20 +150,32 @@ class _Reading:
             found = next((p for p in (*near, *shipped) if p.stem == name), None)
             if found is not None:
                 return found
-            name, near = f"{name}.toml", [*near, *shipped]
-        return self._existing(name, at, [p.name for p in near])
+            known = sorted({p.stem for p in (*near, *shipped)})
+            because = f"no {name}.toml lies beside it, and none comes with npuflow"
+            hint, message = suggestion(name, known), f'there is no "{name}" to extend'
+            self.lost[f"extends {name}"] = RecipeError(message, where=at.where(), because=because, hint=hint)
+            return None
+        beside = self._existing(name, at, [p.name for p in near])
+        return self._told(beside, f"extends {name}" if library else "")
 
-    def _existing(self, name: str, at: Locator, near: Sequence[str]) -> Path | None:
+    def _existing(self, name: str, at: Locator, near: Sequence[str]) -> Path | RecipeError:
         try:
             path = resolve(name, at.base)
         except InputError as error:
-            self.faults.append(RecipeError(error.message, where=at.where(), because=error.because, hint=error.hint))
-            return None
+            return RecipeError(error.message, where=at.where(), because=error.because, hint=error.hint)
         if path.is_file():
             return path
         message = f'no file "{name}"'
-        fault = RecipeError(message, where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near))
-        self.faults.append(fault)
+        return RecipeError(message, where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near))
+
+    def _told(self, found: Path | RecipeError, lost: str) -> Path | None:
+        """The file; else its fault is kept: `lost` names what is not known for it, without a name the recipe is not."""
+        if isinstance(found, Path):
+            return found
+        if lost:
+            self.lost[lost] = found
+        else:
+            self.faults.append(found)
         return None
 
     def expand(self, merged: dict[str, Any], origins: Origins) -> None:
@@ -191,7 +203,7 @@ class _Reading:
             self.lost[table] = RecipeError(f'"{table}" is a name or a path', where=at.where(), hint=", ".join(names))
             return {}, {}
         if "/" in name or name.endswith(".toml") or name.startswith("pkg:"):
-            path = self._existing(name, at, ())
+            path = self._told(self._existing(name, at, ()), table)
         elif (folder / f"{name}.toml").is_file():
             path = folder / f"{name}.toml"
         else:

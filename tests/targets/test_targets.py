@@ -17,8 +17,9 @@ from npuflow.cli._app import application
 from npuflow.engine.place import place
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.tiling.plan import plan_network
+from npuflow.flow.recipe import load
 from npuflow.hw import limits
-from npuflow.hw.target import Rule, Target
+from npuflow.hw.target import Compute, Memory, Rule, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.testing import target as suite
@@ -87,6 +88,24 @@ def test_all_faults_at_once() -> None:
                   "compares nothing"):  # fmt: skip
         assert words in text, f"{words} not in\n{text}"
     assert len(faults) >= 12
+
+
+@pytest.mark.parametrize(("name", "near"), [("edge-4tt", '"edge-4t"'), ("nothing-beside.toml", "")])
+def test_a_missing_parent_hides_no_other_fault(tmp_path: Path, name: str, near: str) -> None:
+    """Neither where the file is shown nor where a recipe names it."""
+    file = tmp_path / "mine.toml"
+    file.write_text(f'extends = "{name}"\n[compute]\ncores = 0\n[memory]\nlocal_bytes = -1\n')
+    result = CliRunner().invoke(application("targets"), ["targets", str(file)])
+    assert isinstance(result.exception, RecipeError)
+    faults = list(result.exception.faults())
+    assert [f.where.line for f in faults] == [1, 3, 5] and near in faults[0].hint
+    assert [f.hint for f in faults[1:]] == ["1 to 64", "1 to 4294967296"]
+    recipe = load(None, tables={"target": str(file), "nonsense": {}}, lenient=True)
+    assert [f.where.key for f in recipe.faults([Target, Compute, Memory])] == [
+        "nonsense", "extends", "target.compute.cores", "target.memory.local_bytes"
+    ]  # fmt: skip
+    missing = load(None, tables={"target": "no/such.toml", "nonsense": {}}, lenient=True)
+    assert len(missing.faults([Target])) == 2
 
 
 @pytest.mark.parametrize(
