@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from npuflow.engine.tiling import finalists
 from npuflow.engine.tiling.plan import plan_network
 from tests.codegen.harness import SMALL, check_exact, machine
 from tests.codegen.networks import mixed
+from tests.codegen.random_networks import network
 
 
 def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +25,14 @@ def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPat
     plan = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
     assert plan.replayed == 0 and plan.cycles == pytest.approx(usual.cycles, rel=0.5)
     check_exact(graph, {k: np.asarray(v) for k, v in inputs.items()}, SMALL, plan)
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_several_cores_are_not_slower_than_one_of_them(seed: int) -> None:
+    """Small networks that would lose more by exchanging borders than they win by sharing the work run on one core."""
+    graph, inputs = network(random.Random(seed), SMALL.numerics)
+    several = replace(SMALL, compute=replace(SMALL.compute, cores=2))
+    one = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    plan = plan_network(graph, machine(several), several.numerics, 3)
+    assert plan.cycles <= one.cycles
+    check_exact(graph, inputs, several, plan)

@@ -128,13 +128,18 @@ def plan_network(
     topology = Topology(graph, machine, numerics)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)] if grouping else []
-    best = _default(graph, machine, numerics, pins, allocation) if level > DEFAULT_LEVEL else None
+    below = f"at level {DEFAULT_LEVEL}"
+    best = _planned(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation, below) if level > DEFAULT_LEVEL else None
     best = _fastest(fusers, topology, machine, allocation, best)
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
     elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
         alone = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
         best = chosen([alone], topology, machine, allocation, best=best)
+    if machine.compute.cores > 1 and (best is None or max(compute * machine.compute.cores, bounds.traffic) < best.cycles):
+        single = replace(machine, compute=replace(machine.compute, cores=1))
+        one = _planned(graph, single, numerics, level, pins, allocation, "on one core")
+        best = chosen([one] if one else [], topology, machine, allocation, best=best)
     if best is None:
         raise TargetError("no plan of the network fits local memory", code="does-not-fit")
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
@@ -144,13 +149,15 @@ def plan_network(
     )  # fmt: skip
 
 
-def _default(graph: Graph, machine: Machine, numerics: Numerics, pins: Pins, allocation: Method) -> Finalist | None:
-    """The default level's own plan, where it has one: a higher level takes it or a faster one."""
+def _planned(
+    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, how: str
+) -> Finalist | None:
+    """The plan of a lower level or of one core, where there is one: the higher level, or all cores, take it or a faster one."""
     try:
-        plan = plan_network(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation)
+        plan = plan_network(graph, machine, numerics, level, pins, allocation)
     except TargetError:
         return None
-    return Finalist(plan.groups, plan.kept, f"{plan.origin}, at level {DEFAULT_LEVEL}", plan.cycles)
+    return Finalist(plan.groups, plan.kept, f"{plan.origin}, {how}", plan.cycles, replayed=bool(plan.replayed))
 
 
 def _fastest(
