@@ -6,16 +6,15 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.fuse import Fuser
 from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import plan_network
-from npuflow.hw.target import Compute, Memory
+from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from tests.codegen import random_groups, random_networks
 from tests.codegen.harness import check_exact, machine
@@ -113,61 +112,6 @@ def test_pins_are_obeyed_or_refused() -> None:
             plan_network(graph, machine(target), target.numerics, 3, Pins(groups=((names[0], names[2]),)))
 
 
-def brute(fuser: Fuser) -> float:
-    """The best score over every way to cut the order into groups, by trying all of them."""
-    n = len(fuser.singles)
-    best = float("inf")
-    for cuts in product((False, True), repeat=n - 1):
-        edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), n]
-        total = 0.0
-        for start, end in pairwise(edges):
-            found = fuser.best(start, end) if fuser.joins(start, end) else None
-            total += found.score if found is not None else float("inf")
-        best = min(best, total)
-    return best
-
-
-def compared(seed: int) -> tuple[float, float, float] | None:
-    """(brute force, exact mode, level 3) scores of the cuts of a small network."""
-    rng = random.Random(seed)
-    target = replace(random_networks.target(rng), compute=Compute(array_rows=4, array_cols=4, vector_lanes=4, fill_cycles=4))
-    try:
-        graph, _ = random_networks.network(rng, target.numerics, rng.randint(2, 5))
-        singles = list(plan_network(graph, machine(target), target.numerics, 1).groups)
-    except TargetError:
-        return None
-    if not 2 <= len(singles) <= 6:
-        return None
-    topology = Topology(graph, machine(target), target.numerics)
-    exact = Fuser(topology, machine(target), singles, 3, exact=True)
-    quick = Fuser(topology, machine(target), singles, 3)
-    return brute(exact), exact.cuts()[0], quick.cuts()[0]
-
-
-def gaps(seeds: range) -> list[float]:
-    found = []
-    for seed in seeds:
-        scores = compared(seed)
-        if scores is not None:
-            assert scores[1] == pytest.approx(scores[0], rel=1e-9), seed
-            assert scores[2] >= scores[1] * (1 - 1e-9)
-            found.append(scores[2] / scores[1] - 1 if scores[1] else 0.0)
-    return found
-
-
-def test_exact_mode_is_brute_force() -> None:
-    found = gaps(range(12))
-    assert len(found) >= 5 and sum(found) / len(found) <= 0.05, found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(100, 700, 50))
-def test_exact_mode_is_brute_force_on_many(first: int) -> None:
-    """At least 20 of 50 draws are networks of two to six parts: 240 in all."""
-    found = gaps(range(first, first + 50))
-    assert len(found) >= 20 and sum(found) / len(found) <= 0.05, found
-
-
 def test_a_pinned_group_that_does_not_fit_says_what_would() -> None:
     """Demand, bound and gap in numbers; each lever it names is tried here and works."""
     explained = 0
@@ -228,6 +172,6 @@ def test_a_pinned_tensor_stays_and_is_seen_there() -> None:
             if not Topology(graph, machine(target), target.numerics).wanted_in_data(read[0], plan.kept):
                 assert read[0] not in program.meta["values"] and read[0] in program.taps.values
                 stayed += 1
-        if stayed >= 3:
+        if stayed >= 5:
             break
-    assert stayed >= 3, stayed
+    assert stayed >= 5, stayed

@@ -230,8 +230,9 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
     for passes in _passes(layer, mac, c, grid):
         cycles = cycles * passes
     if mac.depthwise:
-        alone = _lone_channels(layer, mac, grid)
-        share = (1 - alone) / c.depthwise_macs + alone / c.array_pixels
+        alone, width = _lone_groups(layer, mac, grid), _width(layer, mac)
+        each = -(-width // c.array_cols) / width / (c.array_pixels if c.dataflow == "weight_stationary" else c.array_rows)
+        share = (1 - alone) / c.depthwise_macs + alone * each
         cycles = cycles * _points(layer, mac) * share + 0.5 * steps
     elif c.dataflow == "weight_stationary":
         rounds, tiles = _rounds(layer, mac, grid, c.array_pixels)
@@ -260,11 +261,17 @@ def _rounds(layer: Layer, mac: MacMap, grid: Grid, width: int) -> tuple[Floats, 
     return rounds, tiles
 
 
-def _lone_channels(layer: Layer, mac: MacMap, grid: Grid) -> Floats:
-    """Share of a depthwise layer's channels that are the only one of their tile: to the array that is a dense layer."""
+def _lone_groups(layer: Layer, mac: MacMap, grid: Grid) -> Floats:
+    """Share of a depthwise layer's groups that are the only one of their tile: to the array that is a dense layer."""
     assert mac.group_axis is not None
-    size, tile = layer.space.axis(mac.group_axis).size, grid.sizes[mac.group_axis]
-    return np.where(tile == 1, 1.0, np.where(size % tile == 1, 1.0 / size, 0.0)) if size > 1 else np.ones(grid.length)
+    one, size, tile = _width(layer, mac), layer.space.axis(mac.group_axis).size, grid.sizes[mac.group_axis]
+    return np.where(tile == one, 1.0, np.where(size % tile == one, one / size, 0.0)) if size > one else np.ones(grid.length)
+
+
+def _width(layer: Layer, mac: MacMap) -> int:
+    """Output channels of a group."""
+    assert mac.group_axis is not None
+    return layer.space.axis(mac.group_axis).multiple
 
 
 def _points(layer: Layer, mac: MacMap) -> float:
