@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from npuflow.cli._app import application
 from npuflow.engine.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
 from npuflow.engine.program.container import Program
+from npuflow.engine.sim.access import CONST, regions
 from npuflow.engine.tiling.plan import plan_network
 from tests.codegen.harness import SMALL, build, local, machine
 from tests.codegen.networks import mixed
@@ -64,7 +65,15 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
     slots = memory.local(found)
     assert slots and max(s["address"] + s["size"] for s in slots) <= SMALL.memory.local_bytes
     assert all(s["start"] < s["end"] <= found.cycles for s in slots)
+    for core, commands in enumerate(found.program.decoded):     # what a load brings lives until it is used
+        loads = [c for c in commands if c.opcode == "LOAD" and any(r.space == CONST for r in regions(c))]
+        own = [s for s in slots if s["core"] == core and s["kind"] == "constants"]
+        assert bool(own) == bool(loads)
+        starts = [r["start"] for r in found.commands() if r["core"] == core and r["queue"] in ("TENSOR", "VECTOR")]
+        assert all(any(s["start"] <= t < s["end"] for t in starts) for s in own)
     told, laid = memory.text_map(found), found.program.meta["memory"]
+    assert "w constants, # values" in told and "w" in told and "#" in told
+    assert all(f"  {v['value']}: {v['size']:,} bytes" in told for v in memory.external(found)[:1])
     assert "local bytes are used" in told
     for used, bound in ((found.program.meta["data_bytes"], laid["bound"]), (laid["local_used"], laid["local_bound"])):
         assert f"at least {bound:,} alive at once (gap {used / bound:.2f})" in told and used >= bound
@@ -74,6 +83,7 @@ def test_trace_has_every_command_once(found: Profile) -> None:
     events = trace.trace(found)["traceEvents"]
     commands = [e for e in events if e["ph"] == "X"]
     assert len(commands) == found.totals()["commands"]
+    assert {e["args"]["command"] for e in commands if e["pid"] == 0} == set(range(sum(e["pid"] == 0 for e in commands)))
     ends: dict[tuple[int, int], float] = {}
     for e in sorted(commands, key=lambda e: e["ts"]):
         assert e["ts"] >= ends.get((e["pid"], e["tid"]), 0.0) - 1e-6        # a queue does one thing at a time

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npuflow.engine.profile import svg
 from npuflow.engine.profile.measure import Profile, Row
-from npuflow.engine.sim.access import LOCAL, regions
+from npuflow.engine.sim.access import CONST, LOCAL, regions
 
 WIDTH, PANEL, LEFT, TOP, RIGHT, GAP = 960.0, 320.0, 92.0, 44.0, 24.0, 64.0
+Array = npt.NDArray[np.int32]
+MARKS = {"constants": "w", "values": "#"}
+NAMED = 12                # values that the legend names
 MOST = 6_000              # rectangles of one panel
 
 
@@ -24,22 +30,40 @@ def external(found: Profile) -> list[Row]:
 
 
 def local(found: Profile) -> list[Row]:
-    """Every slot of local memory that commands of a layer use, from the first command that touches it to the last."""
+    """Every slot of local memory that commands of a layer use, from the first command that touches it to the last that uses
+    what they wrote there: a constant that came in early lives until it is read."""
     slots: dict[tuple[int, int, int, int], Row] = {}
+    owners: dict[int, Array] = {}            # of each core: the slot that last wrote each byte, by its place in `rows`
+    rows: list[Row] = []
     t = found.timeline
-    for i, (core, index) in enumerate(found.order.sequence):
-        command = found.program.decoded[core][index]
-        for region in regions(command):
+    for i in np.argsort(t.start, kind="stable").tolist():
+        core, index = found.order.sequence[i]
+        command, end = found.program.decoded[core][index], float(t.end[i])
+        owner = owners.setdefault(core, np.full(found.program.target.memory.local_bytes, -1, np.int32))
+        touched = regions(command)
+        for region in sorted(touched, key=lambda r: r.write):
             if region.space != LOCAL:
                 continue
             lo, hi = region.span
             key = (core, command.node, lo, hi)
-            row = slots.setdefault(key, {
-                "core": core, "layer": found.name(command.node), "node": command.node, "operand": region.name,
-                "address": lo, "size": hi - lo, "start": float(t.start[i]), "end": 0.0,
-            })  # fmt: skip
-            row["end"] = max(row["end"], float(t.end[i]))
-    return sorted(slots.values(), key=lambda r: (r["core"], r["start"], r["address"]))
+            made = [] if region.write else [k for k in np.unique(owner[lo:hi]).tolist() if k >= 0]
+            constant = any(rows[k]["kind"] == "constants" for k in made) or any(r.space == CONST for r in touched)
+            if key not in slots:
+                slots[key] = {
+                    "core": core, "layer": found.name(command.node), "node": command.node, "operand": region.name,
+                    "kind": "constants" if constant else "values",
+                    "address": lo, "size": hi - lo, "start": float(t.start[i]), "end": 0.0, "index": len(rows),
+                }  # fmt: skip
+                rows.append(slots[key])
+            row = slots[key]
+            row["end"] = max(row["end"], end)
+            if region.write:
+                owner[lo:hi] = row["index"]
+            for k in made:
+                rows[k]["end"] = max(rows[k]["end"], end)
+    for row in rows:
+        del row["index"]
+    return sorted(rows, key=lambda r: (r["core"], r["start"], r["address"]))
 
 
 def draw(found: Profile) -> str:
@@ -98,33 +122,49 @@ def _box(top: float, start: float, end: float, address: int, size: int, total: i
 
 
 def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
-    """External memory in letters: rows are addresses, columns steps, a letter is a value alive there."""
+    """Both memories in letters: rows are addresses; columns steps and values above, cycles and slots of local memory below."""
     rows, total = external(found), max(1, found.program.meta["data_bytes"])
     if not rows:
         return "no integer value lives in external memory"
     last = max(r["last"] for r in rows) + 1
-    width = min(width, last)
-    grid = [[" "] * width for _ in range(lines)]
-    for n, row in enumerate(rows):
-        mark = chr(ord("a") + n % 26)
-        top, bottom = row["address"] * lines // total, max(1, -(-(row["address"] + row["size"]) * lines // total))
-        for y in range(top, min(lines, bottom)):
-            for x in range(row["first"] * width // last, max(row["last"] * width // last, row["first"] * width // last) + 1):
-                grid[y][min(x, width - 1)] = mark
-    shown = [f"{y * total // lines:>12,} |{''.join(marks)}|" for y, marks in enumerate(grid)]
+    marks = [chr(ord("a") + n % 26) for n in range(len(rows))]
+    cells = [(r["first"], r["last"], r["address"], r["size"], m) for r, m in zip(rows, marks, strict=True)]
+    shown = _letters(cells, last, total, min(lines, total), min(width, last))
     laid = found.program.meta["memory"]
     bound = laid["bound"]
     least = f"at least {bound:,} alive at once{_gap(total, bound)}"
     shown.append(f"{total:>12,} bytes, {least}; steps 0..{last - 1} from left to right")
-    slots = local(found)
+    largest = sorted(sorted(zip(rows, marks, strict=True), key=lambda e: -e[0]["size"])[:NAMED], key=lambda e: e[0]["first"])
+    shown += [f"           {m}  {r['value']}: {r['size']:,} bytes, steps {r['first']}..{r['last']}" for r, m in largest]
+    shown += [f"           and {len(rows) - NAMED} smaller ones"] if len(rows) > NAMED else []
+    slots, size = local(found), found.program.target.memory.local_bytes
     for core in sorted({r["core"] for r in slots}):
-        used = max(r["address"] + r["size"] for r in slots if r["core"] == core)
-        shown.append(f"{used:>12,} bytes of core {core}'s {found.program.target.memory.local_bytes:,} local bytes are used")
+        mine = [r for r in slots if r["core"] == core]
+        used = max(r["address"] + r["size"] for r in mine)
+        if core == 0:
+            wide = max(1.0, found.cycles) / width
+            drawn = [(int(r["start"] / wide), min(width - 1, int(r["end"] / wide)), r["address"], r["size"],
+                      MARKS[r["kind"]]) for r in sorted(mine, key=lambda r: r["kind"])]  # fmt: skip
+            shown += ["", *_letters(drawn, width, used, min(lines, used), width)]
+            words = ", ".join(f"{mark} {kind}" for kind, mark in MARKS.items())
+            shown.append(f"{'':>12} cycles 0..{found.cycles:,.0f} from left to right; {words}")
+        shown.append(f"{used:>12,} bytes of core {core}'s {size:,} local bytes are used")
     if "local_bound" in laid:
         used, bound = laid["local_used"], laid["local_bound"]
         shown.append(f"{used:>12,} of them at most, at least {bound:,} alive at once{_gap(used, bound)}; constants come in early "
                      "where bytes are free")  # fmt: skip
     return "\n".join(shown)
+
+
+def _letters(cells: Sequence[tuple[int, int, int, int, str]], last: int, total: int, lines: int, width: int) -> list[str]:
+    """Boxes (first and last column of `last`, address, size, mark) as rows of letters, each with its first address."""
+    grid = [[" "] * width for _ in range(lines)]
+    for first, end, address, size, mark in cells:
+        top, bottom = address * lines // total, max(1, -(-(address + size) * lines // total))
+        for y in range(top, min(lines, bottom)):
+            for x in range(first * width // last, max(end * width // last, first * width // last) + 1):
+                grid[y][min(x, width - 1)] = mark
+    return [f"{y * total // lines:>12,} |{''.join(marks)}|" for y, marks in enumerate(grid)]
 
 
 def _gap(used: int, bound: int) -> str:
