@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.pool import ThreadPool
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from npuflow.flow.memory import machine
@@ -213,4 +214,17 @@ class Processes:
 def _pool(size: int) -> ProcessPoolExecutor:
     context = get_context("forkserver")
     context.set_forkserver_preload(["npuflow.flow.run_step"])
-    return ProcessPoolExecutor(size, mp_context=context, initializer=one_thread_each)
+    return ProcessPoolExecutor(size, mp_context=context, initializer=_begin)
+
+
+def _begin() -> None:
+    """What a worker does first: it ends when the build does, also one that is killed and can tell nobody."""
+    one_thread_each()
+    build = parent_process()
+    if build is not None:
+        threading.Thread(target=_end_with, args=(build,), daemon=True).start()
+
+
+def _end_with(build: BaseProcess) -> None:
+    build.join()
+    os._exit(1)

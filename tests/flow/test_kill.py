@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,37 @@ def campaign(seed: int, count: int, tmp_path: Path) -> None:
 
 def test_ten_kills(tmp_path: Path) -> None:
     campaign(20261121, 10, tmp_path)
+
+
+BUILD = """
+import os, time
+from npuflow.flow.run_pool import _pool
+pool = _pool(2)
+print(*{f.result() for f in [pool.submit(os.getpid) for _ in range(2)]}, flush=True)
+time.sleep(60)
+"""
+
+
+def test_workers_end_with_a_build_that_is_killed() -> None:
+    """They held some hundred megabytes each, and a lease of the cache, until the machine was restarted."""
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    with subprocess.Popen([sys.executable, "-c", BUILD], env=env, stdout=subprocess.PIPE, text=True) as build:
+        assert build.stdout is not None
+        workers = [int(word) for word in build.stdout.readline().split()]
+        assert workers and all(map(_runs, workers))
+        build.kill()
+    for _ in range(200):
+        if not any(map(_runs, workers)):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {[w for w in workers if _runs(w)]}")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.slow

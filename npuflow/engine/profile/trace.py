@@ -21,7 +21,8 @@ def trace(found: Profile) -> dict[str, Any]:
         events.append({
             "ph": "X", "pid": row["core"], "tid": found.order.queues.index(row["queue"]), "ts": row["start"],
             "dur": row["end"] - row["start"], "name": f"{row['opcode']} {row['layer']}", "cat": entry["op"],
-            "args": {name: row[name] for name in kept if row[name] or name == "command"} | {"origin": list(entry.get("origin", ()))},
+            "args": {name: row[name] for name in kept if row[name] != 0 or name == "command"}
+            | {"origin": list(entry.get("origin", ()))},
         })  # fmt: skip
         if row["bytes"]:
             changes += [(row["start"], row["bytes"]), (row["end"], -row["bytes"])]
