@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -227,4 +228,4 @@ def _begin() -> None:
 
 def _end_with(build: BaseProcess) -> None:
     build.join()
-    os._exit(1)
+    signal.raise_signal(signal.SIGKILL)

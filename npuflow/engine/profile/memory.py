@@ -33,20 +33,24 @@ def local(found: Profile) -> list[Row]:
     """Every slot of local memory that commands of a layer use, from the first command that touches it to the last that uses
     what they wrote there: a constant that came in early lives until it is read."""
     slots: dict[tuple[int, int, int, int], Row] = {}
-    owners: dict[int, Array] = {}            # of each core: the slot that last wrote each byte, by its place in `rows`
+    owners: dict[int, Array] = {}            # of each core: the slot that last wrote there, by its place in `rows`
     rows: list[Row] = []
-    t = found.timeline
+    t, memory = found.timeline, found.program.target.memory
+    unit = memory.slot_align                 # no two slots share one
     for i in np.argsort(t.start, kind="stable").tolist():
         core, index = found.order.sequence[i]
         command, end = found.program.decoded[core][index], float(t.end[i])
-        owner = owners.setdefault(core, np.full(found.program.target.memory.local_bytes, -1, np.int32))
+        if core not in owners:
+            owners[core] = np.full(-(-memory.local_bytes // unit), -1, np.int32)
+        owner = owners[core]
         touched = regions(command)
         for region in sorted(touched, key=lambda r: r.write):
             if region.space != LOCAL:
                 continue
             lo, hi = region.span
             key = (core, command.node, lo, hi)
-            made = [] if region.write else [k for k in np.unique(owner[lo:hi]).tolist() if k >= 0]
+            places = slice(lo // unit, -(-hi // unit))
+            made = () if region.write else _different(owner[places])
             constant = any(rows[k]["kind"] == "constants" for k in made) or any(r.space == CONST for r in touched)
             if key not in slots:
                 slots[key] = {
@@ -58,12 +62,18 @@ def local(found: Profile) -> list[Row]:
             row = slots[key]
             row["end"] = max(row["end"], end)
             if region.write:
-                owner[lo:hi] = row["index"]
+                owner[places] = row["index"]
             for k in made:
                 rows[k]["end"] = max(rows[k]["end"], end)
     for row in rows:
         del row["index"]
     return sorted(rows, key=lambda r: (r["core"], r["start"], r["address"]))
+
+
+def _different(owner: Array) -> set[int]:
+    """The slots in a stretch of memory."""
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    return {k for k in owner[begins].tolist() if k >= 0}
 
 
 def draw(found: Profile) -> str:
