@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,20 +62,22 @@ def place(lives: Sequence[Life], align: int) -> Layout:
 
 def in_order(lives: Sequence[Life], align: int) -> dict[str, int]:
     """Each in turn into the tightest gap between the placed ones that live with it, else above them."""
-    placed: list[tuple[int, int, Life]] = []
+    placed: list[tuple[int, int, int, int]] = []              # (address, end, first step, last step), by address
     addresses: dict[str, int] = {}
     for life in lives:
-        need = aligned(life.size, align)
-        taken = sorted((a, e) for a, e, other in placed if life.meets(other))
-        at, end, slack = None, 0, None
-        for start, stop in taken:
+        need, first, last = aligned(life.size, align), life.first, life.last
+        at, end, slack = -1, 0, 0
+        for start, stop, begins, ends in placed:              # a search comes by here millions of times: no calls
+            if begins > last or first > ends:
+                continue
             gap = start - end
-            if gap >= need and (slack is None or gap - need < slack):
+            if gap >= need and (at < 0 or gap - need < slack):
                 at, slack = end, gap - need
-            end = max(end, stop)
-        address = end if at is None else at
+            if stop > end:
+                end = stop
+        address = end if at < 0 else at
         addresses[life.name] = address
-        placed.append((address, address + need, life))
+        insort(placed, (address, address + need, first, last))
     return addresses
 
 

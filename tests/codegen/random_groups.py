@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology, lay_local
+from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.geometry import Uncuttable
 from npuflow.engine.tiling.groups import Group, Part
+from npuflow.engine.tiling.local import lay_local
 from npuflow.engine.tiling.plan import Bounds, Plan, Planner
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph

@@ -12,7 +12,7 @@ from npuflow.engine.closed.timetable import INSIDE, OUTSIDE, Timetable
 from npuflow.engine.closed.touches import Area, Areas, Latest, Stored
 from npuflow.engine.tiling.borders import Spread
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Local
+from npuflow.engine.tiling.local import Local
 from npuflow.engine.tiling.meet import meetings
 from npuflow.engine.tiling.model import Ref
 from npuflow.ir.space import Box, Interval, elements

@@ -12,7 +12,8 @@ from npuflow.engine.closed.core import Core, Places, Stage, Terms
 from npuflow.engine.closed.round import Round
 from npuflow.engine.tiling.borders import loaded, spreads
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Local
+from npuflow.engine.tiling.frame import Frame
+from npuflow.engine.tiling.local import Local
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from npuflow.engine.closed.part import Part, Slots
 from npuflow.engine.closed.tile import Transfer, strided_transfer
 from npuflow.engine.closed.touches import Area
 from npuflow.engine.tiling.borders import Border, loaded, stored
-from npuflow.engine.tiling.frame import Frame, scratch_offsets
+from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Hold
+from npuflow.engine.tiling.local import scratch_offsets
 from npuflow.engine.tiling.model import Ref
 from npuflow.engine.tiling.moves import FILL_MOST, Piece, pieces_of, staging_bytes
 from npuflow.ir.op import Move, Site

@@ -144,10 +144,20 @@ def latest(found: Iterable[tuple[int, int]], known: Latest | None = None) -> Lat
 
 
 def meet(a: Box | None, b: Box | None) -> bool:
-    return a is None or b is None or all(p < s and r < q for (p, q), (r, s) in zip(a, b, strict=True))
+    if a is None or b is None:
+        return True
+    for (p, q), (r, s) in zip(a, b, strict=True):  # noqa: SIM110  a replay asks for half a million: no generators
+        if p >= s or r >= q:
+            return False
+    return True
 
 
 def _within(inner: Box | None, outer: Box | None) -> bool:
     if inner is None or outer is None:
         return outer is None
-    return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
+    if inner is outer:
+        return True
+    for (a, b), (c, d) in zip(inner, outer, strict=True):  # noqa: SIM110
+        if a < c or d < b:
+            return False
+    return True

@@ -25,7 +25,8 @@ from npuflow.engine.program.taps import Tapped, Taps, encode_taps
 from npuflow.engine.tiling.banks import set_apart
 from npuflow.engine.tiling.borders import Spread, loaded, spreads
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Local, Topology, lay_local
+from npuflow.engine.tiling.frame import Frame, Topology
+from npuflow.engine.tiling.local import Local, lay_local
 from npuflow.engine.tiling.moves import staging_bytes
 from npuflow.engine.tiling.plan import Plan
 from npuflow.engine.tiling.search import Costs

@@ -11,8 +11,9 @@ from npuflow.engine.codegen.dma import dense, dma
 from npuflow.engine.codegen.slots import Slot
 from npuflow.engine.codegen.tiles import Bench, Holder, Resident, emit_part, load, store
 from npuflow.engine.tiling.borders import Border, Spread, loaded, stored
-from npuflow.engine.tiling.frame import Frame, Local, scratch_offsets
+from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Hold, Member
+from npuflow.engine.tiling.local import Local, scratch_offsets
 from npuflow.engine.tiling.model import Ref
 from npuflow.engine.tiling.units import Unit
 from npuflow.ir.space import Box, elements, extent

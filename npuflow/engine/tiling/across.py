@@ -25,7 +25,7 @@ def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
     """Whether every part behind the first makes a channel out of the same channel of what parts before it make."""
     made: set[str] = set()
     for nodes in parts:
-        member = topology.member(nodes, ())
+        member = topology.member(nodes, frozenset())
         outputs = member.layer.space.outputs
         if len(outputs) != 1 or len(outputs[0].maps) < 2 or not member.can_split:
             return False

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Local
+from npuflow.engine.tiling.frame import Frame
+from npuflow.engine.tiling.local import Local
 from npuflow.hw.target import Memory
 
 Ints = npt.NDArray[np.int64]

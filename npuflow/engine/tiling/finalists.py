@@ -12,8 +12,9 @@ from npuflow.engine.closed.core import Places
 from npuflow.engine.closed.rehearse import rehearse
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology, lay_local
+from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.groups import Group
+from npuflow.engine.tiling.local import lay_local
 from npuflow.engine.tiling.overlap import Overlap
 
 WAITS, BEGINS = 1.3, 1500                 # a group that takes longer than so many times its work, and so much, waits for the bus

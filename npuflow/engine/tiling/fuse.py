@@ -9,9 +9,10 @@ from math import inf, prod
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.finalists import Finalist
-from npuflow.engine.tiling.frame import Frame, Topology, lay_local, widened
+from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, inside
 from npuflow.engine.tiling.groups import Group
+from npuflow.engine.tiling.local import lay_local, widened
 from npuflow.engine.tiling.pinned import NO_PINS, Pins, part_named
 from npuflow.engine.tiling.pins import stretches
 from npuflow.engine.tiling.refuse import Search, refusal

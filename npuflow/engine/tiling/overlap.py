@@ -129,21 +129,20 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
     """Few and even tiles of a layer, constants all there: channels outside positions, or positions outside channels."""
     names = [a.name for a in layer.axes]
     sizes = [_sizes(layer, a, machine) for a in layer.axes]
-    for drawn in product(*sizes):
-        counts = [-(-a.size // s) for a, s in zip(layer.axes, drawn, strict=True)]
-        if prod(counts) > MOST:
-            continue
-        grid = Grid({n: np.array([s], np.int64) for n, s in zip(names, drawn, strict=True)},
-                    {n: np.array([k], np.int64) for n, k in zip(names, counts, strict=True)}, 1)  # fmt: skip
-        moved = traffic(layer, machine, grid)
-        slots = slot_counts(layer, moved, ["there" if s.home == "const" else "double" for s in layer.streams], grid)
-        used = int(footprint(layer, machine, moved, slots)[0])
+    counted = [(d, [-(-a.size // s) for a, s in zip(layer.axes, d, strict=True)]) for d in product(*sizes)]
+    few = [(drawn, counts) for drawn, counts in counted if prod(counts) <= MOST]
+    grid = Grid({n: np.array([drawn[i] for drawn, _ in few], np.int64) for i, n in enumerate(names)},
+                {n: np.array([counts[i] for _, counts in few], np.int64) for i, n in enumerate(names)}, len(few))  # fmt: skip
+    moved = traffic(layer, machine, grid)
+    slots = slot_counts(layer, moved, ["there" if s.home == "const" else "double" for s in layer.streams], grid)
+    used = footprint(layer, machine, moved, slots)
+    for i, (drawn, counts) in enumerate(few):
         split = [n for n, k, a in zip(names, counts, layer.axes, strict=True) if k > 1 and a.kind != "sum"]
         sums = [n for n, k, a in zip(names, counts, layer.axes, strict=True) if k > 1 and a.kind == "sum"]
         idle = [n for n, k in zip(names, counts, strict=True) if k == 1]
-        for nesting in {tuple(split), tuple(split[1:] + split[:1])} if len(split) > 1 else {tuple(split)}:
+        for nesting in dict.fromkeys((tuple(split), (*split[1:], *split[:1]))):
             order = (*idle, *nesting, *sums)
-            plain = Choice(tuple(zip(names, drawn, strict=True)), order, tuple(int(s[0]) for s in slots), used)
+            plain = Choice(tuple(zip(names, drawn, strict=True)), order, tuple(int(s[i]) for s in slots), int(used[i]))
             yield plain
             rows = [m.axis for m in layer.space.outputs[0].maps][2:3]
             if rows and rows[0] in split and counts[names.index(rows[0])] > 2:

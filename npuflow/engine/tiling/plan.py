@@ -14,9 +14,10 @@ from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
-from npuflow.engine.tiling.frame import WIDE, Topology, moves_of
+from npuflow.engine.tiling.frame import Topology, moves_of
 from npuflow.engine.tiling.fuse import Fuser
 from npuflow.engine.tiling.groups import Group, group_of_json
+from npuflow.engine.tiling.local import WIDE
 from npuflow.engine.tiling.model import packed_arrays
 from npuflow.engine.tiling.parts import Planner, Solved
 from npuflow.engine.tiling.pinned import NO_PINS, Pins, with_tiles

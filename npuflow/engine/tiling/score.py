@@ -8,7 +8,7 @@ from math import prod
 
 from npuflow.engine.allocate import aligned
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology
+from npuflow.engine.tiling.frame import Frame, Passage, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, Walk, piece
 from npuflow.engine.tiling.groups import Cut, Group, Part
 from npuflow.engine.tiling.model import Layer
@@ -213,7 +213,7 @@ class Scorer:
                 held[value] = 1 if value in frame.kept or whole <= ROLLED * strip else 2
             group = replace(group, held=tuple(held.items()))
             frame = Frame(self.topology, group, frame.kept)
-        frame.__dict__["strips"] = (strips,)                # the search looks at the first strips of one core only
+        frame.__dict__["passage"] = Passage((strips,))        # the search looks at the first strips of one core only
         weights = []
         for p in range(len(frame.members)):
             sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]

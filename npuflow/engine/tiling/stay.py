@@ -13,7 +13,7 @@ from math import inf
 from npuflow.engine.tiling.across import cuts_over
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology
+from npuflow.engine.tiling.frame import Frame, Passage, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, piece
 from npuflow.engine.tiling.groups import Cut, Group
 from npuflow.engine.tiling.score import Scored, Scorer
@@ -151,7 +151,7 @@ class Stayer:
         frame, core, others = Frame(self.topology, scored.group, kept), scored.group.cores[1] // 2, c.cores - 1
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
-            frame.__dict__["strips"] = {core: frame.walks[core].run(1)}    # of one core alone
+            frame.__dict__["passage"] = Passage(tuple(w.run(1) if w.core == core else [] for w in frame.walks))
             for value in read:
                 wants = frame.wants(value, core) or ()
                 own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)
