@@ -67,6 +67,9 @@ class Grid:
         )
 
 
+Try = tuple[tuple[str, ...], tuple[str, ...]]    # a nesting, and by stream "double", "single", "resident" or "there"
+
+
 @dataclass(frozen=True)
 class Traffic:
     """One stream: local bytes of a tile, tiles with different content, and per full tile the DMA's work."""
@@ -80,7 +83,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Cycles by queue, external bytes, and the makespan of the pipeline; arrays over candidates."""
+    """Cycles by queue, external bytes, and the makespan of the pipeline: by nesting and slots, and by candidate."""
 
     load: Floats
     store: Floats
@@ -305,41 +308,47 @@ def _gathers(layer: Layer, stream: Stream, grid: Grid) -> Floats:
 
 
 def estimate(
-    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], order: Sequence[str], slots: Sequence[str],
-    tensor: Floats,
-) -> Estimate:  # fmt: skip
-    """The pipeline's makespan. `slots`: per stream "double", "single", "resident" or "there"; `tensor`: see tensor_cycles."""
+    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], tries: Sequence[Try], tensor: Floats
+) -> Estimate:
+    """The pipeline's makespan: a row for every nesting and slot policy. `tensor`: see tensor_cycles."""
     d, c = machine.dma, machine.compute
-    zero = np.zeros(grid.length)
-    load, store, load_bus, store_bus, first_load, first_store, amount, early, shared = (zero.copy() for _ in range(9))
+    load: Floats = np.zeros((len(tries), grid.length))
+    store = load_bus = store_bus = first_load = first_store = amount = early = shared = gather = load
     steps, out_steps = np.ones(grid.length), np.ones(grid.length)
     for axis in layer.axes:
         steps = steps * grid.counts[axis.name]
         if axis.kind != "sum":
             out_steps = out_steps * grid.counts[axis.name]
-    gather = zero.copy()
-    for stream, m, slot in zip(layer.streams, moved, slots, strict=True):
+    for n, (stream, m) in enumerate(zip(layer.streams, moved, strict=True)):
         if stream.refs[0].key == COLUMNS:
-            again = _loads(stream, m, order, grid, False)
+            again = np.array([_loads(stream, m, order, grid, False) for order, _ in tries])
             commands = _gathers(layer, stream, grid)
             gather = again * (layer.gathered / m.distinct / c.vector_lanes + commands * c.command_cycles)
-        if stream.home in ("acc", "inner") or slot == "there":
+        if stream.home in ("acc", "inner") or tries[0][1][n] == "there":
             continue
-        times = _loads(stream, m, order, grid, slot == "resident") if stream.home != "output" else out_steps
+        if stream.home != "output":
+            times = np.array([_loads(stream, m, order, grid, slots[n] == "resident") for order, slots in tries])
+        else:
+            times = out_steps
         bus = m.total * times / m.distinct
         front = (c.command_cycles + d.setup_cycles + (m.rows - 1) * d.row_cycles) * m.commands
         inside = machine.inside and stream.home != "const"
         width = machine.activation_width if inside else machine.memory.external_bandwidth
         if stream.home != "output" and machine.apart not in stream.axes:
             bus = bus / machine.together
-        amount, shared = amount + (0.0 if inside else bus), shared + (bus / width if inside else 0.0)
+        if inside:
+            shared = shared + bus / width
+        else:
+            amount = amount + bus
         if stream.home == "output":
             store, store_bus = store + times * front, store_bus + bus / width
             first_store = first_store + front + bus / width / times
         else:
             load, load_bus = load + times * front, load_bus + bus / width
             once = front + bus / width / times
-            first_load, early = first_load + once, early + (once if stream.home == "const" else 0.0)
+            first_load = first_load + once
+            if stream.home == "const":
+                early = early + once
     load, store = load + load_bus, store + store_bus
     vector = layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers) + gather
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
@@ -349,12 +358,15 @@ def estimate(
     beside, facing = 1 - 1 / out_steps, shared - store_bus if machine.inside else load_bus
     slowed_load = load + beside * store_bus * facing / np.maximum(load, 1)
     slowed_store = store + beside * facing * store_bus / np.maximum(store, 1)
-    overlapped = reduce(np.maximum, (
+    cycles = reduce(np.maximum, (
         slowed_load + tile_tensor + tail,
         first_load + tensor + tail,
         first_load + tile_tensor + vector + first_store,
         first_load + tile_tensor + tile_vector + slowed_store,
         np.maximum(bus - shared, shared) + d.setup_cycles + tile_tensor + tile_vector,
     ))  # fmt: skip
-    cycles = overlapped if "single" not in slots else np.maximum(overlapped, load + tensor + vector + store)
+    alone = [i for i, (_, slots) in enumerate(tries) if "single" in slots]
+    if alone:
+        cycles[alone] = np.maximum(cycles, load + tensor + vector + store)[alone]
+    tensor = np.broadcast_to(tensor, cycles.shape)
     return Estimate(load, store, tensor, vector, bus, first_load, early, tile_tensor + tail, amount, cycles)

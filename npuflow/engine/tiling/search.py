@@ -198,6 +198,7 @@ class _Tried:
     fits: Ints
     used: Ints
     estimate: Estimate
+    row: int                              # of the estimate
     worth: Floats
 
 
@@ -234,30 +235,50 @@ class Tilings:
                     continue
                 worth, e = tried.worth[inside], tried.estimate
                 equal = inside[worth == worth.min()]
-                index = int(equal[np.lexsort((tried.used[equal], e.bytes[equal]))[0]])
-                score = (float(tried.worth[index]), float(e.bytes[index]), float(tried.used[index]))
+                index = int(equal[np.lexsort((tried.used[equal], e.bytes[tried.row, equal]))[0]])
+                score = (float(tried.worth[index]), float(e.bytes[tried.row, index]), float(tried.used[index]))
                 if best is None or score < best[0]:
                     best = score, tried, index
         return self._solution(*best[1:]) if best is not None else None
 
     def _of(self, kinds: tuple[str, ...]) -> list[_Tried]:
+        if kinds not in self._tried and self.stays is not None:
+            self._all([k for k in self.kinds if (k[:1] == ("single",)) == (kinds[:1] == ("single",))])
         if kinds not in self._tried:
-            layer, found = self.layer, []
-            slots = slot_counts(layer, self.moved, kinds, self.grid)
-            used = footprint(layer, self.machine, self.moved, slots)
-            fits = np.flatnonzero((used <= self.machine.memory.local_bytes) & self._hopeful)
+            self._tried[kinds] = found = []
+            slots, used, fits = self._fitting(kinds)
             if len(fits):
                 grid, few = self._few(fits)
-                for order in list(orders(layer, grid)) if self.stays is None else _two(orders(layer, grid)):
-                    e = estimate(layer, self.machine, grid, few, order, kinds, self.tensor[fits])
-                    found.append(_Tried(order, slots, fits, used[fits], e, e.cycles + self.steps[fits]))
-                    if self.stays is None:     # asked for one size of local memory only: what cannot win is left out
-                        self.ceiling = min(self.ceiling, float(found[-1].worth.min()))
-                        hopeful = fits[self.least[fits] <= self.ceiling]
-                        if 2 * len(hopeful) < len(fits):
-                            fits, (grid, few) = hopeful, self._few(hopeful)
-            self._tried[kinds] = found
+                for order in list(orders(self.layer, grid)):     # asked for one size of local memory only
+                    e = estimate(self.layer, self.machine, grid, few, [(order, kinds)], self.tensor[fits])
+                    found.append(_Tried(order, slots, fits, used[fits], e, 0, e.cycles[0] + self.steps[fits]))
+                    self.ceiling = min(self.ceiling, float(found[-1].worth.min()))
+                    hopeful = fits[self.least[fits] <= self.ceiling]     # what cannot win is left out
+                    if 2 * len(hopeful) < len(fits):
+                        fits, (grid, few) = hopeful, self._few(hopeful)
         return self._tried[kinds]
+
+    def _all(self, policies: Sequence[tuple[str, ...]]) -> None:
+        """Candidates are few, and asked for again with less local memory: all of them at once in all slots and nestings."""
+        slots, tries = [], []
+        for kinds in policies:
+            found = self._fitting(kinds)
+            nestings = _two(orders(self.layer, self._few(found[2])[0])) if len(found[2]) else ()
+            slots += [found for _ in nestings]
+            tries += [(order, kinds) for order in nestings]
+            self._tried[kinds] = []
+        if not tries:
+            return
+        e, every = estimate(self.layer, self.machine, self.grid, self.moved, tries, self.tensor), np.arange(self.grid.length)
+        worth = e.cycles + self.steps
+        for row, ((order, kinds), (own, used, _)) in enumerate(zip(tries, slots, strict=True)):
+            self._tried[kinds].append(_Tried(order, own, every, used, e, row, worth[row]))
+
+    def _fitting(self, kinds: tuple[str, ...]) -> tuple[Sequence[Ints], Ints, Ints]:
+        """(slots of every stream, bytes of local memory, candidates that find room)."""
+        slots = slot_counts(self.layer, self.moved, kinds, self.grid)
+        used = footprint(self.layer, self.machine, self.moved, slots)
+        return slots, used, np.flatnonzero((used <= self.machine.memory.local_bytes) & self._hopeful)
 
     @property
     def _hopeful(self) -> npt.NDArray[np.bool_] | bool:
@@ -287,7 +308,7 @@ class Tilings:
         sizes = tuple((a.name, int(self.grid.sizes[a.name][at])) for a in layer.axes)
         choice = Choice(sizes, tried.order, tuple(int(s[at]) for s in tried.slots), int(tried.used[i]))
         cycles, load, store, tensor, vector, bus, head, early, tail, amount = (
-            float(v[i])
+            float(v[tried.row, i])
             for v in (e.cycles, e.load, e.store, e.tensor, e.vector, e.bus, e.head, e.early, e.tail, e.bytes)
         )
         costs = Costs(
