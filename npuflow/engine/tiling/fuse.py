@@ -8,6 +8,7 @@ from math import inf, prod
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.excerpt import Cutting
 from npuflow.engine.tiling.finalists import Finalist
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, inside
@@ -18,7 +19,7 @@ from npuflow.engine.tiling.pins import stretches
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
-from npuflow.engine.tiling.spans import Coster, Window, in_network, joins, reach, span_at, window
+from npuflow.engine.tiling.spans import Coster, Span, Window, grown, in_network, in_span, joins, reach, span_at
 from npuflow.engine.tiling.stay import Stayer
 
 BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
@@ -152,9 +153,12 @@ class Fuser:
         assert found is not None
         span, cut = found
         if span.key not in self.windows:
-            known = self.known.get(span.key)
-            self.windows[span.key] = known or window(span, self.machine, self.topology.numerics, self.scorer)
+            self.windows[span.key] = self.known.get(span.key) or self._costed(start, span, cut)
         return [(start + way.parts, in_network(way, cut)) for way in self.windows[span.key].ways]
+
+    def _costed(self, start: int, span: Span, cut: Cutting) -> Window:
+        ways, asked = grown(self.coster, start, start + len(span.alone), span.trials)
+        return Window(tuple(in_span(found, end - start, cut) for end, found in ways), asked)
 
     def _pinned(self, start: int, end: int) -> bool:
         """Whether no pinned group is cut through."""

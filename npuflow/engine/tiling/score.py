@@ -102,9 +102,9 @@ class Scorer:
         made: set[str] = set()
         graph = self.topology.graph
         for nodes in parts:
-            read = {v for n in nodes for v in graph.nodes[n].inputs if v and graph.values[v].const is None}
+            read = dict.fromkeys(v for n in nodes for v in graph.nodes[n].inputs if v and graph.values[v].const is None)
             own = {o for n in nodes for o in graph.nodes[n].outputs}
-            for value in sorted(read - own):
+            for value in (v for v in read if v not in own):
                 reads[value] = reads.get(value, 0) + 1
             made |= set(self.topology.needed(nodes))
         found = {v: None for v, n in reads.items() if v in made or (n > 1 and v not in kept)}

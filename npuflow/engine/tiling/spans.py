@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from npuflow.base.digest import digest
 from npuflow.engine.tiling.across import cuts_over
+from npuflow.engine.tiling.alike import Alike, Answers
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.excerpt import Cutting, Excerpt, cutting
 from npuflow.engine.tiling.frame import Topology
@@ -83,15 +84,34 @@ class Window:
 
 
 class Coster:
-    """Costs of groups of consecutive parts. Scorers of one machine share what they have found."""
+    """Costs of groups of consecutive parts. Scorers and answers of one machine share what they have found."""
 
-    def __init__(self, topology: Topology, machine: Machine, level: int, singles: Sequence[Group], scorer: Scorer) -> None:
+    def __init__(
+        self, topology: Topology, machine: Machine, level: int, singles: Sequence[Group], scorer: Scorer,
+        answers: Answers | None = None,
+    ) -> None:  # fmt: skip
         self.topology, self.machine, self.level, self.singles = topology, machine, level, singles
         self.scorer = elsewhere(scorer, topology)
+        self.answers = answers if answers is not None else Answers()
+        self.alike = Alike(topology, singles, self.answers)
         self.room = machine.memory.local_bytes
 
     def best(self, start: int, end: int) -> Scored | None:
-        """The best way to run these parts as one group."""
+        """The best way to run these parts as one group; equal stretches of parts are costed once."""
+        if any(g.choice is None for g in self.singles[start:end]):
+            return self._best(start, end)
+        stretch, known = self.alike.stretch(start, end), self.answers.best
+        if stretch.key not in known:
+            before = self.scorer.asked
+            found = self._best(start, end)
+            known[stretch.key] = stretch, found, self.scorer.asked - before
+            return found
+        other, found, asked = known[stretch.key]
+        self.scorer.asked, self.scorer.repeated = self.scorer.asked + asked, self.scorer.repeated + asked
+        self.answers.repeated += 1
+        return stretch.renamed(found, other) if found is not None else None
+
+    def _best(self, start: int, end: int) -> Scored | None:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         found: list[Scored] = []
         single = self.singles[start]
@@ -196,37 +216,46 @@ class Shared:
 
     def __init__(self, numerics: Numerics) -> None:
         self.numerics = numerics
-        self._scorers: dict[tuple[Machine, int], Scorer] = {}
+        self._known: dict[tuple[Machine, int], tuple[Scorer, Answers]] = {}
 
     def window(self, span: Span, machine: Machine) -> Window:
-        scorer = self._scorers.get((machine, span.level))
-        if scorer is None:
-            topology = Topology(span.excerpt.graph, machine, self.numerics)
-            scorer = self._scorers[machine, span.level] = Scorer(topology, machine, span.level)
-        return window(span, machine, self.numerics, scorer)
+        topology = Topology(span.excerpt.graph, machine, self.numerics)
+        if (machine, span.level) not in self._known:
+            self._known[machine, span.level] = Scorer(topology, machine, span.level), Answers()
+        singles = [Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)]
+        coster = Coster(topology, machine, span.level, singles, *self._known[machine, span.level])
+        ways, asked = grown(coster, 0, len(singles), span.trials)
+        return Window(tuple(Way(end, found.group, found.used) for end, found in ways), asked)
 
 
-def window(span: Span, machine: Machine, numerics: Numerics, scorer: Scorer) -> Window:
-    """Groups from a span's first part on. A length is a miss where shorter groups and single parts do as well."""
-    topology = Topology(span.excerpt.graph, machine, numerics)
-    singles = [Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)]
-    coster = Coster(topology, machine, span.level, singles, scorer)
-    ways: list[Way] = []
+def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tuple[int, Scored]], int]:
+    """(groups from a part on by their ends, ways that were costed). A length is a miss where shorter groups and single parts
+    do as well; after so many trials, longer ones are not tried."""
+    ways: list[tuple[int, Scored]] = []
     best = [0.0]                           # score of the first parts, by what has been seen
     misses = asked = 0
-    for end in range(1, len(singles) + 1):
-        if end > 2 and (misses >= MISSES or asked >= span.trials):
+    for end in range(start + 1, last + 1):
+        if end > start + 2 and (misses >= MISSES or asked >= trials):
             break
         before = coster.scorer.asked
-        found = coster.best(0, end)
+        found = coster.best(start, end)
         asked += coster.scorer.asked - before
-        alone = coster.best(end - 1, end) if end > 1 else found
+        alone = coster.best(end - 1, end) if end > start + 1 else found
         apart = best[-1] + (alone.score if alone is not None else inf)
         if found is not None:
-            ways.append(Way(end, found.group, found.used))
-        misses = 0 if end == 1 or (found is not None and found.score < apart) else misses + 1
+            ways.append((end, found))
+        misses = 0 if end == start + 1 or (found is not None and found.score < apart) else misses + 1
         best.append(min(apart, found.score if found is not None else inf))
-    return Window(tuple(ways), asked)
+    return ways, asked
+
+
+def in_span(found: Scored, parts: int, cut: Cutting) -> Way:
+    """A group of the network as a way to run the first parts of a span that is cut from it."""
+    at = {n: k for k, n in enumerate(cut.nodes)}
+    names = {v: n for n, v in cut.values.items()}
+    own = tuple(replace(p, nodes=tuple(at[n] for n in p.nodes)) for p in found.group.parts)
+    held = tuple((names[v], n) for v, n in found.group.held)
+    return Way(parts, replace(found.group, parts=own, held=held), found.used)
 
 
 def in_network(way: Way, cut: Cutting) -> Scored:
