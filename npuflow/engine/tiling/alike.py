@@ -35,10 +35,6 @@ class Stretch:
         held = tuple((names[v], n) for v, n in scored.group.held)
         return replace(scored, group=replace(scored.group, parts=parts, held=held))
 
-    def named(self, values: Collection[str], other: Stretch) -> frozenset[str]:
-        names = dict(zip(other.values, self.values, strict=True))
-        return frozenset(names[v] for v in values)
-
 
 class Alike:
     """The stretches of a network's parts that compute."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from npuflow.engine.tiling.across import cuts_over
+from npuflow.engine.tiling.alike import Alike, Answers, Stretch
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Passage, Topology
@@ -50,9 +51,12 @@ class Stayer:
 
     def __init__(
         self, topology: Topology, machine: Machine, singles: Sequence[Group], scorer: Scorer,
-        best: Callable[[int, int], Scored | None],
+        best: Callable[[int, int], Scored | None], memo: bool = True,
     ) -> None:  # fmt: skip
         self.topology, self.machine, self.singles, self.scorer, self._best = topology, machine, singles, scorer, best
+        self.alike, self.memo = Alike(topology, singles, Answers()), memo
+        self.solved: dict[object, tuple[Stretch, list[_Way]]] = {}
+        self.repeated = 0
         self.room = int(SHARE * machine.memory.local_bytes)
         self.can = [self._can(g) for g in singles]
         self._known: dict[tuple[int, int, bool, bool], list[_Way]] = {}
@@ -101,7 +105,7 @@ class Stayer:
         return inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + way.exchange + weight * c.bus
 
     def _ways(self, start: int, end: int, before: bool, after: bool) -> list[_Way]:
-        """Ways to run parts as a group between cuts in these states."""
+        """Ways to run parts as a group between cuts in these states; of equal stretches, those of the first."""
         key = start, end, before, after
         if key not in self._known:
             self._known[key] = list(self._found(start, end, before, after))
@@ -109,17 +113,26 @@ class Stayer:
 
     def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[_Way]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
-        read, made = self._crossing(parts, before, after) if self.can[start] else (set(), set())
+        read, made = self._crossing(parts, before, after) if self.can[start] else ([], [])
         if not (read or made):
             found = self._best(start, end)
             if found is not None:
                 yield _Way(found)
             return
-        kept = frozenset(read | made)
+        kept = frozenset((*read, *made))
+        stretch = self.alike.stretch(start, end, kept)
+        if stretch.key in self.solved and self.memo:
+            self.repeated += 1
+            other, ways = self.solved[stretch.key]
+            yield from (_Way(stretch.renamed(w.scored, other), kept, w.exchange) for w in ways)
+            return
+        tried: list[_Way] = []
         for cores in self._cores(parts):
             scored = self.scorer.score(parts, (), cores, kept, self.room)
             if scored is not None:
-                yield _Way(scored, kept, self._exchange(scored, read, made, kept))
+                tried.append(_Way(scored, kept, self._exchange(scored, read, made, kept)))
+        self.solved[stretch.key] = stretch, tried
+        yield from tried
 
     def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
         return cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1))
@@ -137,13 +150,12 @@ class Stayer:
         readers = t.readers.get(value, [])
         return bool(readers) and all(r not in t.moving and t.segment.get(r) == t.segment[maker] for r in readers)
 
-    def _crossing(self, parts: Sequence[tuple[int, ...]], before: bool, after: bool) -> tuple[set[str], set[str]]:
+    def _crossing(self, parts: Sequence[tuple[int, ...]], before: bool, after: bool) -> tuple[list[str], list[str]]:
         """Values that the parts read and make which may stay, where what crosses the cuts before and behind them does."""
         nodes = [n for p in parts for n in p]
         graph, own = self.topology.graph, {o for n in nodes for o in self.topology.graph.nodes[n].outputs}
-        read = {v for n in nodes for v in graph.nodes[n].inputs if v and v not in own and self._stays(v)} if before else set()
-        made = {v for v in self.topology.needed(nodes) if self._stays(v)} if after else set()
-        return read, made
+        inputs = dict.fromkeys(v for n in nodes for v in graph.nodes[n].inputs if v and v not in own) if before else {}
+        return [v for v in inputs if self._stays(v)], [v for v in self.topology.needed(nodes) if self._stays(v)] if after else []
 
     def _exchange(self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]) -> float:
         """Cycles of taking over what an inner core reads and others have made. Before and behind, rows are cut."""
