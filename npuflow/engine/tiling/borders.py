@@ -16,9 +16,17 @@ from npuflow.engine.tiling.groups import Group
 from npuflow.ir.space import Box, elements
 
 
+class Remembers(Protocol):
+    """What all groups of the same parts, cuts and buffers share."""
+
+    spreads: dict[object, Spread]
+
+
 class Laid(Protocol):
     """What is asked of a group that is laid over its graph (tiling.frame)."""
 
+    @property
+    def passage(self) -> Remembers: ...
     @property
     def group(self) -> Group: ...
     @property
@@ -61,13 +69,23 @@ class Spread:
 
 def spreads(frames: Sequence[Laid], kept: Collection[str], cores: int) -> Mapping[str, Spread]:
     """Of every value that stays, by name; `frames` in the order of the plan."""
-    found = {}
+    found: dict[str, Spread] = {}
+    if not kept:
+        return found
+    readers: dict[str, list[int]] = {}
+    for g, frame in enumerate(frames):
+        for value in dict.fromkeys(v for m in frame.members for v, _ in m.inputs) if not frame.moves else ():
+            readers.setdefault(value, []).append(g)
     for maker, frame in enumerate(frames):
         if frame.moves:
             continue
         made = {o for m in frame.members for o in m.outputs} & set(kept)
         for value in sorted(made):
-            found[value] = _spread(value, maker, frames, cores)
+            later = [g for g in readers.get(value, ()) if g > maker]
+            known, key = frame.passage.spreads, (value, maker, tuple((g, frames[g].passage) for g in later), len(frames), cores)
+            if key not in known:
+                known[key] = _spread(value, maker, later, frames, cores)
+            found[value] = known[key]
     return found
 
 
@@ -81,7 +99,7 @@ def loaded(spread: Mapping[str, Spread], reader: int, core: int) -> list[Border]
     return [b for s in spread.values() if s.reader == reader for b in s.borders if core in b.targets]
 
 
-def _spread(value: str, maker: int, frames: Sequence[Laid], cores: int) -> Spread:
+def _spread(value: str, maker: int, later: Sequence[int], frames: Sequence[Laid], cores: int) -> Spread:
     source = frames[maker]
     made = range(source.group.cores[1])
     own = [source.walks[c].own(value) for c in made]
@@ -89,10 +107,8 @@ def _spread(value: str, maker: int, frames: Sequence[Laid], cores: int) -> Sprea
     boxes: list[Box | None] = [_buffer(source, value, c) if c in made else None for c in range(cores)]
     missing: list[list[tuple[int, Box]]] = [[] for _ in range(cores)]
     reader = len(frames)
-    for g in range(maker + 1, len(frames)):
+    for g in later:
         frame = frames[g]
-        if frame.moves or not any(value == v for m in frame.members for v, _ in m.inputs):
-            continue
         for core in range(frame.group.cores[1]):
             wants = frame.wants(value, core)
             if wants is None:
@@ -123,7 +139,11 @@ def _buffer(frame: Laid, value: str, core: int) -> Box | None:
 
 
 def _common(a: Box, b: Box) -> Box:
-    return tuple((max(p, r), max(max(p, r), min(q, s))) for (p, q), (r, s) in zip(a, b, strict=True))
+    found = []
+    for (p, q), (r, s) in zip(a, b, strict=True):
+        low, high = p if p > r else r, q if q < s else s
+        found.append((low, high if high > low else low))
+    return tuple(found)
 
 
 def _beyond(box: Box, there: Box) -> Box:

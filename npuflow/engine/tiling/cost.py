@@ -123,8 +123,10 @@ def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]
             largest.append(np.full(grid.length, size, np.int64))
             summed.append(largest[-1])
             continue
-        full = layer.space.axis(m.axis).size
-        big, total = _per_size(grid, m.axis, partial(_spans, m, size, full))
+        key = m, size
+        if key not in grid.memo:                     # most streams of a layer are indexed alike
+            grid.memo[key] = _per_size(grid, m.axis, partial(_spans, m, size, layer.space.axis(m.axis).size))
+        big, total = grid.memo[key]
         largest.append(big)
         summed.append(big if m.axis in seen else total)
         seen.add(m.axis)

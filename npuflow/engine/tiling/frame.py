@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from npuflow.engine.partition import is_npu, segments
+from npuflow.engine.tiling.borders import Spread
 from npuflow.engine.tiling.columns import gathered
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull
@@ -129,13 +130,14 @@ def moves_of(graph: Graph) -> dict[int, tuple[Move, ...]]:
     return found
 
 
-@dataclass
+@dataclass(eq=False)
 class Passage:
     """How parts pass through their strips, once that is asked for: the same whatever their tiles."""
 
     strips: tuple[list[Strip], ...] | None = None
     layers: tuple[Layer, ...] | None = None
     holds: Mapping[str, int] | None = None
+    spreads: dict[object, Spread] = field(default_factory=dict)     # of values made here, by who reads them
 
 
 @dataclass(frozen=True)

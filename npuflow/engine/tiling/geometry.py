@@ -225,7 +225,9 @@ def piece(interval: Interval, count: int, at: int, multiple: int) -> Interval:
 
 
 def hull(a: Box | None, b: Box) -> Box:
-    return b if a is None else tuple((min(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+    if a is None or a == b:
+        return b
+    return tuple([(p if p < r else r, q if q > s else s) for (p, q), (r, s) in zip(a, b, strict=True)])
 
 
 def inside(inner: Box, outer: Box) -> bool:

@@ -135,7 +135,7 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
                 {n: np.array([counts[i] for _, counts in few], np.int64) for i, n in enumerate(names)}, len(few))  # fmt: skip
     moved = traffic(layer, machine, grid)
     slots = slot_counts(layer, moved, ["there" if s.home == "const" else "double" for s in layer.streams], grid)
-    used = footprint(layer, machine, moved, slots)
+    used = footprint(grid, moved, slots)
     for i, (drawn, counts) in enumerate(few):
         split = [n for n, k, a in zip(names, counts, layer.axes, strict=True) if k > 1 and a.kind != "sum"]
         sums = [n for n, k, a in zip(names, counts, layer.axes, strict=True) if k > 1 and a.kind == "sum"]

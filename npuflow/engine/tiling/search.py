@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError, Where
-from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, estimate, tensor_cycles, traffic
+from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, Try, estimate, tensor_cycles, traffic
 from npuflow.engine.tiling.model import Layer
 from npuflow.ir.space import Axis, Interval
 
@@ -182,8 +182,9 @@ def orders(layer: Layer, grid: Grid) -> Iterator[tuple[str, ...]]:
         yield (*idle, *nesting, *sums)
 
 
-def footprint(layer: Layer, machine: Machine, moved: Sequence[Traffic], slots: Sequence[Ints]) -> Ints:
-    total = np.zeros_like(slots[0]) if slots else np.zeros(1, np.int64)
+def footprint(grid: Grid, moved: Sequence[Traffic], slots: Sequence[Ints]) -> Ints:
+    """Bytes of local memory of every candidate."""
+    total = np.zeros(grid.length, np.int64)
     for m, n in zip(moved, slots, strict=True):
         total = total + m.local * n
     return total
@@ -191,15 +192,26 @@ def footprint(layer: Layer, machine: Machine, moved: Sequence[Traffic], slots: S
 
 @dataclass(frozen=True)
 class _Tried:
-    """A slot policy and a nesting with the candidates that fit: their numbers, local bytes, estimate and score."""
+    """Nestings, each with its slots, and candidates by number; local bytes, estimate and score of each candidate in each."""
 
-    order: tuple[str, ...]
-    slots: Sequence[Ints]
-    fits: Ints
+    orders: Sequence[tuple[str, ...]]
+    slots: Sequence[Sequence[Ints]]
+    numbers: Ints
     used: Ints
     estimate: Estimate
-    row: int                              # of the estimate
     worth: Floats
+
+    def best(self, bound: int) -> tuple[tuple[float, float, float], int, int] | None:
+        """(score, row, column) of the one with the lowest score that fits; of equal ones the first."""
+        worth = np.where(self.used <= bound, self.worth, inf)
+        least = worth.min()
+        if least == inf:
+            return None
+        equal = np.flatnonzero(worth == least)
+        amount, used = self.estimate.bytes.ravel()[equal], self.used.ravel()[equal]
+        first = int(np.lexsort((used, amount))[0]) if len(equal) > 1 else 0
+        row, column = divmod(int(equal[first]), worth.shape[1])
+        return (float(least), float(amount[first]), float(used[first])), row, column
 
 
 class Tilings:
@@ -225,20 +237,14 @@ class Tilings:
 
     def best(self, bound: int) -> Solution | None:
         """The fewest closed-form cycles, then bytes, then local memory, in `bound` bytes; nothing overlaps only where it must."""
-        best: tuple[tuple[float, float, float], _Tried, int] | None = None
+        best: tuple[tuple[float, float, float], _Tried, int, int] | None = None
         for kinds in self.kinds:
             if kinds[:1] == ("single",) and best is not None:
                 continue
             for tried in self._of(kinds):
-                inside = np.flatnonzero(tried.used <= bound)
-                if not len(inside):
-                    continue
-                worth, e = tried.worth[inside], tried.estimate
-                equal = inside[worth == worth.min()]
-                index = int(equal[np.lexsort((tried.used[equal], e.bytes[tried.row, equal]))[0]])
-                score = (float(tried.worth[index]), float(e.bytes[tried.row, index]), float(tried.used[index]))
-                if best is None or score < best[0]:
-                    best = score, tried, index
+                found = tried.best(bound)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = found[0], tried, *found[1:]
         return self._solution(*best[1:]) if best is not None else None
 
     def _of(self, kinds: tuple[str, ...]) -> list[_Tried]:
@@ -251,7 +257,7 @@ class Tilings:
                 grid, few = self._few(fits)
                 for order in list(orders(self.layer, grid)):     # asked for one size of local memory only
                     e = estimate(self.layer, self.machine, grid, few, [(order, kinds)], self.tensor[fits])
-                    found.append(_Tried(order, slots, fits, used[fits], e, 0, e.cycles[0] + self.steps[fits]))
+                    found.append(_Tried([order], [slots], fits, used[None, fits], e, e.cycles + self.steps[fits]))
                     self.ceiling = min(self.ceiling, float(found[-1].worth.min()))
                     hopeful = fits[self.least[fits] <= self.ceiling]     # what cannot win is left out
                     if 2 * len(hopeful) < len(fits):
@@ -260,24 +266,25 @@ class Tilings:
 
     def _all(self, policies: Sequence[tuple[str, ...]]) -> None:
         """Candidates are few, and asked for again with less local memory: all of them at once in all slots and nestings."""
-        slots, tries = [], []
+        tries: list[Try] = []
+        slots: list[Sequence[Ints]] = []
+        used: list[Ints] = []
         for kinds in policies:
-            found = self._fitting(kinds)
-            nestings = _two(orders(self.layer, self._few(found[2])[0])) if len(found[2]) else ()
-            slots += [found for _ in nestings]
-            tries += [(order, kinds) for order in nestings]
-            self._tried[kinds] = []
-        if not tries:
-            return
-        e, every = estimate(self.layer, self.machine, self.grid, self.moved, tries, self.tensor), np.arange(self.grid.length)
-        worth = e.cycles + self.steps
-        for row, ((order, kinds), (own, used, _)) in enumerate(zip(tries, slots, strict=True)):
-            self._tried[kinds].append(_Tried(order, own, every, used, e, row, worth[row]))
+            own, size, fits = self._fitting(kinds)
+            for order in _two(orders(self.layer, self._few(fits)[0])) if len(fits) else ():
+                tries.append((order, kinds))
+                slots.append(own)
+                used.append(size)
+        self._tried.update((kinds, []) for kinds in policies)
+        if tries:
+            e, every = estimate(self.layer, self.machine, self.grid, self.moved, tries, self.tensor), np.arange(self.grid.length)
+            found = _Tried([order for order, _ in tries], slots, every, np.array(used), e, e.cycles + self.steps)
+            self._tried[policies[0]].append(found)
 
     def _fitting(self, kinds: tuple[str, ...]) -> tuple[Sequence[Ints], Ints, Ints]:
         """(slots of every stream, bytes of local memory, candidates that find room)."""
         slots = slot_counts(self.layer, self.moved, kinds, self.grid)
-        used = footprint(self.layer, self.machine, self.moved, slots)
+        used = footprint(self.grid, self.moved, slots)
         return slots, used, np.flatnonzero((used <= self.machine.memory.local_bytes) & self._hopeful)
 
     @property
@@ -303,12 +310,12 @@ class Tilings:
         work: Floats = np.maximum(np.maximum(bus, vector), self.tensor)
         return work + self.steps
 
-    def _solution(self, tried: _Tried, i: int) -> Solution:
-        layer, e, at = self.layer, tried.estimate, tried.fits[i]
+    def _solution(self, tried: _Tried, row: int, i: int) -> Solution:
+        layer, e, at = self.layer, tried.estimate, tried.numbers[i]
         sizes = tuple((a.name, int(self.grid.sizes[a.name][at])) for a in layer.axes)
-        choice = Choice(sizes, tried.order, tuple(int(s[at]) for s in tried.slots), int(tried.used[i]))
+        choice = Choice(sizes, tried.orders[row], tuple(int(s[at]) for s in tried.slots[row]), int(tried.used[row, i]))
         cycles, load, store, tensor, vector, bus, head, early, tail, amount = (
-            float(v[tried.row, i])
+            float(v[row, i])
             for v in (e.cycles, e.load, e.store, e.tensor, e.vector, e.bus, e.head, e.early, e.tail, e.bytes)
         )
         costs = Costs(
@@ -321,7 +328,7 @@ class Tilings:
     def smallest(self) -> int:
         """Bytes of local memory below which no candidate runs, overlapped or not."""
         counts = [slot_counts(self.layer, self.moved, kinds, self.grid) for kinds in self.kinds]
-        return min(int(footprint(self.layer, self.machine, self.moved, slots).min()) for slots in counts)
+        return min(int(footprint(self.grid, self.moved, slots).min()) for slots in counts)
 
     def refusal(self, name: str) -> TargetError:
         """Of a layer of which no tile fits: its smallest."""
@@ -329,7 +336,7 @@ class Tilings:
         for kinds in self.kinds:
             slots = slot_counts(self.layer, self.moved, kinds, self.grid)
             if kinds[:1] == ("single",) or tightest is None:
-                tightest = footprint(self.layer, self.machine, self.moved, slots), slots
+                tightest = footprint(self.grid, self.moved, slots), slots
         assert tightest is not None
         return _refusal(self.layer, self.machine, self.grid, self.moved, *tightest, name)
 
