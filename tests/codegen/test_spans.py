@@ -20,7 +20,7 @@ from npuflow.engine.tiling.packed import packed, unpacked
 from npuflow.engine.tiling.parts import Planner, layer_of
 from npuflow.engine.tiling.plan import Known, plan_network
 from npuflow.engine.tiling.score import Scorer
-from npuflow.engine.tiling.spans import Coster, Shared, Span, Window, in_network, span_at, window
+from npuflow.engine.tiling.spans import Coster, Shared, Span, Window, in_network, span_at
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.codegen import random_networks
@@ -72,7 +72,7 @@ def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
             if found is None:
                 continue
             span, cut = found
-            costs = window(span, m, target.numerics, Scorer(topology, m, LEVEL))
+            costs = Shared(target.numerics).window(span, m)
             assert unpacked(Window, json.loads(json.dumps(packed(costs)))) == costs
             for way in costs.ways:
                 here, there = whole.best(start, start + way.parts), in_network(way, cut)

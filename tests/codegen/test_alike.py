@@ -1,0 +1,78 @@
+"""Repeated blocks are costed once, alone and where activations stay on their cores, and their plans are those of a full search."""
+
+from __future__ import annotations
+
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.tiling.frame import Topology
+from npuflow.engine.tiling.groups import Group
+from npuflow.engine.tiling.parts import Planner
+from npuflow.engine.tiling.score import Scorer
+from npuflow.engine.tiling.spans import Coster
+from npuflow.engine.tiling.stay import Stayer
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from tests.codegen.harness import machine
+from tests.codegen.networks import Builder
+from tests.codegen.test_stay import CORES
+
+BLOCKS, LEVEL = 6, 3
+
+
+def blocks(target: Target) -> Graph:
+    """Equal residual blocks of two convolutions."""
+    b = Builder()
+    x = b.input("x", (1, 8, 16, 16))
+    for _ in range(BLOCKS):
+        x = b.add(OPS["add"](), b.conv(b.conv(x, 8, 3), 8, 3), x)
+    graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    return quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph
+
+
+def parts_of(graph: Graph) -> tuple[Topology, list[Group]]:
+    return Topology(graph, machine(CORES), CORES.numerics), Planner(graph, machine(CORES), CORES.numerics, LEVEL).groups()
+
+
+def test_equal_stretches_are_costed_once_and_cost_the_same() -> None:
+    topology, parts = parts_of(blocks(CORES))
+    size = len(parts) // BLOCKS
+    coster = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
+    first = coster.best(size, 2 * size)
+    costed, asked = coster.scorer.costed, coster.scorer.asked
+    assert first is not None and costed
+    for block in range(2, BLOCKS - 1):
+        before = coster.scorer.asked
+        again = coster.best(block * size, (block + 1) * size)
+        assert coster.scorer.costed == costed and coster.scorer.asked - before == asked     # none anew, all counted
+        alone = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
+        assert again == alone.best(block * size, (block + 1) * size) != first
+    assert coster.answers.repeated == BLOCKS - 3
+
+
+def test_what_stays_is_solved_once_for_equal_blocks() -> None:
+    topology, parts = parts_of(blocks(CORES))
+    plans, scorers, stayers = [], [], []
+    for memo in (True, False):
+        scorer = Scorer(topology, machine(CORES), LEVEL)
+        coster = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
+        stayers.append(Stayer(topology, machine(CORES), parts, scorer, coster.best, memo))
+        plans.append(stayers[-1].plan(1.0))
+        scorers.append(scorer)
+    assert plans[0] is not None and plans[0] == plans[1]
+    once, every = stayers
+    assert every.repeated == 0 and once.repeated > len(once.solved)
+    assert set(once.solved) == set(every.solved)
+    assert scorers[0].asked < scorers[1].asked / 2 and scorers[0].costed == scorers[1].costed
+
+
+def test_the_ends_of_a_network_are_no_blocks_like_others() -> None:
+    """The same layers, but the host reads what the last makes."""
+    topology, parts = parts_of(blocks(CORES))
+    coster = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
+    size = len(parts) // BLOCKS
+    stretch = [coster.alike.stretch(b * size, (b + 1) * size).key for b in range(BLOCKS)]
+    assert len(set(stretch[1:])) == 1
+    kept = topology.needed([n for g in parts[: 2 * size] for n in g.nodes])
+    assert coster.alike.stretch(size, 2 * size, kept).key != stretch[1]
