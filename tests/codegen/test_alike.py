@@ -1,4 +1,4 @@
-"""Repeated blocks are costed once, alone and where activations stay on their cores, and their plans are those of a full search."""
+"""Repeated blocks are costed once, alone and where activations stay on their cores, and plans are those of a full search."""
 
 from __future__ import annotations
 
