@@ -26,9 +26,16 @@ class Banks:
     def __init__(self, memory: Memory) -> None:
         self.ports, self.width = memory.bank_ports, float(memory.local_bandwidth)
         self.size = memory.local_bytes // memory.local_banks
+        self._known: dict[tuple[Touched, ...], Shares] = {}
 
     def shares(self, touched: Iterable[Touched]) -> Shares:
         """Bytes by bank."""
+        key = tuple(touched)
+        if key not in self._known:
+            self._known[key] = self._found(key)
+        return self._known[key]
+
+    def _found(self, touched: Iterable[Touched]) -> Shares:
         found: dict[int, float] = {}
         for low, high, amount in touched:
             density = amount / max(1, high - low)

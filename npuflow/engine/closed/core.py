@@ -63,6 +63,7 @@ class Stage:
     terms: list[list[Terms]] = field(init=False)
     table: Timetable = field(init=False)
     loads: list[list[Loaded]] = field(init=False)           # by core, since they last met
+    sides: dict[tuple[str, Box], tuple[Transfer, Interval]] = field(default_factory=dict)   # boxes of values outside
 
     def __post_init__(self) -> None:
         m = self.machine
@@ -137,7 +138,11 @@ class Core:
             area.before_read(box, after)
         for area, box in written:
             area.before_write(box, after)
-        self.spend(**{"array" if queue == self.tensor else "vector": cycles})
+        terms = self.terms
+        if queue == self.tensor:
+            terms.array += cycles
+        else:
+            terms.vector += cycles
         shares = self._shares((*read, *written))
         job = self.stage.table.add(queue, cycles, self._others(queue, after), shares=shares)
         for area, box in read:
@@ -162,8 +167,11 @@ class Core:
         self.store(value, *self._side(value, ref, box), area, place, box)
 
     def _side(self, value: str, ref: Ref, box: Box) -> tuple[Transfer, Interval]:
-        shape, item = ref.operand.shape, ref.itemsize
-        return box_transfer(shape, box, item, self.stage.machine), self.stage.span(value, shape, box, item)
+        if (value, box) not in self.stage.sides:
+            shape, item = ref.operand.shape, ref.itemsize
+            found = box_transfer(shape, box, item, self.stage.machine), self.stage.span(value, shape, box, item)
+            self.stage.sides[value, box] = found
+        return self.stage.sides[value, box]
 
     def load(self, value: str, moved: Transfer, span: Interval, area: Area, place: Box | None, box: Box) -> None:
         """A box of a value (empty: all in its span of bytes), behind the stores that made it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
 from npuflow.engine.allocate import aligned
@@ -30,15 +31,27 @@ class Slots:
     boxes: list[tuple[Box, ...]] = field(default_factory=list)       # by tile
     loads: list[tuple[int, int, int]] = field(default_factory=list)  # (issued before this tile, for that one, slot)
     used: list[int] = field(default_factory=list)                    # slot by tile
+    known: dict[tuple[Interval, ...], tuple[Box, ...]] = field(default_factory=dict)   # boxes by where tiles lie on the axes
+    sizes: dict[tuple[Box, ...], int] = field(default_factory=dict)
 
-    @property
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Those that its operands are indexed by."""
+        return tuple(sorted(frozenset().union(*(r.axes for r in self.unit.refs))))
+
+    @cached_property
     def gathers(self) -> bool:
         """Whether the vector unit fills it with a convolution's columns."""
         return self.unit.refs[0].key == COLUMNS
 
     def plan(self, tiles: Sequence[Tile], finished: Sequence[bool]) -> None:
         """Which slot each tile uses; a slot is loaded again as soon as its last tile is through."""
-        self.boxes = [tuple(r.operand.box(t) for r in self.unit.refs) for t in tiles]
+        axes, known, self.boxes = self.axes, self.known, []
+        for tile in tiles:
+            where = tuple([tile[a] for a in axes])
+            if where not in known:
+                known[where] = tuple([r.operand.box(tile) for r in self.unit.refs])
+            self.boxes.append(known[where])
         self.loads, self.used = [], []
         last = [-1] * len(self.areas)
         for i, boxes in enumerate(self.boxes):
@@ -57,10 +70,13 @@ class Slots:
 
     def block(self, tile: int) -> int:
         """Bytes of a tile; constants are packed."""
-        size = 0
-        for ref, box in zip(self.unit.refs, self.boxes[tile], strict=True):
-            size = aligned(size, PACK) + ref.bytes(elements(box))
-        return size
+        boxes = self.boxes[tile]
+        if boxes not in self.sizes:
+            size = 0
+            for ref, box in zip(self.unit.refs, boxes, strict=True):
+                size = aligned(size, PACK) + ref.bytes(elements(box))
+            self.sizes[boxes] = size
+        return self.sizes[boxes]
 
 
 Reads = tuple[list[Slots], list[tuple[str, Ref]]]    # slots, and values in buffers, that a job reads

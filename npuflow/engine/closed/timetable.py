@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.closed.banks import NOTHING, Banks, Shares
@@ -67,33 +68,39 @@ class Timetable:
         waiting: dict[int, list[int]] = {}               # job -> queues that wait for it
         come: dict[int, int] = {}                        # the first of joint jobs -> how many of them could start
         ready = list(range(len(lines)))
-        while True:
-            for queue in sorted(ready):
+        most, (wide, wide_inside), after, ended = self.banks.width, self.widths, self.after, self.end
+        outside, inside = moving
+        while True:                                      # by far the most of a replay's time: no calls that can be spared
+            for queue in sorted(ready) if len(ready) > 1 else ready:
                 line = lines[queue]
                 if not line:
                     continue
-                missing = next((j for j in self.after[line[-1]] if self.end[j] < 0), None)
-                if missing is not None:
+                job, missing = line[-1], -1
+                for other in after[job]:
+                    if ended[other] < 0:
+                        missing = other
+                        break
+                if missing >= 0:
                     waiting.setdefault(missing, []).append(queue)
                     continue
-                job = line[-1]
                 if job in self.joint:
                     all_of, job = self.joint[job], self.joint[job][0]
                     come[job] = come.get(job, 0) + 1
                     if come[job] < len(all_of):
                         continue
                 heapq.heappush(started, (self._begin(job, served), job))
-            rates = [min(self.banks.width, w / max(1, len(m))) for w, m in zip(self.widths, moving, strict=True)]
-            ends = [self.now + (m[0][0] - s) / r if m else float("inf") for m, s, r in zip(moving, served, rates, strict=True)]
-            bus = OUTSIDE if ends[OUTSIDE] <= ends[INSIDE] else INSIDE
-            first = started[0][0] if started else float("inf")
-            moment = min(first, ends[bus])
-            if moment == float("inf"):
+            rate, rate_inside = min(most, wide / max(1, len(outside))), min(most, wide_inside / max(1, len(inside)))
+            end = self.now + (outside[0][0] - served[OUTSIDE]) / rate if outside else inf
+            end_inside = self.now + (inside[0][0] - served[INSIDE]) / rate_inside if inside else inf
+            bus, first_end = (OUTSIDE, end) if end <= end_inside else (INSIDE, end_inside)
+            first = started[0][0] if started else inf
+            moment = first if first < first_end else first_end
+            if moment == inf:
                 break
-            for b in (OUTSIDE, INSIDE):
-                served[b] += (moment - self.now) * rates[b]
+            served[OUTSIDE] += (moment - self.now) * rate
+            served[INSIDE] += (moment - self.now) * rate_inside
             self.now = moment
-            if first <= ends[bus]:
+            if first <= first_end:
                 _, job = heapq.heappop(started)
                 if self.bytes[job]:
                     self.full[job] = served[self.bus[job]] + self.bytes[job]
@@ -103,11 +110,14 @@ class Timetable:
             else:
                 _, job = heapq.heappop(moving[bus])
             ready = []
-            for own in self.joint.get(job, [job]):
-                self.end[own] = self.now
-                self.running.pop(self.queue[own], None)
-                lines[self.queue[own]].pop()
-                ready += [self.queue[own], *waiting.pop(own, ())]
+            for own in self.joint.get(job, (job,)):
+                ended[own] = moment
+                queue = self.queue[own]
+                self.running.pop(queue, None)
+                lines[queue].pop()
+                ready.append(queue)
+                if own in waiting:
+                    ready += waiting.pop(own)
         if any(lines):
             raise InternalError(f"jobs {[line[-1] for line in lines if line]} wait for each other")
         self.done = len(self.cycles)

@@ -51,33 +51,37 @@ class Area:
         return Touched(self.low + first * self._item, self.low + (last + 1) * self._item, elements(box) * self._item)
 
     def last(self) -> Latest:
-        return latest(((t.queue, t.job) for t in self._touches), self._before)
+        found = dict(self._before)
+        for _, queue, job, _ in self._touches:
+            if job > found.get(queue, -1):
+                found[queue] = job
+        return found
 
     def renew(self, size: int) -> None:
         """Something else comes to lie here: so many bytes."""
         self._before, self._touches, self._filled = self.last(), [], size
 
     def before_read(self, box: Box | None, into: Latest) -> None:
-        for t in self._touches:
-            if t.writes and t.job > into.get(t.queue, -1) and meet(t.box, box):
-                into[t.queue] = t.job
+        for other, queue, job, writes in self._touches:
+            if writes and job > into.get(queue, -1) and meet(other, box):
+                into[queue] = job
 
     def before_write(self, box: Box | None, into: Latest) -> None:
         for queue, job in self._before.items():
             if job > into.get(queue, -1):
                 into[queue] = job
-        for t in self._touches:
-            if t.job > into.get(t.queue, -1) and meet(t.box, box):
-                into[t.queue] = t.job
+        for other, queue, job, _ in self._touches:
+            if job > into.get(queue, -1) and meet(other, box):
+                into[queue] = job
 
     def touch(self, box: Box | None, queue: int, job: int, writes: bool) -> None:
         """A write follows all that met its box; a read only what its own queue read there."""
-        if box is None:
-            self._touches = [] if writes else [t for t in self._touches if t.writes or t.queue != queue]
-        else:
-            self._touches = [
-                t for t in self._touches if not ((writes or (t.queue == queue and not t.writes)) and _within(t.box, box))
-            ]
+        if not self._touches or (writes and box is None):
+            self._touches = [_Touch(box, queue, job, writes)]
+            return
+        self._touches = [
+            t for t in self._touches if not ((writes or (t[1] == queue and not t[3])) and (box is None or _within(t[0], box)))
+        ]
         self._touches.append(_Touch(box, queue, job, writes))
 
 
@@ -88,6 +92,7 @@ class Stored:
         self._boxes: list[tuple[str, Box, Interval]] = []
         self._jobs: list[int] = []
         self._known: dict[tuple[str, int], tuple[int, npt.NDArray[np.int64]]] = {}    # boxes taken over, and room for more
+        self._asked: dict[tuple[str, Box, Interval], tuple[int, int]] = {}            # (boxes looked through, the last job)
 
     def add(self, value: str, box: Box, span: Interval, job: int) -> None:
         self._boxes.append((value, box, span))
@@ -95,9 +100,17 @@ class Stored:
 
     def last(self, value: str, box: Box, span: Interval) -> int:
         """The last job that stored some of a box, or -1; of other values, and without a box, spans of bytes decide."""
+        key = value, box, span
+        looked, job = self._asked.get(key, (0, -1))       # the same is loaded again and again
+        if looked < len(self._jobs):
+            job = max(job, self._since(looked, value, box, span))
+            self._asked[key] = len(self._jobs), job
+        return job
+
+    def _since(self, first: int, value: str, box: Box, span: Interval) -> int:
         both, own = self._table(value, len(box)), np.array((span, *box), np.int64)
-        for end in range(len(both), 0, -LOOKED):
-            part = both[max(0, end - LOOKED) : end]
+        for end in range(len(both), first, -LOOKED):
+            part = both[max(first, end - LOOKED) : end]
             found = np.flatnonzero(((part[..., 0] < own[:, 1]) & (own[:, 0] < part[..., 1])).all(1))
             if len(found):
                 return self._jobs[end - len(part) + int(found[-1])]
