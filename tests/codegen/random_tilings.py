@@ -36,7 +36,7 @@ def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Ch
             continue
         moved = traffic(layer, machine, grid)
         slots = slot_counts(layer, moved, rng.choice(list(variants(layer))), grid)
-        used = int(footprint(layer, machine, moved, slots)[0])
+        used = int(footprint(grid, moved, slots)[0])
         if used <= machine.memory.local_bytes:
             break
     else:

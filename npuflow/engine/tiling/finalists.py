@@ -14,10 +14,12 @@ from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.local import lay_local
+from npuflow.engine.tiling.local import WIDE, lay_local
 from npuflow.engine.tiling.overlap import Overlap
+from npuflow.engine.tiling.pipeline import makespan
 
 WAITS, BEGINS = 1.3, 1500                 # a group that takes longer than so many times its work, and so much, waits for the bus
+SURE = 1.15                               # sums are up to a tenth below the replay, and hardly ever above it
 FEW = 400                                 # tiles of a plan that is replayed whatever its sums say
 ENDLESS = 50_000                          # tiles beyond which a plan is not replayed, which would take minutes
 
@@ -81,6 +83,12 @@ def least(finalist: Finalist, machine: Machine) -> float:
     return max(bus, sum(c.tensor for c in costs), sum(c.vector for c in costs))
 
 
+def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
+    """Whether the plan cannot be the faster one, or is so much slower by the search's sums that a replay would not tell."""
+    behind = makespan([c for g in finalist.groups for c in g.pieces], WIDE * machine.memory.local_bytes)
+    return max(least(finalist, machine), behind / SURE) >= best.cycles
+
+
 def rounds(finalist: Finalist, topology: Topology) -> int:
     """Tiles of all parts in all strips, about: what a replay has to go through."""
     total = 0
@@ -102,7 +110,7 @@ def chosen(
     spent = 0
     for finalist in finalists:
         tiles = rounds(finalist, topology)
-        if best is not None and tiles > FEW and least(finalist, machine) >= best.cycles:
+        if best is not None and tiles > FEW and _hopeless(finalist, machine, best):
             continue
         found = rehearsed(finalist, topology, machine, allocation, tiles <= ENDLESS)
         spent += tiles
