@@ -61,6 +61,15 @@ class Grid:
         found: tuple[list[int], Ints] = self.memo[axis]
         return found
 
+    def split(self, axis: str) -> npt.NDArray[np.bool_] | None:
+        """Which candidates cut an axis; None where none does."""
+        key = axis, "split"
+        if key not in self.memo:
+            several = self.counts[axis] > 1
+            self.memo[key] = several if several.any() else None
+        found: npt.NDArray[np.bool_] | None = self.memo[key]
+        return found
+
     def take(self, index: Ints) -> Grid:
         return Grid(
             {a: s[index] for a, s in self.sizes.items()}, {a: c[index] for a, c in self.counts.items()}, len(index)
@@ -214,12 +223,13 @@ def _loads(stream: Stream, moved: Traffic, order: Sequence[str], grid: Grid, res
     """How often the stream's box changes when axes nest in this order (outermost first)."""
     if resident or not stream.axes:
         return moved.distinct
-    loads = np.ones(grid.length, np.int64)
-    pending = np.ones(grid.length, np.int64)
+    loads = pending = np.ones(grid.length, np.int64)
     for axis in order:
-        pending = pending * grid.counts[axis]
-        if axis in stream.axes:
-            loads = np.where(grid.counts[axis] > 1, pending, loads)
+        split = grid.split(axis)
+        if split is not None:
+            pending = pending * grid.counts[axis]
+            if axis in stream.axes:
+                loads = np.where(split, pending, loads)
     return loads
 
 
@@ -316,9 +326,8 @@ def estimate(
     d, c = machine.dma, machine.compute
     load: Floats = np.zeros((len(tries), grid.length))
     store = load_bus = store_bus = first_load = first_store = amount = early = shared = gather = load
-    steps, out_steps = np.ones(grid.length), np.ones(grid.length)
+    out_steps = np.ones(grid.length)
     for axis in layer.axes:
-        steps = steps * grid.counts[axis.name]
         if axis.kind != "sum":
             out_steps = out_steps * grid.counts[axis.name]
     for n, (stream, m) in enumerate(zip(layer.streams, moved, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -40,6 +40,7 @@ class Topology:
         self._outputs = frozenset(graph.outputs)
         self._sites: dict[int, Site] = {}
         self._spaces: dict[int, Space] = {}
+        self._needed: dict[tuple[int, ...], Sequence[str]] = {}
         self._touched: dict[tuple[int, ...], frozenset[str]] = {}
         self._members: dict[tuple[tuple[int, ...], frozenset[str]], Member] = {}
         self._layers: dict[Layer, Layer] = {}
@@ -66,13 +67,16 @@ class Topology:
         index = {id(n): i for i, n in enumerate(self.graph.nodes)}
         return [index[id(n)] for part in segments(self.graph) if part.kind == "npu" for n in part.nodes]
 
-    def needed(self, nodes: Collection[int]) -> list[str]:
+    def needed(self, nodes: Collection[int]) -> Sequence[str]:
         """Values made by some nodes that others read, or that are results."""
-        members = set(nodes)
-        return [
-            o for n in nodes for o in self.graph.nodes[n].outputs
-            if o and (o in self._outputs or any(r not in members for r in self.readers.get(o, ())))
-        ]  # fmt: skip
+        key = tuple(nodes)
+        if key not in self._needed:
+            members = set(key)
+            self._needed[key] = [
+                o for n in key for o in self.graph.nodes[n].outputs
+                if o and (o in self._outputs or any(r not in members for r in self.readers.get(o, ())))
+            ]  # fmt: skip
+        return self._needed[key]
 
     def bytes(self, value: str) -> int:
         return prod(self.graph.type(value).shape) * np.dtype(self.graph.values[value].dtype).itemsize

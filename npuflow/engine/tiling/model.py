@@ -132,6 +132,10 @@ class Layer:
         """Elements that the vector unit gathers into columns."""
         return sum(prod(r.operand.shape) for s in self.streams for r in s.refs if r.key == COLUMNS)
 
+    @cached_property
+    def const_bytes(self) -> int:
+        return self.bytes_of("const")
+
     def bytes_of(self, *homes: Home) -> int:
         """Bytes of whole operands that live in external memory."""
         return sum(r.bytes(prod(r.operand.shape)) for s in self.streams for r in s.refs if r.home in homes)

@@ -175,7 +175,8 @@ class Scorer:
                 memory, external_bandwidth=memory.external_bandwidth / cores, shared_bandwidth=memory.shared_bandwidth / cores,
             )  # fmt: skip
             one = replace(self.machine, memory=own, together=together, apart=apart)
-            self.tilings[key] = Tilings(layer, one, min(self.level, QUICK), stays)
+            other = self.tilings.get((layer, not stays, cores, apart))
+            self.tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, min(self.level, QUICK), stays)
         if (key, budget) not in self.solutions:
             self.solutions[key, budget] = self.tilings[key].best(budget)
         return self.solutions[key, budget]
@@ -189,10 +190,10 @@ class Scorer:
         once = size * cores / self.machine.memory.external_bandwidth
         front = (self.machine.dma.setup_cycles + self.machine.compute.command_cycles) * 2 if stays else 0
         first = once + front if not turns else 0.0
-        return replace(
-            c, cycles=c.cycles * weight, load=c.load * weight + once + front, store=c.store * weight, tensor=c.tensor * weight,
-            vector=c.vector * weight, bus=c.bus * weight + once, bytes=c.bytes * weight + size,
-            early=c.early * weight + first, head=c.head + first,
+        return Costs(
+            c.cycles * weight, c.load * weight + once + front, c.store * weight, c.tensor * weight, c.vector * weight,
+            c.bus * weight + once, c.head + first, c.early * weight + first, c.tail, c.bytes * weight + size,
+            c.bound_cycles, c.bound_bytes, c.compute, c.const,
         )  # fmt: skip
 
     def _scratch(self, layer: Layer, choice: Choice) -> int:
@@ -303,7 +304,7 @@ class Scorer:
 
 
 def _const_bytes(layer: Layer) -> int:
-    return layer.bytes_of("const")
+    return layer.const_bytes
 
 
 def _bytes_along(layer: Layer, axis: str | None, cut: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import permutations, product
@@ -76,8 +77,9 @@ class Solution:
     costs: Costs
 
 
-def sizes_of(axis: Axis, units: Sequence[int], most: int) -> list[int]:
-    """Tile sizes worth trying: even splits into 1, 2, 3, ... tiles, and multiples of what the hardware likes."""
+@lru_cache(maxsize=1 << 14)
+def sizes_of(axis: Axis, units: tuple[int, ...], most: int) -> Sequence[int]:
+    """Tile sizes worth trying, the largest first: even splits into 1, 2, 3, ... tiles, and what the hardware likes."""
     if axis.kind == "whole" or axis.size <= axis.multiple:
         return [axis.size]
     m = axis.multiple
@@ -116,16 +118,20 @@ def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Map
     most = dict(zip(("par", "sum"), LEVELS[level], strict=True))
     while True:
         lists = [
-            [fixed[axis.name]] if fixed and axis.name in fixed else sizes_of(axis, [unit] if unit else [], most.get(axis.kind, 1))
+            [fixed[axis.name]] if fixed and axis.name in fixed
+            else sizes_of(axis, (unit,) if unit else (), most.get(axis.kind, 1))
             for axis, unit in zip(axes, likes, strict=True)
         ]
         total = prod(len(x) for x in lists)
         if total <= LIMIT * (level + 1) or most["par"] <= 3:
             break
         most = {k: max(3, v - 2) for k, v in most.items()}
-    mesh = np.meshgrid(*[np.array(x, np.int64) for x in lists], indexing="ij") if lists else []
-    sizes = {a.name: m.ravel() for a, m in zip(axes, mesh, strict=True)}
-    return Grid(sizes, {a.name: -(-a.size // sizes[a.name]) for a in axes}, total)
+    mesh = np.meshgrid(*[np.arange(len(x)) for x in lists], indexing="ij") if lists else []
+    which = {a.name: m.ravel() for a, m in zip(axes, mesh, strict=True)}
+    sizes = {a.name: np.array(x, np.int64)[which[a.name]] for a, x in zip(axes, lists, strict=True)}
+    found = Grid(sizes, {a.name: -(-a.size // sizes[a.name]) for a in axes}, total)
+    found.memo.update((a.name, (list(x), which[a.name])) for a, x in zip(axes, lists, strict=True))
+    return found
 
 
 @lru_cache(maxsize=2048)
@@ -172,9 +178,9 @@ def _there(layer: Layer) -> Iterator[tuple[str, ...]]:
         yield tuple("there" if s.home == "const" else other for s in layer.streams)
 
 
-def orders(layer: Layer, grid: Grid) -> Iterator[tuple[str, ...]]:
-    """Nestings of the axes that some candidate splits; `sum` axes innermost, unsplit axes outermost."""
-    split = [a for a in layer.axes if int(grid.counts[a.name].max()) > 1]
+def orders(layer: Layer, grid: Grid, some: Ints | None = None) -> Iterator[tuple[str, ...]]:
+    """Nestings of the axes that a candidate splits, or one of some; `sum` axes innermost, unsplit axes outermost."""
+    split = [a for a in layer.axes if int((grid.counts[a.name] if some is None else grid.counts[a.name][some]).max()) > 1]
     idle = tuple(a.name for a in layer.axes if a not in split)
     sums = tuple(a.name for a in split if a.kind == "sum")
     par = [a.name for a in split if a.kind != "sum"]
@@ -235,6 +241,13 @@ class Tilings:
         self.kinds = tuple(_there(layer) if stays else variants(layer))
         self._tried: dict[tuple[str, ...], list[_Tried]] = {}
 
+    def again(self, stays: bool) -> Tilings:
+        """The same candidates, with constants that stay or do not."""
+        found = copy(self)
+        found.stays, found._tried = stays, {}
+        found.kinds = tuple(_there(self.layer) if stays else variants(self.layer))
+        return found
+
     def best(self, bound: int) -> Solution | None:
         """The fewest closed-form cycles, then bytes, then local memory, in `bound` bytes; nothing overlaps only where it must."""
         best: tuple[tuple[float, float, float], _Tried, int, int] | None = None
@@ -271,7 +284,8 @@ class Tilings:
         used: list[Ints] = []
         for kinds in policies:
             own, size, fits = self._fitting(kinds)
-            for order in _two(orders(self.layer, self._few(fits)[0])) if len(fits) else ():
+            few = None if len(fits) == self.grid.length else fits
+            for order in _two(orders(self.layer, self.grid, few)) if len(fits) else ():
                 tries.append((order, kinds))
                 slots.append(own)
                 used.append(size)
