@@ -28,9 +28,8 @@ class Banks:
         self.size = memory.local_bytes // memory.local_banks
         self._known: dict[tuple[Touched, ...], Shares] = {}
 
-    def shares(self, touched: Iterable[Touched]) -> Shares:
+    def shares(self, key: tuple[Touched, ...]) -> Shares:
         """Bytes by bank."""
-        key = tuple(touched)
         if key not in self._known:
             self._known[key] = self._found(key)
         return self._known[key]
@@ -49,6 +48,8 @@ class Banks:
     def wait(self, own: Shares, others: Sequence[tuple[Shares, float]]) -> float:
         """Cycles for a job that comes while others run, of whose bytes some part is still to come."""
         cycles = 0.0
+        if len(others) < self.ports:
+            return 0.0
         for bank, amount in own.items():
             taken = [shares[bank] * part for shares, part in others if bank in shares]
             over = len(taken) + 1 - self.ports             # so many must end before one port is free

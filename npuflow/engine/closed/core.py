@@ -224,8 +224,9 @@ class Core:
 
     def _shares(self, places: Sequence[Place]) -> Shares:
         banks = self.stage.table.banks
-        return banks.shares(area.touched(box) for area, box in places) if banks.ports else NOTHING
+        return banks.shares(tuple([area.touched(box) for area, box in places])) if banks.ports else NOTHING
 
     @staticmethod
     def _others(queue: int, after: Latest) -> list[int]:
-        return [job for q, job in after.items() if q != queue]
+        after.pop(queue, None)
+        return list(after.values())

@@ -31,8 +31,8 @@ class Slots:
     boxes: list[tuple[Box, ...]] = field(default_factory=list)       # by tile
     loads: list[tuple[int, int, int]] = field(default_factory=list)  # (issued before this tile, for that one, slot)
     used: list[int] = field(default_factory=list)                    # slot by tile
-    known: dict[tuple[Interval, ...], tuple[Box, ...]] = field(default_factory=dict)   # boxes by where tiles lie on the axes
-    sizes: dict[tuple[Box, ...], int] = field(default_factory=dict)
+    bytes: list[int] = field(default_factory=list)                   # by tile; constants are packed
+    known: dict[tuple[Interval, ...], tuple[tuple[Box, ...], int]] = field(default_factory=dict)   # by a tile's place
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
@@ -46,12 +46,14 @@ class Slots:
 
     def plan(self, tiles: Sequence[Tile], finished: Sequence[bool]) -> None:
         """Which slot each tile uses; a slot is loaded again as soon as its last tile is through."""
-        axes, known, self.boxes = self.axes, self.known, []
+        axes, known, self.boxes, self.bytes = self.axes, self.known, [], []
         for tile in tiles:
             where = tuple([tile[a] for a in axes])
             if where not in known:
-                known[where] = tuple([r.operand.box(tile) for r in self.unit.refs])
-            self.boxes.append(known[where])
+                known[where] = self._found(tile)
+            boxes, size = known[where]
+            self.boxes.append(boxes)
+            self.bytes.append(size)
         self.loads, self.used = [], []
         last = [-1] * len(self.areas)
         for i, boxes in enumerate(self.boxes):
@@ -68,15 +70,11 @@ class Slots:
             last[slot] = i
             self.used.append(slot)
 
-    def block(self, tile: int) -> int:
-        """Bytes of a tile; constants are packed."""
-        boxes = self.boxes[tile]
-        if boxes not in self.sizes:
-            size = 0
-            for ref, box in zip(self.unit.refs, boxes, strict=True):
-                size = aligned(size, PACK) + ref.bytes(elements(box))
-            self.sizes[boxes] = size
-        return self.sizes[boxes]
+    def _found(self, tile: Tile) -> tuple[tuple[Box, ...], int]:
+        boxes, size = tuple([r.operand.box(tile) for r in self.unit.refs]), 0
+        for ref, box in zip(self.unit.refs, boxes, strict=True):
+            size = aligned(size, PACK) + ref.bytes(elements(box))
+        return boxes, size
 
 
 Reads = tuple[list[Slots], list[tuple[str, Ref]]]    # slots, and values in buffers, that a job reads
@@ -120,7 +118,7 @@ class Part:
             for used in gathers[i]:
                 self._gather(tiles[used], used)
             for slots in self.renewed if i == 0 or finished[i - 1] else ():
-                slots.areas[slots.used[i]].renew(slots.block(i))
+                slots.areas[slots.used[i]].renew(slots.bytes[i])
             self._compute(tile, i, finished[i])
             for slots in self.outputs if finished[i] else ():
                 ref, box = slots.unit.refs[0], slots.boxes[i][0]
@@ -145,17 +143,17 @@ class Part:
 
     def _load(self, slots: Slots, tile: int, area: Area) -> None:
         ref = slots.unit.refs[0]
-        area.renew(slots.block(tile))
+        area.renew(slots.bytes[tile])
         if slots.unit.home == "const":
             key = tuple((self.member.nodes[r.member], r.key) for r in slots.unit.refs), slots.boxes[tile]
-            self.core.load_block(slots.block(tile), area, key)
+            self.core.load_block(slots.bytes[tile], area, key)
         else:
             self.core.load_box(self.member.value(ref), ref, slots.boxes[tile][0], area, None)
 
     def _gather(self, tile: Tile, i: int) -> None:
         assert self.columns is not None
         area = self.columns.areas[self.columns.used[i]]
-        area.renew(self.columns.block(i))
+        area.renew(self.columns.bytes[i])
         filled, copied = gather_cycles(self.member.spaces[0], tile, self.core.stage.machine.compute)
         if filled:
             self.core.compute(self.core.vector, filled, [], [(area, None)])

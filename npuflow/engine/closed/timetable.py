@@ -129,16 +129,20 @@ class Timetable:
         """The end of its cycles, behind what it waits for banks; what is joint waits as long as the slowest of it."""
         if not self.banks.ports:
             return self.now + self.cycles[job]
-        together = self.joint.get(job, [job])
-        due = self.now + max(self.cycles[own] + self._wait(own, served) for own in together)
+        together: Sequence[int] = self.joint.get(job, (job,))
+        due = self.now + max([self.cycles[own] + self._wait(own, served) for own in together])
         for own in together:
             self.running[self.queue[own]], self.begun[own] = own, (self.now, due)
         return due
 
     def _wait(self, job: int, served: Sequence[float]) -> float:
-        first = self.queue[job] // self.width * self.width
-        others = [self.running[q] for q in range(first, first + self.width) if q in self.running]
-        return self.banks.wait(self.shares[job], [(self.shares[j], self._rest(j, served)) for j in others])
+        own, first = self.shares[job], self.queue[job] // self.width * self.width
+        others = []
+        for queue, other in self.running.items() if own else ():
+            shares = self.shares[other]
+            if first <= queue < first + self.width and not own.keys().isdisjoint(shares):
+                others.append((shares, self._rest(other, served)))
+        return self.banks.wait(own, others) if others else 0.0
 
     def _rest(self, job: int, served: Sequence[float]) -> float:
         """The part of a running job that is still to come: of its bytes, where it moves some."""

@@ -30,12 +30,13 @@ class Area:
     What lies there: a box of a value, row after row, or so many bytes from the first on.
     """
 
-    __slots__ = ("_before", "_filled", "_item", "_laid", "_touches", "high", "low")
+    __slots__ = ("_all", "_before", "_item", "_laid", "_touches", "high", "low")
 
     def __init__(self, low: int, high: int, before: Latest) -> None:
         self.low, self.high, self._before = low, high, before
         self._touches: list[_Touch] = []
-        self._filled, self._laid, self._item = high - low, NO_BOX, 1
+        self._laid, self._item = NO_BOX, 1
+        self._all = Touched(low, high, high - low)
 
     def lay(self, box: Box, item: int) -> None:
         """The box that a value's bytes are laid out for here, and those of an element."""
@@ -44,7 +45,7 @@ class Area:
     def touched(self, box: Box | None) -> Touched:
         """The bytes of a box of what lies here."""
         if box is None or len(box) != len(self._laid):
-            return Touched(self.low, self.low + self._filled, self._filled)
+            return self._all
         first = last = 0
         for (a, b), (low, high) in zip(box, self._laid, strict=True):
             first, last = first * (high - low) + a - low, last * (high - low) + b - 1 - low
@@ -59,7 +60,9 @@ class Area:
 
     def renew(self, size: int) -> None:
         """Something else comes to lie here: so many bytes."""
-        self._before, self._touches, self._filled = self.last(), [], size
+        self._before, self._touches = self.last(), []
+        if size != self._all.bytes:
+            self._all = Touched(self.low, self.low + size, size)
 
     def before_read(self, box: Box | None, into: Latest) -> None:
         for other, queue, job, writes in self._touches:

@@ -50,8 +50,8 @@ class _Ground:
         self.lying = list(fixed)                             # a heap of what is not through yet
         heapq.heapify(self.lying)
         self.high = max((v.high for v in self.lying), default=0)
-        self.starts = np.unique(np.array([0, *(v.high for v in self.lying)], np.int64))
-        self.cuts = np.unique(np.array([0, *(a for v in self.lying for a in (v.low, v.high))], np.int64))
+        self.starts = np.array(sorted({0, *(v.high for v in self.lying)}), np.int64)
+        self.cuts = np.array(sorted({0, *(a for v in self.lying for a in (v.low, v.high))}), np.int64)
         self.through = np.zeros(len(self.cuts), np.int64)    # by stretch, the step behind the last that is through
         self.free, self.now = self.through, (-1, -1)         # the same, or the step behind `now` where something lies
 

@@ -56,8 +56,9 @@ class Grid:
     def different(self, axis: str) -> tuple[list[int], Ints]:
         """The different sizes of an axis, and which of them each candidate has."""
         if axis not in self.memo:
-            unique, inverse = np.unique(self.sizes[axis], return_inverse=True)
-            self.memo[axis] = unique.tolist(), inverse
+            every = self.sizes[axis].tolist()
+            which = {size: n for n, size in enumerate(dict.fromkeys(every))}
+            self.memo[axis] = list(which), np.array([which[size] for size in every], np.int64)
         found: tuple[list[int], Ints] = self.memo[axis]
         return found
 

@@ -99,7 +99,7 @@ def sizes_of(axis: Axis, units: tuple[int, ...], most: int) -> Sequence[int]:
     ordered = sorted(found, reverse=True)
     if len(ordered) <= most:
         return ordered
-    picks = np.unique(np.rint(np.geomspace(1, len(ordered), most)).astype(int)) - 1
+    picks = sorted({int(n) - 1 for n in np.rint(np.geomspace(1, len(ordered), most))})
     return [ordered[i] for i in picks] + ([ordered[-1]] if picks[-1] != len(ordered) - 1 else [])
 
 
