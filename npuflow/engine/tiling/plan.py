@@ -114,7 +114,7 @@ def plan_network(
     `known`: costs that steps before this one have found.
     """
     with _uncollected():
-        return _planned(graph, machine, numerics, level, pins, allocation, known or Known())
+        return _searched(graph, machine, numerics, level, pins, allocation, known or Known())
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _planned(
+def _searched(
     graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, known: Known
 ) -> Plan:
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
