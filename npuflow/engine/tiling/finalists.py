@@ -103,14 +103,14 @@ def rounds(finalist: Finalist, topology: Topology) -> int:
 
 def chosen(
     finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method, most: float = inf,
-    best: Finalist | None = None,
+    best: Finalist | None = None, rival: Finalist | None = None,
 ) -> Finalist | None:  # fmt: skip
     """The one that the replay finds fastest; of equal ones the first. `most`: tiles after which no other one is replayed;
-    `best`: of those replayed before."""
+    `best`: of those replayed before; `rival`: another, which the one chosen has to beat."""
     spent = 0
     for finalist in finalists:
         tiles = rounds(finalist, topology)
-        if best is not None and tiles > FEW and _hopeless(finalist, machine, best):
+        if tiles > FEW and any(_hopeless(finalist, machine, other) for other in (best, rival) if other is not None):
             continue
         found = rehearsed(finalist, topology, machine, allocation, tiles <= ENDLESS)
         spent += tiles

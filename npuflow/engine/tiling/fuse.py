@@ -28,18 +28,19 @@ STAYING = (2.0, 1.0)                 # the same, where activations stay in the l
 
 
 class Fuser:
-    """Joins the parts of one network. `exact`: every cut is tried, however little it promises."""
+    """Joins the parts of one network. `exact`: every cut is tried, however little it promises. `scorer`: of the same network,
+    with what it has found."""
 
     def __init__(
         self, topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS,
-        exact: bool = False, known: Mapping[str, Window] | None = None,
+        exact: bool = False, known: Mapping[str, Window] | None = None, scorer: Scorer | None = None,
     ) -> None:  # fmt: skip
         self.topology, self.machine, self.level = topology, machine, level
         self.singles: Sequence[Group] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
         self.forced, self.exact = frozenset(pins.keep), exact
-        self.coster = Coster(topology, machine, level, self.singles, Scorer(topology, machine, level))
+        self.coster = Coster(topology, machine, level, self.singles, scorer or Scorer(topology, machine, level))
         self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
         self.known = known or {}
         self.windows: dict[str, Window] = {}

@@ -155,12 +155,13 @@ def _searched(
     if not grouping:
         best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
     elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
-        alone = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
-        best = chosen([alone], topology, machine, allocation, best=best)
+        apart = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
+        best = chosen([apart], topology, machine, allocation, best=best)
     if machine.compute.cores > 1 and (best is None or max(compute * machine.compute.cores, bounds.traffic) < best.cycles):
         single = replace(machine, compute=replace(machine.compute, cores=1))
-        one = _planned(graph, single, numerics, level, pins, allocation, "on one core")
-        best = chosen([one] if one else [], topology, machine, allocation, best=best)
+        alone = [Fuser(topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers]
+        one = _fastest(alone, topology, machine, allocation, None, best)
+        best = replace(one, origin=f"{one.origin}, on one core") if one and (best is None or one.cycles < best.cycles) else best
     if best is None:
         raise TargetError("no plan of the network fits local memory", code="does-not-fit")
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
@@ -173,7 +174,7 @@ def _searched(
 def _planned(
     graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, how: str
 ) -> Finalist | None:
-    """The plan of a lower level or of one core, where there is one: the higher level, or all cores, take it or a faster one."""
+    """The plan of a lower level, where there is one: the higher one takes it or a faster one."""
     try:
         plan = plan_network(graph, machine, numerics, level, pins, allocation)
     except TargetError:
@@ -182,12 +183,13 @@ def _planned(
 
 
 def _fastest(
-    fusers: Sequence[Fuser], topology: Topology, machine: Machine, allocation: Method, best: Finalist | None
-) -> Finalist | None:
-    """Level by level, the higher one's parts in shorter groups first. `best`: of other parts."""
+    fusers: Sequence[Fuser], topology: Topology, machine: Machine, allocation: Method, best: Finalist | None,
+    rival: Finalist | None = None,
+) -> Finalist | None:  # fmt: skip
+    """Level by level, the higher one's parts in shorter groups first. `best`: of other parts; `rival`: to be beaten."""
     for fuser in fusers:
         most = REPLAYED if fuser.level <= DEFAULT_LEVEL else inf
-        found = chosen(fuser.finalists(), topology, machine, allocation, most, best)
+        found = chosen(fuser.finalists(), topology, machine, allocation, most, best, rival)
         if found is not None and found is not best and found.replayed:
             fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
             other = overlapping(found, topology, machine, fixed)
