@@ -119,6 +119,9 @@ class Course:
             found = []
             for tile in now.tiles:
                 boxes = [r.operand.box(tile) for r in refs]
-                found.append(max((i for i, m in enumerate(before.made) if any(meet(b, m) for b in boxes)), default=-1))
+                last = len(before.made) - 1
+                while last >= 0 and not any(meet(b, before.made[last]) for b in boxes):
+                    last -= 1
+                found.append(last)
             self._needs[key] = found
         return self._needs[key]
