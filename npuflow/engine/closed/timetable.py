@@ -68,27 +68,13 @@ class Timetable:
         waiting: dict[int, list[int]] = {}               # job -> queues that wait for it
         come: dict[int, int] = {}                        # the first of joint jobs -> how many of them could start
         ready = list(range(len(lines)))
-        most, (wide, wide_inside), after, ended = self.banks.width, self.widths, self.after, self.end
+        most, (wide, wide_inside), ended = self.banks.width, self.widths, self.end
         outside, inside = moving
         while True:                                      # by far the most of a replay's time: no calls that can be spared
             for queue in sorted(ready) if len(ready) > 1 else ready:
-                line = lines[queue]
-                if not line:
-                    continue
-                job, missing = line[-1], -1
-                for other in after[job]:
-                    if ended[other] < 0:
-                        missing = other
-                        break
-                if missing >= 0:
-                    waiting.setdefault(missing, []).append(queue)
-                    continue
-                if job in self.joint:
-                    all_of, job = self.joint[job], self.joint[job][0]
-                    come[job] = come.get(job, 0) + 1
-                    if come[job] < len(all_of):
-                        continue
-                heapq.heappush(started, (self._begin(job, served), job))
+                job = self._next(lines[queue], queue, waiting, come)
+                if job >= 0:
+                    heapq.heappush(started, (self._begin(job, served), job))
             rate, rate_inside = min(most, wide / max(1, len(outside))), min(most, wide_inside / max(1, len(inside)))
             end = self.now + (outside[0][0] - served[OUTSIDE]) / rate if outside else inf
             end_inside = self.now + (inside[0][0] - served[INSIDE]) / rate_inside if inside else inf
@@ -124,6 +110,22 @@ class Timetable:
         self.full.clear()
         self.begun.clear()
         return self.now
+
+    def _next(self, line: Sequence[int], queue: int, waiting: dict[int, list[int]], come: dict[int, int]) -> int:
+        """The job of a queue that starts now, or -1 where there is none, or it waits for others."""
+        if not line:
+            return -1
+        job = line[-1]
+        for other in self.after[job]:
+            if self.end[other] < 0:
+                waiting.setdefault(other, []).append(queue)
+                return -1
+        if job in self.joint:
+            all_of, job = self.joint[job], self.joint[job][0]
+            come[job] = come.get(job, 0) + 1
+            if come[job] < len(all_of):
+                return -1
+        return job
 
     def _begin(self, job: int, served: Sequence[float]) -> float:
         """The end of its cycles, behind what it waits for banks; what is joint waits as long as the slowest of it."""

@@ -348,10 +348,7 @@ def estimate(
         width = machine.activation_width if inside else machine.memory.external_bandwidth
         if stream.home != "output" and machine.apart not in stream.axes:
             bus = bus / machine.together
-        if inside:
-            shared = shared + bus / width
-        else:
-            amount = amount + bus
+        shared, amount = (shared + bus / width, amount) if inside else (shared, amount + bus)
         if stream.home == "output":
             store, store_bus = store + times * front, store_bus + bus / width
             first_store = first_store + front + bus / width / times
