@@ -11,13 +11,19 @@ from itertools import pairwise
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.tiling.frame import Topology
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.tiling.frame import Frame, Topology
+from npuflow.engine.tiling.groups import Group, Part
 from npuflow.engine.tiling.pinned import Pins
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.tiling.plan import Bounds, Plan, plan_network
+from npuflow.engine.tiling.search import Choice
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
-from tests.codegen import random_groups, random_networks
-from tests.codegen.harness import check_exact, machine
+from npuflow.ir.op import OPS
+from tests.codegen import random_groups, random_networks, random_tilings
+from tests.codegen.harness import SMALL, check_exact, machine
+from tests.codegen.networks import Builder
 
 LEVELS = (0, 2, 3, 5)
 SHARD = 100
@@ -88,6 +94,26 @@ def test_many_groups_drawn_at_random(first: int) -> None:
 @pytest.mark.parametrize("first", range(1000, 3000, SHARD))
 def test_many_groups_of_the_search(first: int) -> None:
     campaign(range(first, first + SHARD), planned)
+
+
+def test_slots_are_as_large_as_the_tiles_of_every_window() -> None:
+    """One core makes all rows of the first layer, in tiles that reach over its borders; another begins within, where a tile of
+    as many rows reads more."""
+    b, target = Builder(), replace(SMALL, compute=replace(SMALL.compute, cores=3))
+    x = b.add(OPS["conv"]((3, 1), (1, 1), (2, 1), (1, 0, 0, 0)), b.input("x", (1, 2, 8, 16)), b.const((2, 2, 3, 1), 0.3))
+    y = b.add(OPS["conv"]((5, 1), (1, 1), (1, 1), (2, 0, 2, 0)), x, b.const((2, 2, 5, 1), 0.3))
+    graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics).graph
+    topology = Topology(graph, machine(target), target.numerics)
+    parts = [(n,) for n in topology.order if n not in topology.moving]
+    group = Group(tuple(Part(p, None) for p in parts), random_tilings.FREE, (), (2, 3), ((x, 1),))
+    tiled = []
+    for part, layer in zip(parts, Frame(topology, group, frozenset()).layers, strict=True):
+        sizes = {a.name: min(a.size, 3) if a.name == "oh" else a.size for a in layer.axes}
+        tiled.append(Part(part, Choice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)))
+    plan = Plan((replace(group, parts=tuple(tiled)),), Bounds(0, 0, 0, 0), 0)
+    check_exact(graph, {"x": b.arrays["x"]}, target, plan)
 
 
 def test_an_empty_network_has_no_groups() -> None:

@@ -193,8 +193,10 @@ class Frame:
         found = []
         for p, member in enumerate(self.members):
             windows = [w for strips in self.strips for s in strips if (w := s.windows[p]) is not None]
-            axes = {a.name: max(w[a.name][1] - w[a.name][0] for w in windows) for a in member.layer.axes} if windows else {}
-            found.append(windowed(member.layer, {a: (0, n) for a, n in axes.items()}) if windows else member.layer)
+            names = [a.name for a in member.layer.axes] if windows else []
+            lengths = {a: max(w[a][1] - w[a][0] for w in windows) for a in names}
+            within = frozenset(a for a in names if any(w[a][0] for w in windows))
+            found.append(windowed(member.layer, lengths, within) if windows else member.layer)
         return tuple(found)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -11,7 +11,7 @@ from npuflow.engine.allocate import aligned
 from npuflow.engine.tiling.cost import spans
 from npuflow.engine.tiling.model import PACK, Home, Layer, Ref, Stream, bundles
 from npuflow.engine.tiling.search import Choice
-from npuflow.ir.space import DimMap, Operand, Space, Tile
+from npuflow.ir.space import DimMap, Operand, Space
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def _bytes(layer: Layer, sizes: Mapping[str, int], stream: Stream) -> int:
     return total
 
 
-def windowed(layer: Layer, tile: Tile) -> Layer:
-    """The layer of a window of the axes: their lengths alone, operands as large as the window can ever need them."""
-    lengths = {a.name: tile[a.name][1] - tile[a.name][0] for a in layer.axes}
-    cut = {a.name: lengths[a.name] for a in layer.axes if lengths[a.name] < a.size}
+def windowed(layer: Layer, lengths: Mapping[str, int], within: Collection[str] = ()) -> Layer:
+    """The layer of windows of so much of its axes, operands as large as a window can ever need them. `within`: axes on which
+    some window does not begin at their start, so that tiles need not reach over the edge there."""
+    cut = {a.name: lengths[a.name] for a in layer.axes if lengths[a.name] < a.size or a.name in within}
     if not cut:
         return layer
     return _based(layer, tuple(sorted(cut.items())))
