@@ -11,8 +11,9 @@ import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
-from npuflow.engine.tiling.frame import Frame, Topology, widened
+from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.fuse import Fuser
+from npuflow.engine.tiling.local import widened
 from npuflow.engine.tiling.plan import plan_network
 from npuflow.engine.tiling.score import Scored
 from npuflow.hw.target import Compute, Target
