@@ -15,7 +15,7 @@ from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
+from npuflow.engine.tiling.finalists import SURE, Finalist, chosen, overlapping
 from npuflow.engine.tiling.frame import Topology, moves_of
 from npuflow.engine.tiling.fuse import Fuser
 from npuflow.engine.tiling.groups import Group, group_of_json
@@ -199,10 +199,12 @@ def _fastest(
 
 
 def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
-    """Cycles that no plan of single layers beats, on the one core that they run on."""
+    """Cycles that no plan of single layers beats, on the one core that they run on; by the sums of their best tilings, none
+    but by far."""
     costs = [g.costs for g in groups if g.choice is not None]
     amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
-    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth)
+    sums = makespan([g.costs for g in groups], WIDE * machine.memory.local_bytes)
+    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth, sums / SURE)
 
 
 def levels(level: int) -> tuple[int, ...]:
