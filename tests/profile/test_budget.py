@@ -13,7 +13,7 @@ from npuflow.cli._app import application
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.budget import FREE, Case, Missed, minimal, too_slow
 from npuflow.engine.tiling.plan import plan_network
-from npuflow.hw.target import Target
+from npuflow.hw.target import Rule, Target
 from npuflow.ir.graph import Graph
 from tests.codegen.harness import SMALL, local, machine
 from tests.codegen.networks import Builder, mixed
@@ -82,6 +82,17 @@ def test_levers_are_told_only_with_what_they_do() -> None:
         if change.startswith("target.compute.cores"):
             again = one.case.changed("compute", cores=int(change.split()[-1]))
             assert again.milliseconds(again.cycles() or 0) == pytest.approx(float(time), rel=1e-3)
+
+
+def test_targets_that_refuse_a_layer_are_no_levers() -> None:
+    one = missed(mixed(TARGET.numerics)[0], TARGET, 0.5)
+    compute = replace(TARGET.compute, vector_lanes=4096, array_rows=64, array_cols=64, depthwise_macs=4096)
+    memory = replace(TARGET.memory, external_bandwidth=64.0)
+    wider = replace(TARGET, memory=memory, compute=compute, dma=replace(TARGET.dma, setup_cycles=0))
+    without = replace(wider, limits=replace(wider.limits, refuse=("sigmoid",)))
+    narrow = replace(wider, limits=replace(wider.limits, rules=(Rule(("conv",), "kernel_h <= 1"),)))
+    hint = too_slow(one, {"wider": wider, "without": without, "narrow": narrow}).hint
+    assert "target = wider: " in hint and "target = without" not in hint and "target = narrow" not in hint
 
 
 def test_narrow_codes_are_tried() -> None:

@@ -10,6 +10,8 @@ from itertools import islice
 from npuflow.base.errors import NpuflowError, TargetError
 from npuflow.engine.arrange import Method
 from npuflow.engine.codegen.generate import generate
+from npuflow.engine.partition import is_npu
+from npuflow.engine.place import accepts
 from npuflow.engine.profile.measure import Profile
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.sim.clock import timeline_of
@@ -19,6 +21,7 @@ from npuflow.engine.tiling.pinned import NO_PINS, Pins
 from npuflow.engine.tiling.plan import Bounds, plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import No
 
 ENDLESS = 1 << 20                         # of lanes, rows, bytes a cycle: the largest that a target may say
 HARDEST = 5
@@ -250,7 +253,7 @@ def _rounded(rate: float) -> float:
 
 
 def _targets(missed: Missed, shipped: Mapping[str, Target]) -> Iterator[str]:
-    """Shipped targets on which the network is in time, the smallest first; what they leave to the host a build for them tells."""
+    """Shipped targets that take every layer and on which the network is in time, the smallest first."""
     own = missed.case.target
     limit = missed.case.milliseconds(missed.allowed)
     macs = missed.found.totals()["macs"]
@@ -258,7 +261,16 @@ def _targets(missed: Missed, shipped: Mapping[str, Target]) -> Iterator[str]:
         c = target.compute
         if (c, target.memory) == (own.compute, own.memory) or macs / (c.macs * c.cores * c.clock_mhz * 1000) > limit:
             continue
+        if not _takes(missed.case.graph, target):
+            continue
         case = replace(missed.case, target=replace(target, numerics=own.numerics, limits=own.limits))
         cycles = case.cycles()
         if cycles is not None and case.milliseconds(cycles) <= limit:
-            yield f"target = {name}: {case.milliseconds(cycles):.4g} ms, if it takes every layer (npuflow inspect)"
+            yield f"target = {name}: {case.milliseconds(cycles):.4g} ms"
+
+
+def _takes(graph: Graph, target: Target) -> bool:
+    """Whether a target's limits and widths let it run all that runs here on the NPU."""
+    bits = max((q.bits for v in graph.values.values() if v.const is None and (q := v.quant) is not None), default=8)
+    own = [n for n in graph.nodes if is_npu(n)]
+    return bits <= max(target.numerics.activation_bits) and not any(isinstance(accepts(graph, n, target), No) for n in own)
