@@ -18,6 +18,7 @@ class Answers:
     best: dict[object, tuple[Stretch, Scored | None, int]] = field(default_factory=dict)
     repeated: int = 0
 
+
 @dataclass(frozen=True)
 class Stretch:
     """`key`: all that the costs of consecutive parts depend on; `values`: theirs, by the numbers that the key calls them."""
