@@ -181,7 +181,7 @@ def targets_page() -> str:
     """The keys of target files, the variables of their rules, and the shipped targets."""
     from npuflow.base.tables import table_of
     from npuflow.hw.limits import VARIABLES
-    from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Rule
+    from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Rule
     from npuflow.testing.target import load
 
     text = "# Targets\n\n" + NOTE
@@ -189,7 +189,7 @@ def targets_page() -> str:
         "A target is a TOML file: `name`, `about`, and the tables below, each key with a default. All faults of a file are\n"
         "reported at once (`npuflow targets FILE.toml`). How to write one: [add a target](../how-to/add-a-target.md).\n"
     )
-    for cls in (Compute, Numerics, Memory, Dma, Limits, Rule):
+    for cls in (Compute, Numerics, Memory, Dma, Limits, Rule, Host):
         name = table_of(cls).removeprefix("target.")
         text += f"\n## [{'[limits.rules]' if cls is Rule else name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
         text += "\n".join(keys(cls, depth=0)) + "\n"

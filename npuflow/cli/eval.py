@@ -45,7 +45,8 @@ def eval(  # noqa: A001
         typer.echo(f"SQNR of {name}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
     if score.agreement is not None:
         typer.echo(f"agreement with the float model: {100 * score.agreement:.2f} %")
-    typer.echo(f"{score.samples} samples; {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
+    share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
+    typer.echo(f"{score.samples} samples; {share}, {score.host_macs:,} on the host")
     for name, why in score.left_out.items():
         typer.echo(f"left out {name}: {why}")
 
@@ -74,8 +75,11 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 
 def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     """A program that the recipe did not build, on the recipe's data and beside its float model."""
+    from dataclasses import replace
+
     from npuflow.engine.evaluate import Evaluate
     from npuflow.engine.interpret import host_session
+    from npuflow.engine.partition import share as npu_part
     from npuflow.engine.program.container import load_program
     from npuflow.flow.refs import Files
     from npuflow.ir.macs import graph_macs
@@ -87,17 +91,20 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
         program = load_program(path)
         _same_inputs(path, [entry["name"] for entry in program.meta["inputs"]], graph)
         model, total = stage.simulated(program, graph), graph_macs(graph)
-        share = sum(node["macs"] for node in program.meta["nodes"]) / total if total else 1.0
+        nodes = program.meta["nodes"]
+        host = sum(node["host"]["macs"] for node in nodes if "host" in node)
+        runs = any(step["kind"] == "npu" for step in program.meta["steps"])
+        share = npu_part(sum(node["macs"] for node in nodes), total, int(runs), 1)
     else:
         try:
-            model, share = stage.exported(path.read_bytes(), graph), 0.0
+            model, share, host = stage.exported(path.read_bytes(), graph), 0.0, graph_macs(graph)
             _same_inputs(path, [i.name for i in host_session(path.read_bytes()).get_inputs()], graph)
         except NpuflowError as error:
             raise error.at(Where(file=str(path))) from None
     step = plan["evaluate"]
     table = step.configs["evaluate"]
     assert isinstance(table, Evaluate)
-    return stage.scored(Files(step.listing or {}), graph, share, model, table)
+    return replace(stage.scored(Files(step.listing or {}), graph, share, model, table), host_macs=host)
 
 
 def _same_inputs(path: Path, names: list[str], graph: Graph) -> None:

@@ -12,6 +12,7 @@ from npuflow.base.errors import UsageError
 
 if TYPE_CHECKING:
     from npuflow.engine.place import Placement
+    from npuflow.hw.target import Target
     from npuflow.ir.graph import Graph
 
 ShapeOption = Annotated[
@@ -59,7 +60,7 @@ def inspect(
 
         typer.echo(to_text(done.graph), nl=False)
         return
-    report = _report(reading.graph, done, place(done.graph, chip), reading.notes)
+    report = _report(reading.graph, done, place(done.graph, chip), reading.notes, chip)
     typer.echo(json.dumps(report) if as_json else _page(model.name, chip.name or target, report, nodes=nodes))
 
 
@@ -86,7 +87,9 @@ def _number(text: str, kind: type, name: str) -> Any:
         raise UsageError(f'"{text}", given for {name}, is no number') from None
 
 
-def _report(before: Graph, done: Any, placement: Placement, notes: tuple[str, ...]) -> dict[str, Any]:
+def _report(
+    before: Graph, done: Any, placement: Placement, notes: tuple[str, ...], chip: Target
+) -> dict[str, Any]:
     from collections import Counter
 
     from npuflow.engine.partition import boundary_bytes, segments
@@ -106,9 +109,19 @@ def _report(before: Graph, done: Any, placement: Placement, notes: tuple[str, ..
         "refusals": [vars(r) for r in done.refusals],
         "places": [vars(p) for p in placement.places],
         "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},
+        "host": _host(graph, placement, chip),
         "segments": [{"kind": s.kind, "nodes": len(s.nodes), "inputs": s.inputs, "outputs": s.outputs} for s in parts],
         "boundary": [{"value": v, "way": w, "bytes": b} for v, w, b in boundary_bytes(graph, parts)],
     }
+
+
+def _host(graph: Graph, placement: Placement, chip: Target) -> dict[str, Any]:
+    """What the host does and its cycles; `unknown`: its nodes whose work cannot be counted."""
+    from npuflow.ir.macs import macs_known
+
+    work, pairs = placement.host, zip(graph.nodes, placement.places, strict=True)
+    unknown = [place.node for node, place in pairs if not place.on_npu and not macs_known(graph, node)]
+    return {**vars(work), "cycles": work.cycles(chip), "terms": work.terms(chip), "unknown": unknown}
 
 
 def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> str:
@@ -132,6 +145,14 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
             grouped.setdefault((p["op"], p["reason"]), []).append(p["node"])
     for (op, reason), names in sorted(grouped.items(), key=lambda g: -len(g[1])):
         lines.append(f"  host: {op} ({len(names)}): {reason}; {names[0]}{', ...' if len(names) > 1 else ''}")
+    host, terms = report["host"], report["host"]["terms"]
+    lines.append(
+        f"host: {host['macs']:,} MACs, {host['elements']:,} elements, {host['bytes']:,} bytes to and from the NPU "
+        f"at 8 bits: {host['cycles']:,.0f} cycles ({terms['macs']:,.0f} + {terms['elements']:,.0f} + {terms['bus']:,.0f})"
+    )
+    if host["unknown"]:
+        more = f" and {len(host['unknown']) - 1} more" if len(host["unknown"]) > 1 else ""
+        lines.append(f"  not counted, as shapes depend on data or on graphs inside: {host['unknown'][0]}{more}")
     crossing = sum(b["bytes"] for b in report["boundary"])
     lines += ["", f"segments: {len(report['segments'])}, {crossing:,} float bytes over {len(report['boundary'])} boundaries"]
     lines += [f"  {b['way']}  {b['bytes']:>12,}  {b['value']}" for b in report["boundary"][:20]]

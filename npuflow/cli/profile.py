@@ -84,7 +84,8 @@ def _chosen(found: Profile, groups: bool, commands: bool, memory: bool) -> tuple
         return maps.external(found), ()
     if commands:
         return list(found.commands()), COMMANDS
-    return (found.layers(), GROUPS) if groups else (found.operators(), LAYERS)
+    rows, columns = (found.layers(), GROUPS) if groups else (found.operators(), LAYERS)
+    return [*rows, *found.host_rows], (*columns, *(("host_macs",) if found.host_rows else ()))
 
 
 def _compare(a: Profile, b: Profile, paths: tuple[Path, Path], csv: Path | None, as_json: bool) -> None:
@@ -161,20 +162,21 @@ def _summary(found: Profile) -> str:
         f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB external{shared}, "
         f"{total['macs'] / 1e6:,.1f} MMAC, utilisation {total['utilisation']:.1%}, {total['commands']:,} commands"
     )
-    lines = [first]
+    lines = [first, f"NPU {total['npu_cycles']:,.0f} cycles; host {found.host.told(found.program.target)}"]
     parts = sorted(total["path"].items(), key=lambda p: -p[1])
     lines.append("critical path: " + ", ".join(f"{name} {cycles / max(1.0, total['cycles']):.1%}" for name, cycles in parts))
     terms = compare(found)
     if terms:
         lines.append(
-            f"closed form {total['closed_cycles']:,.0f} cycles ({terms[0].error:+.1%}), "
+            f"closed form {terms[0].closed:,.0f} cycles ({terms[0].error:+.1%}), "
             f"{total['closed_bytes'] / 1e6:.2f} MB ({total['closed_bytes'] / max(1.0, total['bytes']) - 1:+.1%}); by term: "
             + ", ".join(f"{t.name} {t.closed:,.0f} / {t.clock:,.0f} ({t.error:+.1%})" for t in terms[1:])
         )
         worst = worst_groups(found, 1)
         lines += [f"farthest apart: {worst[0]}"] if worst else []
         lines.append(
-            f"lower bounds: {total['bound_cycles']:,.0f} cycles (gap {total['cycles'] / max(1.0, total['bound_cycles']):.2f}), "
+            f"lower bounds of the NPU: {total['bound_cycles']:,.0f} cycles "
+            f"(gap {total['npu_cycles'] / max(1.0, total['bound_cycles']):.2f}), "
             f"{total['bound_bytes'] / 1e6:.2f} MB (gap {total['bytes'] / max(1.0, total['bound_bytes']):.2f}), "
             f"array roofline {total['roofline']:,.0f} cycles"
         )

@@ -85,7 +85,7 @@ def _show(path: Path, target: Any, fingerprint: str) -> None:
     balance = c.cores * c.macs / m.external_bandwidth
     rate = m.external_bandwidth * c.clock_mhz / 1e3
     typer.echo(f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte")
-    for table in ("compute", "numerics", "memory", "dma", "limits"):
+    for table in ("compute", "numerics", "memory", "dma", "limits", "host"):
         for key, value in vars(getattr(target, table)).items():
             if key != "rules":
                 shown = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else value

@@ -83,6 +83,7 @@ class Score:
     agreement: float | None
     npu_macs: float
     left_out: Mapping[str, str] = field(default_factory=dict)
+    host_macs: int = 0
 
     @property
     def delta(self) -> dict[str, float]:

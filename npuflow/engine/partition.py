@@ -51,11 +51,20 @@ def segments(graph: Graph, on_npu: Callable[[Node], bool] | None = None) -> tupl
     )  # fmt: skip
 
 
-def npu_share(graph: Graph) -> float:
-    """Part of the multiply-accumulates of a quantised graph that the NPU does (1 if there are none)."""
-    macs = [(is_npu(node), node_macs(graph, node)) for node in graph.nodes]
-    total = sum(count for _, count in macs)
-    return sum(count for npu, count in macs if npu) / total if total else 1.0
+def npu_share(graph: Graph, float_macs: int = 0) -> float:
+    """Part of the network's multiply-accumulates that the NPU does in a quantised graph. `float_macs`: of the float
+    network, the measure for every way to quantise it (0: of this graph)."""
+    nodes = [n for n in graph.nodes if boundary(graph, n) is None]
+    npu = [n for n in nodes if is_npu(n)]
+    own = sum(node_macs(graph, n) for n in nodes)
+    return share(sum(node_macs(graph, n) for n in npu), max(float_macs, own), len(npu), len(nodes))
+
+
+def share(npu_macs: int, macs: int, npu_nodes: int, nodes: int) -> float:
+    """The NPU's part of the multiply-accumulates; of the nodes in a network that multiplies nothing."""
+    if macs:
+        return npu_macs / macs
+    return npu_nodes / nodes if nodes else 1.0
 
 
 def is_npu(node: Node) -> bool:

@@ -1,11 +1,16 @@
-"""Who runs each node: the target where its operator accepts, else the host, with the reason."""
+"""Who runs each node: the target where its operator accepts and it is worth it, else the host, with the reason."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
+from npuflow.engine.host import Work, placed_work
+from npuflow.engine.islands import Doing, Least, Prices, stranded
+from npuflow.engine.partition import share
 from npuflow.hw.target import Target
+from npuflow.ir.elements import node_elements
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.limits import allowed
 from npuflow.ir.macs import node_macs
@@ -21,6 +26,8 @@ class Placed:
     op: str
     reason: str
     macs: int
+    elements: int = 0
+    moves: bool = False
 
     @property
     def on_npu(self) -> bool:
@@ -29,9 +36,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of every node, by its index in the graph."""
+    """The place of every node, by its index in the graph. `host`: what the host does; what crosses has codes of 8 bits."""
 
     places: tuple[Placed, ...]
+    host: Work = field(default_factory=Work)
 
     def on_npu(self, index: int) -> bool:
         return self.places[index].on_npu
@@ -46,17 +54,28 @@ class Placement:
 
     @property
     def share(self) -> float:
-        """Part of the multiply-accumulates that the NPU does (1 if there are none)."""
-        return self.npu_macs / self.total_macs if self.total_macs else 1.0
+        """Part of the multiply-accumulates that the NPU does; of the nodes where nothing multiplies."""
+        return share(self.npu_macs, self.total_macs, sum(p.on_npu for p in self.places), len(self.places))
+
+    def stranded(self, graph: Graph, chosen: Collection[int], prices: Prices | None = None) -> dict[int, str]:
+        """Of nodes chosen for the NPU (fewer than here, as quantisation may refuse some), those on islands that are not
+        worth it, with the reason; without `prices` those that only move data. `graph`: the one that was placed."""
+        return stranded(graph, chosen, [Doing(p.macs, p.elements, p.moves) for p in self.places], prices)
 
     def reasons(self) -> Counter[tuple[str, str]]:
         """(operator, reason) of the host's nodes, with counts."""
         return Counter((p.op, p.reason) for p in self.places if not p.on_npu)
 
 
-def place(graph: Graph, target: Target) -> Placement:
-    """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses."""
-    return Placement(tuple(_placed(graph, node, target) for node in graph.nodes))
+def place(graph: Graph, target: Target, least: Least | None = None) -> Placement:
+    """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses. Then
+    islands that are not worth it go to the host."""
+    asked = Placement(tuple(_placed(graph, node, target) for node in graph.nodes))
+    chosen = [i for i, p in enumerate(asked.places) if p.on_npu]
+    lost = asked.stranded(graph, chosen, Prices(target, least or Least()))
+    places = tuple(replace(p, reason=lost[i]) if i in lost else p for i, p in enumerate(asked.places))
+    where = {id(node): p.on_npu for node, p in zip(graph.nodes, places, strict=True)}
+    return replace(asked, places=places, host=placed_work(graph, lambda n: where[id(n)]))
 
 
 def op_name(node: Node) -> str:
@@ -67,7 +86,8 @@ def op_name(node: Node) -> str:
 def _placed(graph: Graph, node: Node, target: Target) -> Placed:
     answer = accepts(graph, node, target)
     reason = answer.reason if isinstance(answer, No) else ""
-    return Placed(node.name, op_name(node), reason, node_macs(graph, node))
+    moves = not reason and node.op.moves(graph.site(node)) is not None
+    return Placed(node.name, op_name(node), reason, node_macs(graph, node), node_elements(graph, node), moves)
 
 
 def accepts(graph: Graph, node: Node, target: Target) -> Yes | No:

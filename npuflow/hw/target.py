@@ -135,6 +135,14 @@ class Dma(Config, table="target.dma"):
 
 
 @dataclass(frozen=True)
+class Host(Config, table="target.host"):
+    """The processor beside the NPU: it runs in float what the NPU does not. Rates count in cycles of the NPU's clock."""
+
+    macs_per_cycle: Rate = 4.0            # float multiply-accumulates: one core of four lanes at the NPU's clock
+    elements_per_cycle: Rate = 1.0        # elements computed, moved, or converted between float and codes
+
+
+@dataclass(frozen=True)
 class Rule(Config, table="target.limits.rules"):
     """An inequality that operators must satisfy, over the numbers that the reference page of targets lists."""
 
@@ -177,6 +185,7 @@ class Target(Config, table="target"):
     memory: Memory = field(default_factory=Memory)
     dma: Dma = field(default_factory=Dma)
     limits: Limits = field(default_factory=Limits)
+    host: Host = field(default_factory=Host)
 
 
 def queue_names(dma_channels: int) -> tuple[str, ...]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from npuflow.base.tables import Config, Fault, Range
+from npuflow.engine.islands import Least, Prices
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.budget import Case, Missed, too_slow
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.layers import Effort
@@ -47,23 +49,27 @@ class Budget(Artifact):
     """What a run takes and may take, in cycles and milliseconds, and the story where it is too long."""
 
     cycles: float
+    host_cycles: float
+    host_macs: int
     allowed: float
     clock_mhz: int
     told: tuple[str, ...] = ()
 
     def save(self, folder: Writer) -> None:
         folder.json("budget", {
-            "cycles": self.cycles, "allowed": self.allowed, "clock_mhz": self.clock_mhz, "told": list(self.told),
+            "cycles": self.cycles, "host_cycles": self.host_cycles, "host_macs": self.host_macs,
+            "allowed": self.allowed, "clock_mhz": self.clock_mhz, "told": list(self.told),
         })  # fmt: skip
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         held = folder.json("budget")
-        return cls(held["cycles"], held["allowed"], held["clock_mhz"], tuple(held["told"]))
+        return cls(**{**held, "told": tuple(held["told"])})
 
     def summary(self) -> dict[str, Any]:
-        have, want = (round(x / self.clock_mhz / 1000, 4) for x in (self.cycles, self.allowed))
-        found: dict[str, Any] = {"ms": have, "of": want}
+        times = (self.cycles, self.allowed, self.host_cycles)
+        have, want, host = (round(x / self.clock_mhz / 1000, 4) for x in times)
+        found: dict[str, Any] = {"ms": have, "of": want, "host_ms": host, "host_macs": self.host_macs}
         if self.told:
             message, because, hint = self.told
             found |= {"warning": f"{message}; {because}".replace("\n", "; "), "warning_hint": hint.replace("\n", "; ")}
@@ -82,22 +88,26 @@ def budget(
     tiling: Tiling,
     effort: Effort,
     quantize: Quantize,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, least: Least,
 ) -> Budget:  # fmt: skip
     """Read the clock; where a run is too long, try what would shorten it."""
     found = profile(compiled.program)
     allowed = min(x for x in (budget.ms * compute.clock_mhz * 1000, float(budget.cycles)) if x)
-    log(f"{found.cycles:.0f} cycles, {allowed:.0f} allowed; at least {tiled.plan.bounds.cycles:.0f} on this machine")
-    if found.cycles <= allowed:
-        return Budget(found.cycles, allowed, compute.clock_mhz)
+    cycles, lowest = found.whole_cycles, tiled.plan.bounds.cycles + found.host_cycles
+    host_part = f" ({found.host_cycles:.0f} of them the host's)" if found.host else ""
+    log(f"{cycles:.0f} cycles{host_part}, {allowed:.0f} allowed; at least {lowest:.0f} on this machine")
+    if cycles <= allowed:
+        return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz)
 
     def narrow() -> Graph:
         eight = replace(quantize, activations=replace(quantize.activations, bits=8), overrides=())
         stated = {**parsed.stated, **thresholds.codes}
-        return quantize_graph(parsed.graph, placement.placed.on_npu, thresholds.ranges, eight, numerics, stated).graph
+        placed, ranges = placement.placed, thresholds.ranges
+        stranded = partial(placed.stranded, prices=Prices(target, least))
+        return quantize_graph(parsed.graph, placed.on_npu, ranges, eight, numerics, stated, stranded).graph
 
     wide = any(v.quant is not None and v.quant.bits > 8 for v in quantized.graph.values.values() if v.const is None)
-    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
+    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     case = Case(
         quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrow if wide else None
     )
@@ -106,4 +116,4 @@ def budget(
         raise fault
     told = (fault.message, fault.because, fault.hint)
     log("\n".join(told))
-    return Budget(found.cycles, allowed, compute.clock_mhz, told)
+    return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz, told)

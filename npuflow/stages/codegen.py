@@ -12,7 +12,7 @@ from npuflow.engine.data.config import Preparation
 from npuflow.engine.program.container import Program, load_program
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
 
@@ -48,10 +48,10 @@ class Compiled(Artifact):
 @stage
 def codegen(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")], tiled: Tiled,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, preparation: Preparation,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, preparation: Preparation,
 ) -> Compiled:  # fmt: skip
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
-    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits)
+    target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     program = generate(quantized.graph, tiled.plan, target)
     found = program.meta["memory"]
     commands = sum(len(w) for w in program.commands)

@@ -14,7 +14,6 @@ from npuflow.engine.data.config import Data
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.interpret import Interpreter
-from npuflow.engine.partition import npu_share
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
@@ -56,7 +55,7 @@ class Evaluation(Artifact):
             found["agreement"] = round(one.agreement, 4)
         if one.sqnr_db and watch != "sqnr_db":
             found["sqnr_db"] = round(next(iter(one.sqnr_db.values())), 2)
-        return {**found, "npu_macs": round(one.npu_macs, 4), "samples": one.samples}
+        return {**found, "npu_macs": round(one.npu_macs, 4), "host_macs": one.host_macs, "samples": one.samples}
 
 
 def listing(evaluate: Evaluate, data: Data) -> Listing:
@@ -130,10 +129,12 @@ def evaluate(
     rest = without(files, judges)
     if len(rest) < len(files):
         log(f"{len(files) - len(rest)} samples judged the search and are left out")
-    score = scored(rest, graph.graph, npu_share(quantized.graph), program, evaluate)
+    score = scored(rest, graph.graph, quantized.share, program, evaluate)
+    score = replace(score, host_macs=quantized.host_macs)
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")
-    log(f"{score.samples} samples, {100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU")
+    share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
+    log(f"{score.samples} samples, {share}, {score.host_macs:,} on the host")
     for figure, value in score.figures.items():
         beside = "" if figure == "sqnr_db" else f", float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}"
         log(f"{figure}: {value:.4f}{beside}")

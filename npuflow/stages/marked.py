@@ -69,5 +69,6 @@ def marked(
     baseline = dict(metric(truth, truth, labels))
     log(f"float network on {len(whole)} samples: {', '.join(f'{n} {v:.4f}' for n, v in baseline.items())}")
     for name, one in rivals.items():
-        made = quantize_graph(source, on_npu, one.ranges, quantize, numerics, graph.stated).graph
+        stranded = placement.placed.stranded
+        made = quantize_graph(source, on_npu, one.ranges, quantize, numerics, graph.stated, stranded).graph
         yield name, Marked(mark(outputs_of(made, feeds), truth, source.outputs, metric, labels), baseline)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.engine import place as placing
+from npuflow.engine.host import Work
+from npuflow.engine.islands import Least
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
 
 
@@ -19,24 +21,30 @@ class Placement(Artifact):
     placed: placing.Placement
 
     def save(self, folder: Writer) -> None:
-        folder.json("places", [[p.node, p.op, p.reason, p.macs] for p in self.placed.places])
+        folder.json("places", [[p.node, p.op, p.reason, p.macs, p.elements, p.moves] for p in self.placed.places])
+        folder.json("host", asdict(self.placed.host))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(placing.Placement(tuple(placing.Placed(*p) for p in folder.json("places"))))
+        places = tuple(placing.Placed(*p) for p in folder.json("places"))
+        return cls(placing.Placement(places, Work(**folder.json("host"))))
 
     def summary(self) -> dict[str, Any]:
-        on_npu = sum(p.on_npu for p in self.placed.places)
-        return {"npu_nodes": on_npu, "host_nodes": len(self.placed.places) - on_npu, "npu_macs": round(self.placed.share, 4)}
+        on_npu, host = sum(p.on_npu for p in self.placed.places), self.placed.host
+        nodes = {"npu_nodes": on_npu, "host_nodes": len(self.placed.places) - on_npu}
+        return {**nodes, "npu_macs": round(self.placed.share, 4), "host_macs": host.macs}
 
 
 @stage(quick=True)
 def placement(
     graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
-    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma, host: Host, placement: Least,
 ) -> Placement:  # fmt: skip
-    """Ask every operator whether the target runs its node."""
-    found = placing.place(graph.graph, Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma))
+    """Ask every operator whether the target runs its node, and leave to the host what is not worth the way."""
+    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma, host=host)
+    found = placing.place(graph.graph, target, placement)
     for (op, reason), count in found.reasons().most_common():
         log(f"host: {op} ({count}): {reason}")
+    if found.host:
+        log(f"host, codes of 8 bits: {found.host.told(target)}")
     return Placement(found)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated, Any, Self
 
 from npuflow.engine.correct.trial import Trial, summary
+from npuflow.engine.host import host_work, total_work
+from npuflow.engine.islands import Least, Prices
 from npuflow.engine.partition import npu_share
 from npuflow.engine.quantize import graph as quantising
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Host, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -22,15 +26,28 @@ from npuflow.stages.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class Quantized(Artifact):
-    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, and what corrections did."""
+    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, and what corrections did.
+    `float_macs`: multiply-accumulates of the float network, which the NPU's share is a share of."""
 
     graph: Graph
     notes: tuple[quantising.Note, ...] = ()
     trials: tuple[Trial, ...] = ()
+    float_macs: int = 0
+
+    @property
+    def share(self) -> float:
+        """Part of the network's multiply-accumulates that the NPU does."""
+        return npu_share(self.graph, self.float_macs)
+
+    @property
+    def host_macs(self) -> int:
+        """Multiply-accumulates that the host does."""
+        return total_work(host_work(self.graph)).macs
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
         folder.json("notes", [[n.node, n.reason, n.on_host] for n in self.notes])
+        folder.json("float_macs", self.float_macs)
         if self.trials:
             folder.json("corrections", [asdict(t) for t in self.trials])
 
@@ -38,7 +55,7 @@ class Quantized(Artifact):
     def load(cls, folder: Reader) -> Self:
         trials = folder.json("corrections") if "corrections" in folder.names() else []
         notes = tuple(quantising.Note(*n) for n in folder.json("notes"))
-        return cls(load_graph(folder), notes, tuple(Trial(**t) for t in trials))
+        return cls(load_graph(folder), notes, tuple(Trial(**t) for t in trials), folder.json("float_macs"))
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}
@@ -47,7 +64,7 @@ class Quantized(Artifact):
         integer, refused = sum(n.is_integer for n in self.graph.nodes), sum(n.on_host for n in self.notes)
         found: dict[str, Any] = {
             "integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": refused,
-            "npu_macs": round(npu_share(self.graph), 4),
+            "npu_macs": round(self.share, 4), "host_macs": self.host_macs,
         }  # fmt: skip
         return {**found, **summary(self.trials)}
 
@@ -58,12 +75,16 @@ def quantize(
     placement: Placement,
     thresholds: Thresholds,
     quantize: Quantize,
-    numerics: Numerics,
-) -> Quantized:
+    numerics: Numerics, memory: Memory, host: Host, least: Least,
+) -> Quantized:  # fmt: skip
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     stated = {**graph.stated, **thresholds.codes}
-    done = quantising.quantize_graph(graph.graph, placement.placed.on_npu, thresholds.ranges, quantize, numerics, stated)
+    placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
+    stranded = partial(placed.stranded, prices=prices)
+    done = quantising.quantize_graph(
+        graph.graph, placed.on_npu, thresholds.ranges, quantize, numerics, stated, stranded
+    )
     notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in moved(stated, done.graph)))
     for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
-    return Quantized(done.graph, notes)
+    return Quantized(done.graph, notes, float_macs=graph_macs(graph.graph))

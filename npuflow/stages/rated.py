@@ -47,8 +47,11 @@ def rated(
     search: Search,
 ) -> Iterator[tuple[str, Rated]]:
     """Quantise with the rival's ranges and run some samples of the calibration set."""
-    source, on_npu = graph.graph, placement.placed.on_npu
+    source, placed = graph.graph, placement.placed
     fed = list(feeds(samples, source, search.samples))
     truth = outputs_of(source, fed)
     for name, one in rivals.items():
-        yield name, Rated(rate(source, on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth))
+        found = rate(
+            source, placed.on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth, placed.stranded
+        )
+        yield name, Rated(found)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Self
 
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
-from npuflow.engine.partition import npu_share
 from npuflow.engine.profile import profile
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
@@ -164,16 +163,18 @@ def _exactness(simulation: Simulation) -> tuple[str, Any]:
 
 
 def _facts(totals: dict[str, Any], quantize: Quantized, fidelity: Fidelity) -> list[tuple[str, Any]]:
-    gap = totals["cycles"] / totals["bound_cycles"] if totals["bound_cycles"] else None
+    gap = totals["npu_cycles"] / totals["bound_cycles"] if totals["bound_cycles"] else None
     outputs = [fidelity.tensors[o] for o in fidelity.tensors if o in quantize.graph.outputs]
     known = [f.sqnr for f in outputs if f.sqnr is not None]
     found: list[tuple[str, Any]] = [
         ("cycles", round(totals["cycles"])),
+        ("cycles of the host among them", round(totals["host_cycles"])),
         ("ms at the target's clock", round(totals["milliseconds"], 3)),
-        ("MACs on the NPU", f"{100 * npu_share(quantize.graph):.1f} %"),
+        ("MACs on the NPU", f"{100 * quantize.share:.1f} %"),
+        ("MACs on the host", f"{totals['host_macs']:,}"),
         ("array utilisation", f"{100 * totals['utilisation']:.1f} %"),
         ("external MB", round(totals["bytes"] / 1e6, 3)),
-        ("times the lower bound of cycles", None if gap is None else round(gap, 2)),
+        ("times the lower bound of the NPU's cycles", None if gap is None else round(gap, 2)),
     ]
     if known:
         found.append(("worst output SQNR, dB", round(min(known), 1)))

@@ -32,7 +32,7 @@ class Simulate(Config):
 
 @dataclass(frozen=True)
 class Simulation(Artifact):
-    """Per tensor how it compares with the reference; cycles in all, per layer, and per node."""
+    """Per tensor how it compares with the reference; cycles in all, the host's among them, and per layer of the NPU."""
 
     checks: tuple[TensorCheck, ...]
     layers: tuple[Mapping[str, Any], ...]
@@ -54,6 +54,7 @@ class Simulation(Artifact):
         different, unseen = sum(1 for c in self.checks if c.different), sum(c.unseen for c in self.checks)
         tensors, total = sum(1 for c in self.checks if c.elements), self.totals
         clock = {"cycles": round(total["cycles"]), "ms": _figures(total["milliseconds"]), "mb": _figures(total["bytes"] / 1e6)}
+        clock |= {"host_cycles": round(total["host_cycles"]), "host_macs": total["host_macs"]}
         found = {**clock, "tensors": tensors, "different": different, "hazards": self.hazards}
         return {**found, "unseen": unseen} if unseen else found
 
@@ -83,6 +84,8 @@ def simulate(
     rest = f", {unseen} elements not seen" if unseen else ""
     log(f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} samples{rest}")
     found = profile(program)
+    if found.host:
+        log(f"NPU {found.cycles:,.0f} cycles; host {found.host.told(program.target)}")
     for row in (*compare_forms(found), *worst_groups(found, 1)):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
     return Simulation(checks, tuple(found.layers()), found.totals())

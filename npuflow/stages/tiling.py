@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.engine.arrange import Method
+from npuflow.engine.host import Work, host_work, total_work
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import Known, Plan, plan_network
@@ -15,7 +16,7 @@ from npuflow.engine.tiling.spans import Window as Costs
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, library, log, stage
-from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.stages.layers import Effort
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiles import Tile
@@ -45,28 +46,34 @@ class Tiling(Config):
 
 @dataclass(frozen=True)
 class Tiled(Artifact):
-    """The plan: tile sizes, nesting, slots and costs of every integer node."""
+    """The plan: tile sizes, nesting, slots and costs of every integer node; what the host does, and its cycles."""
 
     plan: Plan
+    host: Work = field(default_factory=Work)
+    host_cycles: float = 0.0
 
     def save(self, folder: Writer) -> None:
         folder.json("plan", self.plan.to_json())
+        folder.json("host", {"work": asdict(self.host), "cycles": self.host_cycles})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(Plan.from_json(folder.json("plan")))
+        host = folder.json("host")
+        return cls(Plan.from_json(folder.json("plan")), Work(**host["work"]), host["cycles"])
 
     def summary(self) -> dict[str, Any]:
         plan = self.plan
-        cycles = {"cycles": round(plan.cycles), "bound": round(plan.bounds.cycles), "gap": round(plan.gap, 2)}
-        return {**cycles, "mb": round(plan.bytes / 1e6, 3)}
+        whole, bound = round(plan.cycles + self.host_cycles), round(plan.bounds.cycles)
+        cycles = {"cycles": whole, "bound": bound, "gap": round(plan.gap, 2)}
+        host = {"host_cycles": round(self.host_cycles), "host_macs": self.host.macs}
+        return {**cycles, "mb": round(plan.bytes / 1e6, 3), **host}
 
 
 @stage
 def tiling(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves")],
     tiles: Items[Tile], windows: Items[Window], effort: Effort, tiling: Tiling,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
+    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
 ) -> Tiled:  # fmt: skip
     """Cut the network into groups by their costs, keep tensors in local memory, and take the plan that replays fastest."""
     wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation)
@@ -85,11 +92,14 @@ def tiling(
             f"{len(plan.kept)} tensors stay in local memory between groups"
         )
     log(
-        f"{plan.cycles:.0f} cycles; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "
+        f"{plan.cycles:.0f} cycles of the NPU; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
-    return Tiled(plan)
+    work, target = total_work(host_work(quantized.graph)), Target(memory=memory, host=host)
+    if work:
+        log(f"host: {work.told(target)}")
+    return Tiled(plan, work, work.cycles(target))
 
 
 def _costs(windows: Items[Window]) -> dict[str, Costs]:

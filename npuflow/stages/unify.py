@@ -52,7 +52,8 @@ def unify(
     ranges = {**thresholds.ranges, **{n: own[n] for n in free if thresholds.methods[n] in CALIBRATORS}}
 
     def made(changed: Mapping[str, tuple[float, float]]) -> Graph:
-        return quantize_graph(source, on_npu, changed, quantize, numerics, stated).graph
+        stranded = placement.placed.stranded
+        return quantize_graph(source, on_npu, changed, quantize, numerics, stated, stranded).graph
 
     done = tried(pairs, ranges, made, outputs_of(source, held), held, judge=unify.scales == "auto")
     log(f"ranges from {len(fit)} samples, judged on {len(held)} others")

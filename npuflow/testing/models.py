@@ -76,7 +76,9 @@ def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -
     host = [f"{op} ({count}): {reason}" for (op, reason), count in placement.reasons().most_common()]
     macs, nodes = graph_macs(one.graph), len(one.graph.nodes)
     try:
-        quantised = quantize_graph(one.graph, placement.on_npu, one.ranges, scheme(target), target.numerics)
+        quantised = quantize_graph(
+            one.graph, placement.on_npu, one.ranges, scheme(target), target.numerics, stranded=placement.stranded
+        )
         done, left = quantised.graph, [n for n in quantised.notes if n.on_host]
         host += [f"{name} ({count}): {reason}" for (name, reason), count in _counted(done, left).items()]
         plan = plan_network(done, Machine(target.compute, target.memory, target.dma), target.numerics, level)
@@ -93,7 +95,7 @@ def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -
     measured = profile(program)
     total, forms = measured.totals(), compare_forms(measured)
     return Verdict(
-        macs, npu_share(done), sum(n.is_integer for n in done.nodes), len(done.nodes), len(plan.groups), total["commands"],
+        macs, npu_share(done, macs), sum(n.is_integer for n in done.nodes), len(done.nodes), len(plan.groups), total["commands"],
         sum(1 for c in checks if c.elements), total["cycles"], total["bound_cycles"], total["bytes"],
         forms[0].error if forms else 0.0, tuple(host), reason,
     )  # fmt: skip

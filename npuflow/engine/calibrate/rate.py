@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.evaluate import stacked
 from npuflow.engine.quantize.config import Quantize
-from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.quantize.graph import Stranded, quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import Metric, Outputs
 from npuflow.ir.graph import Graph
@@ -41,9 +41,12 @@ def rate(
     stated: Mapping[str, QuantType],
     feeds: Sequence[Mapping[str, Array]],
     truth: Sequence[Sequence[Array]],
+    stranded: Stranded | None = None,
 ) -> Rating:
-    """Quantise, run, compare. `truth`: the float network's outputs, output by output."""
-    return rating(truth, outputs_of(quantize_graph(graph, on_npu, ranges, quantize, numerics, stated).graph, feeds))
+    """Quantise, run, compare. `truth`: the float network's outputs, output by output; `stranded`: as `quantize_graph`
+    has it."""
+    made = quantize_graph(graph, on_npu, ranges, quantize, numerics, stated, stranded).graph
+    return rating(truth, outputs_of(made, feeds))
 
 
 def mark(outputs: Sequence[Sequence[Array]], truth: Outputs, names: Sequence[str], metric: Metric, labels: Any) -> Marks:

@@ -19,6 +19,7 @@ from npuflow.engine.codegen.moves import emit_moves
 from npuflow.engine.codegen.share import share_loads
 from npuflow.engine.codegen.slots import merge
 from npuflow.engine.codegen.tiles import Bench
+from npuflow.engine.host import Work, host_work
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.program.taps import Tapped, Taps, encode_taps
@@ -266,6 +267,7 @@ def _program(
 ) -> Program:
     bench, data = out.benches[0], out.benches[0].data
     const = bench.consts.to_bytes()
+    host = host_work(graph)
     meta = {
         "name": name,
         "target": target_meta(target),
@@ -273,7 +275,7 @@ def _program(
         "outputs": [_port(graph, o) for o in graph.outputs],
         "values": _values(graph, data, views, out.written),
         "steps": out.steps,
-        "nodes": [_node(n, out.macs.get(i, 0)) for i, n in enumerate(graph.nodes)],
+        "nodes": [_node(n, out.macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         "data_bytes": data.layout.total,
         "const_bytes": len(const),
         "local_bytes": target.memory.local_bytes,
@@ -347,6 +349,9 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
     }  # fmt: skip
 
 
-def _node(node: Node, macs: int) -> dict[str, Any]:
-    name = node.op.onnx or type(node.op).__name__
-    return {"name": node.name, "op": name, "origin": list(node.origin), "macs": macs, "outputs": list(node.outputs)}
+def _node(node: Node, macs: int, host: Work | None) -> dict[str, Any]:
+    """`macs` are the NPU's; `host`: what the host does for the node, where it costs time."""
+    name = getattr(node.op, "op_type", "") or node.op.onnx or type(node.op).__name__
+    names = {"name": node.name, "op": name, "origin": list(node.origin)}
+    found: dict[str, Any] = {**names, "macs": macs, "outputs": list(node.outputs)}
+    return found if host is None else {**found, "host": asdict(host)}

@@ -35,9 +35,9 @@ class Terms:
 
 def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
     """Noise over signal of the outputs on the samples that judge; `truth`: the float network's outputs there."""
-    on_npu = place(graph, terms.target).on_npu
-    ranges = observed_ranges(graph, on_npu, terms.fit, terms.calibrate, terms.quantize, terms.target.numerics)
-    made = quantize_graph(graph, on_npu, ranges, terms.quantize, terms.target.numerics).graph
+    placed, numerics, quantize = place(graph, terms.target), terms.target.numerics, terms.quantize
+    ranges = observed_ranges(graph, placed.on_npu, terms.fit, terms.calibrate, quantize, numerics)
+    made = quantize_graph(graph, placed.on_npu, ranges, quantize, numerics, stranded=placed.stranded).graph
     if terms.corrected:
         made = correct_biases(graph, made, terms.target.numerics, terms.fit, (), judge=False).graph
     return output_error(truth, outputs_of(made, terms.held))

@@ -10,6 +10,7 @@ from itertools import islice
 from npuflow.base.errors import NpuflowError, TargetError
 from npuflow.engine.arrange import Method
 from npuflow.engine.codegen.generate import generate
+from npuflow.engine.host import host_work, total_work
 from npuflow.engine.partition import is_npu
 from npuflow.engine.place import accepts
 from npuflow.engine.profile.measure import Profile
@@ -19,7 +20,7 @@ from npuflow.engine.sim.order import Order, order_of
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.pinned import NO_PINS, Pins
 from npuflow.engine.tiling.plan import Bounds, plan_network
-from npuflow.hw.target import Target
+from npuflow.hw.target import Host, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import No
 
@@ -48,12 +49,16 @@ class Case:
         return generate(self.graph, plan, self.target)
 
     def cycles(self) -> float | None:
-        """By the clock; None where there is no program."""
+        """By the clock, and the host's; None where there is no program."""
         try:
             program = self.program()
-            return float(timeline_of(program, order_of(program)).cycles)
+            return float(timeline_of(program, order_of(program)).cycles) + self.host_cycles(self.target)
         except NpuflowError:
             return None
+
+    def host_cycles(self, target: Target) -> float:
+        """What the host's part of the graph takes beside such a machine."""
+        return total_work(host_work(self.graph)).cycles(target)
 
     def milliseconds(self, cycles: float) -> float:
         return cycles / self.target.compute.clock_mhz / 1000
@@ -88,7 +93,7 @@ class Missed:
         meta = {**program.meta, "target": target_meta(target)}
         other = replace(program, target_fingerprint=fingerprint(target), meta=meta)
         other.__dict__["decoded"] = program.decoded
-        return float(timeline_of(other, self.order).cycles)
+        return float(timeline_of(other, self.order).cycles) + self.case.host_cycles(target)
 
 
 def _external(t: Target) -> Target:
@@ -110,14 +115,18 @@ def _setup(t: Target) -> Target:
     return replace(t, compute=compute, dma=replace(t.dma, setup_cycles=0, row_cycles=0))
 
 
+def _host(t: Target) -> Target:
+    return replace(t, host=Host(float(ENDLESS // 2), float(ENDLESS // 2)))
+
+
 FREE: Mapping[str, Callable[[Target], Target]] = {        # from what is easily changed to what is not
-    "set-up": _setup, "vector unit": _vector, "bandwidth": _external, "array": _array,
+    "set-up": _setup, "vector unit": _vector, "bandwidth": _external, "array": _array, "host": _host,
 }  # fmt: skip
 
 
 def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
     """The whole story of a missed budget. `shipped`: other targets to try."""
-    case, cycles, allowed = missed.case, missed.found.cycles, missed.allowed
+    case, cycles, allowed = missed.case, missed.found.whole_cycles, missed.allowed
     have, want = case.milliseconds(cycles), case.milliseconds(allowed)
     hint = "\n".join(_levers(missed, shipped))
     return TargetError(
@@ -129,19 +138,23 @@ def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
 # --- what binds it
 def _because(missed: Missed) -> Iterator[str]:
     case, found, bounds = missed.case, missed.found, missed.bounds
-    least = case.milliseconds(bounds.cycles)
-    verdict = "the budget is below it: no plan meets it here" if bounds.cycles > missed.allowed else "the budget is above it"
+    lowest = bounds.cycles + found.host_cycles
+    below = lowest > missed.allowed
+    verdict = "the budget is below it: no plan meets it here" if below else "the budget is above it"
+    host = f", the host {case.milliseconds(found.host_cycles):.4g}" if found.host else ""
     yield (
-        f"no plan on this machine takes less than {least:.4g} ms (computing {case.milliseconds(bounds.compute):.4g}, "
-        f"moving {bounds.bytes / 1e6:.3g} MB {case.milliseconds(bounds.traffic):.4g}); {verdict}"
+        f"no plan on this machine takes less than {case.milliseconds(lowest):.4g} ms (computing "
+        f"{case.milliseconds(bounds.compute):.4g}, moving {bounds.bytes / 1e6:.3g} MB "
+        f"{case.milliseconds(bounds.traffic):.4g}{host}); {verdict}"
     )
-    parts = sorted(found.totals()["path"].items(), key=lambda p: -p[1])
-    yield "its critical path: " + ", ".join(f"{name} {share / found.cycles:.0%}" for name, share in parts if share > 0)
+    parts, whole = sorted(found.totals()["path"].items(), key=lambda p: -p[1]), found.whole_cycles
+    yield "its critical path: " + ", ".join(f"{name} {share / whole:.0%}" for name, share in parts if share > 0)
     binding = minimal(missed)
     if binding:
         amounts = "; ".join(_amount(case.target, name) for name in binding)
         yield f"these make it too slow even if all else cost nothing, and no fewer do: {amounts}"
-    freed = [f"{name} {case.milliseconds(missed.free([name])):.4g} ms" for name in FREE]
+    there = [name for name in FREE if name != "host" or found.host]
+    freed = [f"{name} {case.milliseconds(missed.free([name])):.4g} ms" for name in there]
     yield f"if one cost nothing: {', '.join(freed)}"
 
 
@@ -159,11 +172,12 @@ def minimal(missed: Missed) -> list[str]:
 
 
 def _amount(target: Target, name: str) -> str:
-    c, m, d = target.compute, target.memory, target.dma
+    c, m, d, h = target.compute, target.memory, target.dma, target.host
     return {
         "set-up": f"set-up (DMA {d.setup_cycles}, commands {c.command_cycles}, fill {c.fill_cycles} cycles each)",
         "vector unit": f"{c.vector_lanes} vector lanes", "bandwidth": f"{m.external_bandwidth:g} bytes per cycle",
         "array": f"{c.cores} x {c.macs} MACs per cycle, of depthwise layers {c.depthwise_macs}",
+        "host": f"a host of {h.macs_per_cycle:g} MACs and {h.elements_per_cycle:g} elements per cycle",
     }[name]  # fmt: skip
 
 
@@ -172,7 +186,7 @@ def _levers(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
     """Changes that bring the program into its budget; where none does, those that bring it nearest."""
     tried: list[tuple[float, str]] = []
     for options in (*_plans(missed.case), *_machines(missed)):
-        before = missed.found.cycles
+        before = missed.found.whole_cycles
         for change, trial in options:                       # of a kind the first that is enough, while more of it helps
             cycles = trial.cycles()
             if cycles is None:
@@ -185,7 +199,7 @@ def _levers(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
     helped += islice(_targets(missed, shipped), NAMED)
     if helped:
         return helped
-    near = sorted((c, t) for c, t in tried if c < STALLED * missed.found.cycles)
+    near = sorted((c, t) for c, t in tried if c < STALLED * missed.found.whole_cycles)
     return [f"{text}, not enough by itself" for _, text in near[:3]]
 
 
@@ -226,9 +240,16 @@ def _machines(missed: Missed) -> Iterator[list[Option]]:
             f"target.compute.array_cols >= {c.array_cols * n} and target.compute.depthwise_macs >= {c.depthwise_macs * n}",
             case.changed("compute", array_cols=c.array_cols * n, depthwise_macs=c.depthwise_macs * n),
         ) for n in TIMES]  # fmt: skip
+    if missed.found.host and missed.free(["host"]) <= missed.allowed:
+        faster = [(t.host.macs_per_cycle * n, t.host.elements_per_cycle * n) for n in TIMES]
+        yield [(_faster(m, e), case.changed("host", macs_per_cycle=m, elements_per_cycle=e)) for m, e in faster]
     if missed.free(["vector unit"]) <= missed.allowed:
         lanes = [t.compute.vector_lanes * n for n in TIMES]
         yield [(f"target.compute.vector_lanes >= {n}", case.changed("compute", vector_lanes=n)) for n in lanes]
+
+
+def _faster(macs: float, elements: float) -> str:
+    return f"target.host.macs_per_cycle >= {macs:g} and target.host.elements_per_cycle >= {elements:g}"
 
 
 def _bandwidth(missed: Missed) -> float:

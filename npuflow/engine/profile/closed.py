@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from npuflow.engine.profile.measure import TERMS, Profile
 
 TERM_BAR, TOTAL_BAR, GROUP_BAR = 0.03, 0.05, 0.15
+FORMS = {"closed": "cycles", "searched": "searched"}      # where a program's metadata has their cycles
 SMALL = 0.01              # a term below this share of all cycles is not judged by its ratio
 
 
@@ -32,13 +33,14 @@ class Comparison:
 
 
 def compare(found: Profile, form: str = "closed") -> tuple[Comparison, ...]:
-    """The whole program, then each term; empty for a program without a plan. `form`: "closed", or "searched", by which the
-    search ranked its candidates."""
+    """The NPU's part of the program, then each term; empty for a program without a plan. `form`: "closed", or "searched",
+    by which the search ranked its candidates."""
     totals = found.totals()
-    if not totals[f"{form}_cycles"]:
+    planned = found.program.meta.get("plan", {}).get(FORMS[form])
+    if not planned:
         return ()
-    rows = [Comparison("cycles", totals["cycles"], totals[f"{form}_cycles"], TOTAL_BAR)]
-    floor = SMALL * totals["cycles"]
+    rows = [Comparison("cycles", found.cycles, planned, TOTAL_BAR)]     # the host's are one figure: nothing to compare
+    floor = SMALL * found.cycles
     for term in TERMS:
         clock, closed = totals["terms"][term], totals[f"{form}_terms"].get(term)
         if closed is not None and max(clock, closed) > floor:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from npuflow.engine.profile.measure import Profile, Row
 
-TOTALS = ("cycles", "milliseconds", "bytes", "shared_bytes", "macs", "utilisation", "commands", "data_bytes", "const_bytes")
+TOTALS = (
+    "cycles", "milliseconds", "npu_cycles", "host_cycles", "bytes", "shared_bytes", "macs", "host_macs", "utilisation",
+    "commands", "data_bytes", "const_bytes",
+)  # fmt: skip
 
 
 def totals(a: Profile, b: Profile) -> list[Row]:
@@ -41,6 +44,10 @@ def _by_name(found: Profile) -> dict[str, tuple[float, float]]:
     for i, node in enumerate(found.nodes.tolist()):
         name = found.name(node)
         moved[name] = moved.get(name, 0.0) + float(found.timeline.moved[i])
+    for row in found.host_rows:
+        name = row["name"]
+        cycles[name] = cycles.get(name, 0.0) + row["cycles"]
+        moved[name] = moved.get(name, 0.0) + row["host_bytes"]
     return {name: (cycles.get(name, 0.0), amount) for name, amount in moved.items()}
 
 

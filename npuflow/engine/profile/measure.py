@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.engine.host import Work
 from npuflow.engine.profile.path import critical_path
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import LOCAL, regions
@@ -26,7 +27,7 @@ TERMS = ("array", "vector", "set-up", "bus")
 
 @dataclass(frozen=True)
 class Profile:
-    """A program with its clock."""
+    """A program with its clock. `cycles` are the NPU's own."""
 
     program: Program
     order: Order
@@ -35,6 +36,34 @@ class Profile:
     @property
     def cycles(self) -> float:
         return float(self.timeline.cycles)
+
+    @cached_property
+    def host_rows(self) -> list[Row]:
+        """One row per node that costs the host time: what it does, and its cycles by the target's `[host]` table."""
+        rows, target = [], self.program.target
+        for index, node in enumerate(self.program.meta["nodes"]):
+            if node.get("host"):
+                work = Work(**node["host"])
+                rows.append({
+                    "nodes": [index], "name": self.name(index), "op": node["op"],
+                    "cycles": work.cycles(target), "limit": "host", "host_terms": work.terms(target),
+                    "host_macs": work.macs, "host_elements": work.elements, "host_bytes": work.bytes,
+                })
+        return rows
+
+    @cached_property
+    def host(self) -> Work:
+        """What the host does in all. Commands do not see it; `totals` adds its cycles to those of clock and closed form."""
+        return sum((Work(**n["host"]) for n in self.program.meta["nodes"] if n.get("host")), Work())
+
+    @property
+    def host_cycles(self) -> float:
+        return self.host.cycles(self.program.target)
+
+    @property
+    def whole_cycles(self) -> float:
+        """The NPU's and the host's, one after the other."""
+        return self.cycles + self.host_cycles
 
     @property
     def peak(self) -> int:
@@ -226,19 +255,30 @@ class Profile:
             causes[step["cause"]] = causes.get(step["cause"], 0.0) + step["cycles"]
         rows = self.layers()
         closed, searched = ([g[key] for _, g in self.groups if g and key in g] for key in ("terms", "searched"))
+        host = self.host_cycles
+        if host:
+            causes["host"] = host
         return {
-            "cycles": self.cycles, "milliseconds": self.cycles / clock / 1000, "bytes": float(self.timeline.moved.sum()),
-            "shared_bytes": float(self.timeline.shared.sum()),
-            "macs": macs, "utilisation": macs / (self.cycles * self.peak) if self.cycles else 0.0,
+            "cycles": self.whole_cycles, "milliseconds": self.whole_cycles / clock / 1000,
+            "npu_cycles": self.cycles, "host_cycles": host, "host_terms": self.host.terms(self.program.target),
+            "bytes": float(self.timeline.moved.sum()), "shared_bytes": float(self.timeline.shared.sum()),
+            "macs": macs, "host_macs": self.host.macs, "host_bytes": self.host.bytes,
+            "utilisation": macs / (self.cycles * self.peak) if self.cycles else 0.0,
             "commands": len(self.order.sequence), "data_bytes": self.program.meta["data_bytes"],
             "const_bytes": self.program.meta["const_bytes"],
-            "closed_cycles": plan.get("cycles"), "closed_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
+            "closed_cycles": _with(plan.get("cycles"), host),
+            "closed_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
             "bound_bytes": plan.get("bound_bytes"), "roofline": plan.get("roofline"), "path": causes,
             "terms": {name: sum(row["terms"][name] for row in rows) for name in TERMS},
             "closed_terms": {name: sum(g[name] for g in closed) for name in TERMS} if closed else {},
-            "searched_cycles": plan.get("searched"),
+            "searched_cycles": _with(plan.get("searched"), host),
             "searched_terms": {name: sum(g[name] for g in searched) for name in TERMS} if searched else {},
         }  # fmt: skip
+
+
+def _with(cycles: float | None, host: float) -> float | None:
+    """A figure of the plan with the host's cycles, which are the same for all forms."""
+    return None if cycles is None else cycles + host
 
 
 def _together(names: list[str], most: int = 3) -> str:

@@ -48,7 +48,8 @@ def save_workbook(path: Path, found: Profile) -> None:
         raise UsageError("XLSX needs the package xlsxwriter", hint="pip install 'npuflow[xlsx]', or --csv") from error
     totals = [{"what": k, "value": v} for k, v in flat(found.totals()).items()]
     sheets = {
-        "totals": totals, "layers": found.operators(), "groups": found.layers(), "commands": list(found.commands()),
+        "totals": totals, "layers": [*found.operators(), *found.host_rows], "groups": found.layers(),
+        "commands": list(found.commands()),
         "external memory": memory.external(found), "local memory": memory.local(found),
     }  # fmt: skip
     book = xlsxwriter.Workbook(str(path), {"constant_memory": True})

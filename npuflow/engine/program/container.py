@@ -33,6 +33,7 @@ MAGIC = b"NPUFLOW\0"
 VERSION = 1
 ALIGN = 64
 MAX_SECTIONS = 4096
+MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
 _HEAD = struct.Struct("<8sII64s")
 _ENTRY = struct.Struct("<16sQQ16s")
 
@@ -120,14 +121,15 @@ def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program
 
 
 def fingerprint(target: Target) -> str:
-    """The digest of what a program depends on: everything but the target's name and description."""
-    return digest(target_meta(target))
+    """The digest of what a program's commands depend on: everything but the target's name, description and host."""
+    whole = canonical(target)
+    return digest({name: whole[name] for name in MACHINE})
 
 
 def target_meta(target: Target) -> dict[str, Any]:
-    """The target as `meta["target"]`: what the simulator and the fingerprint read."""
+    """The target as `meta["target"]`: what the simulator and the fingerprint read, and the host's rates."""
     whole = canonical(target)
-    return {name: whole[name] for name in ("compute", "numerics", "memory", "dma", "limits")}
+    return {name: whole[name] for name in (*MACHINE, "host")}
 
 
 def target_of(table: Any, expected: str) -> Target:
@@ -152,7 +154,7 @@ def require_target(program: Program, target: Target, name: str) -> None:
     if program.target_fingerprint == fingerprint(target):
         return
     theirs, own = program.meta["target"], target_meta(target)
-    keys = [(t, k) for t in own for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]
+    keys = [(t, k) for t in MACHINE for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]
     told = [f"{t}.{k} is {theirs.get(t, {}).get(k)}, {name} has {own[t][k]}" for t, k in keys[:4]]
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     raise ModelError(

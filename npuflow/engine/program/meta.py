@@ -8,7 +8,8 @@
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
                  {"kind": "host", "model": index, "inputs": [ids], "outputs": [ids]}
                  {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}
-    nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts
+    nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts; `host`: {"macs", "elements", "bytes"} of a
+                 node that costs the host time
     data_bytes, const_bytes, local_bytes
     preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes the inputs
 Anything else (memory map, notes) is kept and not judged. `quant`: bits, signed, scale, zero_point, axis, group, narrow.
@@ -45,7 +46,15 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
         _value(name, value, meta["data_bytes"])
     for node in _items(meta, "nodes"):
         need(isinstance(node, dict) and isinstance(node.get("name"), str), "a node has no name")
+        _host(node)
     _steps(meta, counts, hosts)
+
+
+def _host(node: Mapping[str, Any]) -> None:
+    host = node.get("host")
+    if host is not None:
+        good = isinstance(host, dict) and set(host) == {"macs", "elements", "bytes"}
+        need(good and all(natural(v, 1 << 62) for v in host.values()), f"node {node['name']!r}: host")
 
 
 def check_quant(quant: Any, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ class Note:
     on_host: bool = True
 
 
+Stranded = Callable[[Graph, Collection[int]], Mapping[int, str]]
 NARROWEST = 9                             # bits of an operand that is made narrower for the accumulator's sake
 
 
@@ -46,10 +47,11 @@ class Quantization:
 
 def quantize_graph(
     graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
-    codes: Mapping[str, QuantType] = MappingProxyType({}),
+    codes: Mapping[str, QuantType] = MappingProxyType({}), stranded: Stranded | None = None,
 ) -> Quantization:  # fmt: skip
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note.
     `codes`: those that the model or a table fixes, by value id; those that the target lacks are only ranges, with a note.
+    `stranded`: of the nodes left to the NPU those that others on the host have made pointless there (`Placement.stranded`).
     """
     notes: dict[int, Note] = {}
     check_scheme(config, numerics)
@@ -64,6 +66,9 @@ def quantize_graph(
             notes[i] = Note(node.name, "left in float by the recipe")
     while True:
         chosen = [i for i in range(len(graph.nodes)) if on_npu(i) and i not in notes]
+        if stranded is not None and notes:
+            notes.update({i: Note(graph.nodes[i].name, why) for i, why in stranded(graph, chosen).items()})
+            chosen = [i for i in chosen if i not in notes]
         builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed)
         result = builder.build()
         if not builder.refused:

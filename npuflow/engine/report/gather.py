@@ -70,6 +70,9 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
     for row in profile.operators():
         kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit")}
         found[row["nodes"][0]] = kept | {"bytes": row["load_bytes"] + row["store_bytes"]}
+    for row in profile.host_rows:
+        kept = {"macs": row["host_macs"], "cycles": row["cycles"], "limit": "host", "bytes": row["host_bytes"]}
+        found[row["nodes"][0]] = kept
     for row in profile.layers():
         found.setdefault(row["nodes"][0], {}).update({k: row[k] for k in ("closed", "bound")})
     return found
