@@ -119,8 +119,11 @@ def _host(graph: Graph, placement: Placement, chip: Target) -> dict[str, Any]:
     """What the host does and its cycles; `unknown`: its nodes whose work cannot be counted."""
     from npuflow.ir.macs import macs_known
 
-    work, pairs = placement.host, zip(graph.nodes, placement.places, strict=True)
-    unknown = [place.node for node, place in pairs if not place.on_npu and not macs_known(graph, node)]
+    work, unknown = placement.host, []
+    for node, place in zip(graph.nodes, placement.places, strict=True):
+        static = all(graph.type(o).is_static for o in node.outputs if o)
+        if not place.on_npu and not (static and macs_known(graph, node)):
+            unknown.append(place.node)
     return {**vars(work), "cycles": work.cycles(chip), "terms": work.terms(chip), "unknown": unknown}
 
 

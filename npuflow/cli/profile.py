@@ -175,7 +175,7 @@ def _summary(found: Profile) -> str:
         worst = worst_groups(found, 1)
         lines += [f"farthest apart: {worst[0]}"] if worst else []
         lines.append(
-            f"lower bounds of the NPU: {total['bound_cycles']:,.0f} cycles "
+            f"lower bounds: {total['bound_cycles']:,.0f} cycles of the NPU "
             f"(gap {total['npu_cycles'] / max(1.0, total['bound_cycles']):.2f}), "
             f"{total['bound_bytes'] / 1e6:.2f} MB (gap {total['bytes'] / max(1.0, total['bound_bytes']):.2f}), "
             f"array roofline {total['roofline']:,.0f} cycles"

@@ -96,7 +96,7 @@ def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -
     total, forms = measured.totals(), compare_forms(measured)
     return Verdict(
         macs, npu_share(done, macs), sum(n.is_integer for n in done.nodes), len(done.nodes), len(plan.groups), total["commands"],
-        sum(1 for c in checks if c.elements), total["cycles"], total["bound_cycles"], total["bytes"],
+        sum(1 for c in checks if c.elements), total["npu_cycles"], total["bound_cycles"], total["bytes"],
         forms[0].error if forms else 0.0, tuple(host), reason,
     )  # fmt: skip
 

@@ -14,7 +14,8 @@ from npuflow.base.tables import FilePath
 from npuflow.flow.artifact import Artifact, Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics
+from npuflow.engine.islands import Least
+from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
 from npuflow.stages.placement import Placement, placement
@@ -53,9 +54,10 @@ def test_the_stages_hand_on_what_they_keep(path: Path, tmp_path: Path) -> None:
     assert [type(n.op).__name__ for n in again.graph.nodes] == ["Sub", "Conv", "Host", "Tanh"]
     assert any(r.rule == "fold_input_scale" and "zero padding" in r.reason for r in again.refusals)
     assert again.notes == ('dimension 0 (N) of input "x" is free and taken as 1',) and "host" in again.uses()["ops"]
-    placed = placement(again, Numerics(), Limits(), Memory(), Compute(), Dma())
+    placed = placement(again, Numerics(), Limits(), Memory(), Compute(), Dma(), Host(), Least(min_macs=0))
     kept = reloaded(placed, tmp_path / "placement")
-    assert isinstance(kept, Placement) and kept == placed and kept.summary() == {"npu_nodes": 3, "host_nodes": 1, "npu_macs": 1.0}
+    counts = {"npu_nodes": 3, "host_nodes": 1, "npu_macs": 1.0, "host_macs": 0}
+    assert isinstance(kept, Placement) and kept == placed and kept.summary() == counts
 
 
 def test_rules_can_be_skipped(path: Path) -> None:
