@@ -122,6 +122,15 @@ def test_a_faster_host_changes_the_hosts_term_alone(program: Program) -> None:
     assert changes == pytest.approx(b.host_cycles - a.host_cycles)
 
 
+def test_a_network_that_the_host_runs_alone_has_a_program_and_its_time() -> None:
+    graph, _, _ = network()
+    done = quantize_graph(graph, lambda _: False, {}, Quantize(), TARGET.numerics).graph
+    found = profile(build(done, TARGET))
+    total, work = found.totals(), total_work(host_work(done))
+    assert total["cycles"] == total["host_cycles"] == work.cycles(TARGET) and work.macs == graph_macs(graph)
+    assert total["npu_cycles"] == total["macs"] == 0 and not compare(found)
+
+
 def test_programs_without_a_host_part_have_the_figures_of_the_npu() -> None:
     found = profile(build(mixed(SMALL.numerics)[0], SMALL))
     total = found.totals()
