@@ -59,7 +59,7 @@ def row(network: str, name: str, target: Target, graph: Graph, level: int) -> st
         total = profile(generate(graph, plan, target)).totals()
     except NpuflowError as error:
         return f"| {network} | {name} | {level} | {error.message} | | | | | | | | |"
-    cycles, bound, moved, least = total["npu_cycles"], total["bound_cycles"], total["bytes"], total["bound_bytes"]
+    cycles, bound, moved, least = total["cycles"], total["bound_cycles"], total["bytes"], total["bound_bytes"]
     return (
         f"| {network} | {name} | {level} | {len(plan.groups)} | {cycles / 1e6:.3f} | {bound / 1e6:.3f} | {cycles / bound:.2f} "
         f"| {total['closed_cycles'] / cycles - 1:+.1%} | {moved / 1e6:.2f} | {least / 1e6:.2f} | {moved / least:.2f} "

@@ -11,10 +11,10 @@ from onnx import parser
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
+from npuflow.engine.islands import Least
 from npuflow.flow.artifact import Artifact, Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
-from npuflow.engine.islands import Least
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
