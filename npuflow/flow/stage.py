@@ -81,6 +81,7 @@ class Stage:
         self.files: Callable[..., Listing] | None = options["files"]
         self.when: str | None = options["when"]
         self.refines: str | None = options["refines"]
+        self.always: bool = options["always"]
         self.after: tuple[str, ...] = tuple(options["after"])
         self.cpu: Literal["python", "native"] = options["cpu"]
         self.memory: int = size(options["memory"]) if options["memory"] else 0
@@ -116,6 +117,7 @@ def stage(
     files: Callable[..., Listing] | None = None,
     when: str | None = None,
     refines: str | None = None,
+    always: bool = False,
     after: tuple[str, ...] = (),
     cpu: Literal["python", "native"] = "python",
     memory: str | None = None,
@@ -130,13 +132,14 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     parameter of type `Groups[...]` has its groups handled so. by: a second collection; there is then an item, called
     `pair(by, over)`, for every two of them, and a call is given items of `over` that lack the same items of `by`, and
     yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
-    without which the stage is off. refines: the stage whose product this one improves, for all its consumers; after:
-    refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"). batch:
-    items of `over` a call. floats: results depend on the processor's features, which then enter the key. quick: a second
-    or so, and what it gives decides what dear stages do, so that a plan runs it, in memory, instead of saying "maybe".
+    without which the stage is off. refines: the stage whose product this one improves, for all its consumers; it is on
+    where the recipe has its first table, or `always`. after: refinements that go first. cpu: "native" releases the
+    interpreter lock. memory: what one batch needs ("2GB"). batch: items of `over` a call. floats: results depend on the
+    processor's features, which then enter the key. quick: a second or so, and what it gives decides what dear stages do,
+    so that a plan runs it, in memory, instead of saying "maybe".
     """
     defaults: dict[str, Any] = {
-        "over": None, "by": None, "files": None, "when": None, "refines": None, "after": (),
+        "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "after": (),
         "cpu": "python", "memory": None, "batch": 8, "floats": False, "quick": False,
     }  # fmt: skip
     unknown = set(options) - set(defaults)

@@ -58,7 +58,7 @@ class _Wiring:
     def _switch(self, name: str) -> str | None:
         """The table that turns a stage on; a refinement's own first table unless it says otherwise."""
         stage = self.stages[name]
-        if stage.when is not None or stage.refines is None:
+        if stage.when is not None or stage.refines is None or stage.always:
             return stage.when
         return next((table_of(cls) for cls in self.signatures[name].tables.values()), None)
 

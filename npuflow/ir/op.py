@@ -183,6 +183,9 @@ class Op:
     domain: ClassVar[str] = ""
     shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
     fuses_clip: ClassVar[bool] = False    # a following Relu/Clip may become `clip`
+    bounded: ClassVar[tuple[float, float] | None] = None    # what the function never leaves: its extrema are not clipped
+    sensitive: ClassVar[bool] = False     # a square, quotient, root or logarithm: the first to be given wide codes
+    answers: ClassVar[Literal["", "argmax", "threshold"]] = ""   # what an application makes of this function as an output
 
     # --- source format
     @classmethod

@@ -21,6 +21,7 @@ from npuflow.ir.types import Array, IntArray
 @dataclass(frozen=True)
 class Div(RatioOp):
     onnx: ClassVar[str] = "Div"
+    sensitive: ClassVar[bool] = True
     opcode: ClassVar[str] = "DIV"
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:

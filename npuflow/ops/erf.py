@@ -15,6 +15,7 @@ from npuflow.ir.table import Real, TableOp
 @dataclass(frozen=True)
 class Erf(TableOp):
     onnx: ClassVar[str] = "Erf"
+    bounded: ClassVar[tuple[float, float] | None] = (-1.0, 1.0)
 
     def f(self, x: Real) -> Real:
         from scipy.special import erf

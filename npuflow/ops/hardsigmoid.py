@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ class HardSigmoid(TableOp):
     alpha: float = 0.2
     beta: float = 0.5
     onnx: ClassVar[str] = "HardSigmoid"
+    bounded: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    answers: ClassVar[Literal["", "argmax", "threshold"]] = "threshold"
 
     def f(self, x: Real) -> Real:
         return np.clip(self.smooth(x), 0.0, 1.0)

@@ -15,6 +15,7 @@ from npuflow.ir.table import Real, TableOp
 @dataclass(frozen=True)
 class Log(TableOp):
     onnx: ClassVar[str] = "Log"
+    sensitive: ClassVar[bool] = True
     domain_lo: ClassVar[float] = 0.5
     domain_hi: ClassVar[float] = 8.0
 

@@ -16,6 +16,7 @@ from npuflow.ir.table import Real, TableOp
 class Pow(TableOp):
     exponent: float = 2.0
     onnx: ClassVar[str] = "Pow"
+    sensitive: ClassVar[bool] = True
 
     def f(self, x: Real) -> Real:
         return np.power(x, self.exponent)

@@ -13,6 +13,7 @@ from npuflow.ir.table import Real, TableOp
 @dataclass(frozen=True)
 class Reciprocal(TableOp):
     onnx: ClassVar[str] = "Reciprocal"
+    sensitive: ClassVar[bool] = True
     domain_lo: ClassVar[float] = 0.5
     domain_hi: ClassVar[float] = 4.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from npuflow.ir.table import Real, TableOp
 @dataclass(frozen=True)
 class Sigmoid(TableOp):
     onnx: ClassVar[str] = "Sigmoid"
+    bounded: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    answers: ClassVar[Literal["", "argmax", "threshold"]] = "threshold"
     domain_lo: ClassVar[float] = -8.0
     domain_hi: ClassVar[float] = 8.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ LOW_ONE, HIGH_ONE = 1 << 15, 1 << 31
 class Softmax(Op):
     axis: int = -1
     onnx: ClassVar[str] = "Softmax"
+    bounded: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    answers: ClassVar[Literal["", "argmax", "threshold"]] = "argmax"
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

@@ -15,6 +15,7 @@ from npuflow.ir.table import Real, TableOp
 @dataclass(frozen=True)
 class Sqrt(TableOp):
     onnx: ClassVar[str] = "Sqrt"
+    sensitive: ClassVar[bool] = True
     domain_lo: ClassVar[float] = 0.1
     domain_hi: ClassVar[float] = 8.0
 

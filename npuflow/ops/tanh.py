@@ -15,6 +15,7 @@ from npuflow.ir.table import Real, TableOp
 @dataclass(frozen=True)
 class Tanh(TableOp):
     onnx: ClassVar[str] = "Tanh"
+    bounded: ClassVar[tuple[float, float] | None] = (-1.0, 1.0)
 
     def f(self, x: Real) -> Real:
         return np.tanh(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -21,6 +21,7 @@ from npuflow.ir.macs import graph_macs
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.precision import Precision
 from npuflow.stages.thresholds import Thresholds
 
 
@@ -74,6 +75,7 @@ def quantize(
     graph: Annotated[Parsed, Uses("prepare", "role", "channel_axis", "output_range", "shares_scale", "f")],
     placement: Placement,
     thresholds: Thresholds,
+    precision: Precision,
     quantize: Quantize,
     numerics: Numerics, memory: Memory, host: Host, least: Least,
 ) -> Quantized:  # fmt: skip
@@ -81,9 +83,9 @@ def quantize(
     stated = {**graph.stated, **thresholds.codes}
     placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
     stranded = partial(placed.stranded, prices=prices)
-    done = quantising.quantize_graph(
-        graph.graph, placed.on_npu, thresholds.ranges, quantize, numerics, stated, stranded
-    )
+    scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
+    ranges = {**thresholds.ranges, **precision.ranges}
+    done = quantising.quantize_graph(graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded)
     notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in moved(stated, done.graph)))
     for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")

@@ -22,7 +22,7 @@ def listing(ranges: Ranges) -> Listing:
     return {"table": Item((path,), {"format": found}, {"exchange": (found,)})}
 
 
-@stage(refines="thresholds", files=listing, when="ranges")
+@stage(refines="thresholds", files=listing, when="ranges", after=("clipping",))
 def ranges(thresholds: Thresholds, graph: Annotated[Parsed, Uses()], files: Files, ranges: Ranges) -> Thresholds:
     """Take the table's rows for the tensors that it names."""
     path, chosen = files.only(), files["table"].detail["format"]

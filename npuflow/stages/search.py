@@ -14,7 +14,7 @@ from npuflow.stages.rivals import Rival
 from npuflow.stages.thresholds import Thresholds
 
 
-@stage(refines="thresholds", when="search", after=("ranges",))
+@stage(refines="thresholds", when="search", after=("clipping", "ranges"))
 def search(
     thresholds: Thresholds, rivals: Items[Rival], rated: Items[Rated], marked: Items[Marked] | None, search: Search
 ) -> Thresholds:

@@ -11,7 +11,7 @@ from npuflow.stages.judged import Judged
 from npuflow.stages.thresholds import Thresholds
 
 
-@stage(refines="thresholds", when="tune", after=("ranges", "search"))
+@stage(refines="thresholds", when="tune", after=("clipping", "ranges", "search"))
 def tune(thresholds: Thresholds, judged: Items[Judged], tune: Tune) -> Thresholds:
     """Take each tensor's best range; of several consumers' favourites the largest. Ranges of the user's stay."""
     ranges, methods = dict(thresholds.ranges), dict(thresholds.methods)

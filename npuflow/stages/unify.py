@@ -24,7 +24,10 @@ from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
 
 
-@stage(refines="thresholds", when="unify", after=("ranges", "search", "tune"), cpu="native", memory="1GB", floats=True)
+@stage(
+    refines="thresholds", when="unify", after=("clipping", "ranges", "search", "tune"), cpu="native", memory="1GB",
+    floats=True,
+)
 def unify(
     thresholds: Thresholds,
     graph: Annotated[

@@ -43,7 +43,7 @@ class Layer(Config):
 class Calibrate(Config):
     """The threshold method, and exceptions (later ones win)."""
 
-    method: Annotated[str, CALIBRATORS] = "kl"
+    method: Annotated[str, CALIBRATORS] = "auto"
     bounds: tuple[float, float] | None = None      # of every tensor, as under layers
     beyond: Literal["clip", "drop"] = "clip"
     infinite: Literal["drop", "clip"] = "drop"     # infinities: not counted, or as the bound, else the largest finite value

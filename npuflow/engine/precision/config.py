@@ -1,0 +1,32 @@
+"""The [precision] table: which widths are widened, by which strategy, until which budget holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from npuflow.base.tables import Config, Range
+from npuflow.ir.contracts import STRATEGIES
+from npuflow.ir.precision import Budget
+
+
+@dataclass(frozen=True)
+class Precision(Config):
+    """Bit widths by need, on held-out calibration samples. Overrides of [quantize] stay as they are written."""
+
+    strategy: Annotated[str, STRATEGIES] = "auto"
+    """Who chooses the widths; "none" keeps those of [quantize]."""
+    sqnr_db: Annotated[float, Range(0, 120)] = 20.0
+    """What every output must reach: over all held-out samples, and on four of five of them."""
+    agreement: Annotated[float, Range(0, 1)] = 0.99
+    """Or the share of equal answers that it must reach: arg-max after Softmax, mask after Sigmoid."""
+    samples: Annotated[int, Range(2, None)] = 64
+    """Calibration samples used, the held-out ones included."""
+    held_out: Annotated[int, Range(1, None)] = 16
+    """Of these, how many only judge."""
+    probes: Annotated[int, Range(1, None)] = 4
+    """Of the held-out samples, how many measure what each tensor and weight alone contributes."""
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.sqnr_db, self.agreement)

@@ -1,0 +1,203 @@
+"""The float network with fake quantisation whose steps, ends and weights are inputs: one session rates any mixture.
+
+A quantiser stands behind every activation that the NPU reads or writes. Its step and its end codes are run-time inputs, so
+that another clipping range or bit width is another row of a table and no new session. Layer weights and biases are inputs,
+too. Everything else is float: requantisation and table rounding are not modelled, and the quantised graph stays the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.calibrate.observe import session
+from npuflow.engine.fidelity import real_of
+from npuflow.engine.place import Placement, op_name
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.names import names_of
+from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types
+from npuflow.engine.quantize.types import encode, weight_type
+from npuflow.engine.to_onnx import export_model
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.types import Array, QuantType
+
+Ranges = Mapping[str, tuple[float, float]]
+Table = npt.NDArray[np.float32]           # [groups, 3]: step, and the end codes counted from the zero point
+Feed = Mapping[str, Array]
+STEPS = ("fq:step", "fq:low", "fq:high")  # names of the table's columns as inputs
+FINE = 24                                 # bits of a quantiser that changes nothing in float32
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant weight of a layer that the NPU runs."""
+
+    node: int
+    operand: int
+    value: str
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is quantised: the float graph, the place of its nodes, the scheme and the target's arithmetic.
+
+    `stated`: types that the model or a table fixes, by value id.
+    """
+
+    graph: Graph
+    placed: Placement
+    quantize: Quantize
+    numerics: Numerics
+    stated: Mapping[str, QuantType] = field(default_factory=dict)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Nodes that the NPU runs and the recipe does not leave in float."""
+        chosen = (n for i, n in enumerate(self.graph.nodes) if self.placed.on_npu(i))
+        return tuple(n for n in chosen if not any(r.float for r in self.quantize.matching(names_of(n), op_name(n))))
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Values that share one type, set by set, in the order of the graph; constants in an activation's place included."""
+        joined = Groups(stated=dict(self.stated))
+        found: dict[str, None] = {}
+        for node in self.nodes:
+            ids = [value_id for _, value_id in activation_inputs(self.graph, node)]
+            outputs = [o for o in node.outputs if o and self.graph.type(o).dtype == "float32"]
+            found.update(dict.fromkeys((*ids, *outputs)))
+            if node.op.shares_scale:
+                joined.join([*ids, *outputs])
+        sets: dict[str, list[str]] = {}
+        for value_id in found:
+            sets.setdefault(joined.find(value_id), []).append(value_id)
+        return tuple(map(tuple, sets.values()))
+
+    @cached_property
+    def weights(self) -> tuple[Weight, ...]:
+        """Constant weights, once each."""
+        mine = {id(n) for n in self.nodes}
+        found: dict[str, Weight] = {}
+        for index, node in enumerate(self.graph.nodes):
+            if id(node) not in mine:
+                continue
+            for operand, value_id in enumerate(node.inputs):
+                if value_id and node.op.role(operand) == "weight" and self.graph.const(value_id) is not None:
+                    found.setdefault(value_id, Weight(index, operand, value_id))
+        return tuple(found.values())
+
+    def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
+        """The type of every activation, at the recipe's widths or all at `bits`."""
+        scheme = self.quantize
+        if bits is not None:
+            wide = replace(scheme.activations, bits=bits)
+            plain = tuple(replace(r, bits=None, input_bits=None) for r in scheme.overrides)
+            scheme = replace(scheme, activations=wide, overrides=plain, constants=None)
+        return activation_types(self.graph, self.nodes, ranges, scheme, self.numerics, self.stated)
+
+    def table(self, ranges: Ranges, bits: int | None = None) -> Table:
+        """Quantisers of all groups. A group whose codes cannot be made (a NaN in its range) is left in float."""
+        types = self.types(ranges, bits)
+        rows = []
+        for group in self.groups:
+            quant = types[group[0]]
+            zero = quant.zero_point[0]
+            rows.append((quant.scale[0], quant.lo - zero, quant.hi - zero))
+        return np.array(rows, np.float32).reshape(-1, 3)
+
+    def coded(self, weight: Weight, bits: int | None = None) -> Array:
+        """A weight as its codes give it back; at the recipe's width, or `bits`."""
+        node = self.graph.nodes[weight.node]
+        scheme = self.quantize.weights_of(names_of(node), op_name(node))
+        scheme = scheme if bits is None else replace(scheme, bits=bits)
+        real = self.graph.const(weight.value)
+        assert real is not None
+        axis = node.op.channel_axis(self.graph.site(node), weight.operand)
+        quant = self.stated.get(weight.value)
+        if quant is None or bits is not None:
+            quant = weight_type(real, axis, scheme, self.numerics)
+        return np.ascontiguousarray(real_of(encode(real, quant), quant).reshape(real.shape).astype(real.dtype))
+
+
+def unclipped_steps(table: Table) -> Table:
+    """Quantisers over the same spans that change nothing: what "float" is to a mixture."""
+    spans = table[:, 0].astype(np.float64) * (table[:, 2].astype(np.float64) - table[:, 1])
+    steps = np.maximum(spans, 1e-30) / 2.0**FINE
+    ends = np.full_like(steps, 2.0**40)
+    return np.stack([steps, -ends, ends], axis=1).astype(np.float32)
+
+
+class FakeQuant:
+    """A network's session. `run` takes a quantiser table and the weights that differ from the float ones."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._session, fed = self._start()
+        self._plain = {w.value: np.ascontiguousarray(network.graph.const(w.value)) for w in network.weights if w.value in fed}
+        self.fed = fed
+
+    def run(self, feeds: Sequence[Feed], table: Table, weights: Mapping[str, Array] | None = None) -> list[list[Array]]:
+        """Per output of the graph its values, sample by sample."""
+        columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(STEPS) if name in self.fed}
+        given = {**self._plain, **{k: v for k, v in (weights or {}).items() if k in self._plain}, **columns}
+        rows = []
+        for feed in feeds:
+            inputs = {k: v for k, v in feed.items() if k in self.fed}
+            rows.append(self._session.run(None, {**inputs, **given}))
+        return [[row[k] for row in rows] for k in range(len(self.network.graph.outputs))]
+
+    def _start(self) -> tuple[Any, set[str]]:
+        import onnx
+
+        graph = self.network.graph
+        model = onnx.load_from_string(export_model(graph))
+        proto = model.graph
+        members = {v: k for k, group in enumerate(self.network.groups) for v in group}
+        stored = {i.name: i for i in proto.initializer}
+        nodes: list[onnx.NodeProto] = []
+        quantised: set[str] = set()
+
+        def quantiser(value_id: str) -> None:
+            k, last = members[value_id], value_id
+            step, low, high = f"fq:step{k}", f"fq:low{k}", f"fq:high{k}"
+            for op, other in (("Div", step), ("Round", ""), ("Max", low), ("Min", high), ("Mul", step)):
+                made = f"{value_id}:fq{op}"
+                nodes.append(onnx.helper.make_node(op, [last, other] if other else [last], [made]))
+                last = made
+            quantised.add(value_id)
+
+        def named(value_id: str) -> str:
+            return f"{value_id}:fqMul" if value_id in quantised else value_id
+
+        count = len(self.network.groups)
+        for name in STEPS:
+            if count:
+                proto.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [count]))
+                parts = [f"{name}{k}" for k in range(count)]
+                nodes.append(onnx.helper.make_node("Split", [name], parts, num_outputs=count))
+        for value_id in (*(i.name for i in proto.input), *stored):
+            if value_id in members:
+                quantiser(value_id)
+        for weight in self.network.weights:
+            held = stored.get(weight.value)
+            if held is not None and weight.value not in quantised:
+                proto.initializer.remove(held)
+                kind = onnx.helper.make_tensor_value_info(weight.value, held.data_type, list(held.dims))
+                proto.input.append(kind)
+        for node in list(proto.node):
+            node.input[:] = [named(v) for v in node.input]
+            nodes.append(node)
+            for value_id in node.output:
+                if value_id in members:
+                    quantiser(value_id)
+        for output in proto.output:
+            output.name = named(output.name)
+        del proto.node[:]
+        proto.node.extend(nodes)
+        made = session(model.SerializeToString())
+        return made, {i.name for i in made.get_inputs()}

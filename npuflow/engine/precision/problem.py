@@ -1,0 +1,225 @@
+"""A network's precision as a problem for a strategy: its units, their noise, what mixtures cost and how close they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.correct.bias import correct_biases
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.precision.cost import CostModel
+from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
+from npuflow.engine.precision.quality import Outputs, energies, noise_of, quality, real_outputs
+from npuflow.engine.quantize.config import Override
+from npuflow.engine.quantize.graph import Quantization, quantize_graph
+from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
+from npuflow.ir.types import Array
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Widths as a recipe writes them, and the ranges of what is wider than before."""
+
+    overrides: tuple[Override, ...]
+    ranges: Ranges
+
+
+@dataclass
+class Rig:
+    """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every activation, without clipping."""
+
+    network: Network
+    ranges: Ranges
+    wide_ranges: Ranges
+    fit: Sequence[Feed]
+    held: Sequence[Feed]
+    _known: dict[tuple[str, bool], Array] = field(default_factory=dict)
+
+    @cached_property
+    def widest(self) -> int:
+        return max(self.network.numerics.activation_bits)
+
+    @cached_property
+    def fake(self) -> FakeQuant:
+        return FakeQuant(self.network)
+
+    @cached_property
+    def truth(self) -> Outputs:
+        """The float network's outputs on the held-out samples."""
+        return outputs_of(self.network.graph, self.held)
+
+    @cached_property
+    def which(self) -> tuple[int, ...]:
+        return real_outputs(self.network.graph)
+
+    @cached_property
+    def signal(self) -> Noise:
+        return energies(self.truth, self.which)
+
+    @cached_property
+    def narrow(self) -> Table:
+        return self.network.table(self.ranges)
+
+    @cached_property
+    def wide(self) -> Table:
+        return self.network.table({**self.ranges, **self.wide_ranges}, self.widest)
+
+    @cached_property
+    def plain(self) -> Table:
+        return unclipped_steps(self.wide)
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """(kind, name) of every unit: groups of activations by their first value, then weights by theirs."""
+        groups = [("activation", group[0]) for group in self.network.groups]
+        return groups + [("weight", w.value) for w in self.network.weights]
+
+    def weight(self, j: int, wide: bool) -> Array:
+        one = self.network.weights[j]
+        key = one.value, wide
+        if key not in self._known:
+            bits = max(self.network.numerics.weight_bits) if wide else None
+            self._known[key] = self.network.coded(one, bits)
+        return self._known[key]
+
+    def noise(self, made: Outputs) -> Noise:
+        return noise_of(self.truth, made, self.which, self.signal)
+
+    def together(self, units: Sequence[int], wide: bool, probes: int) -> Noise:
+        """Noise when some units are quantised and all others are float."""
+        table, first = self.plain.copy(), len(self.network.groups)
+        weights: dict[str, Array] = {}
+        for unit in units:
+            if unit < first:
+                table[unit] = (self.wide if wide else self.narrow)[unit]
+            else:
+                weights[self.network.weights[unit - first].value] = self.weight(unit - first, wide)
+        return self.noise(self.fake.run(self.held[:probes], table, weights))
+
+    def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
+        """Outputs with fake quantisation at the levels."""
+        table, first = self.plain.copy(), len(self.network.groups)
+        for k, level in enumerate(levels[:first]):
+            if level != FLOAT:
+                table[k] = (self.wide if level == WIDE else self.narrow)[k]
+        weights = {
+            w.value: self.weight(j, levels[first + j] == WIDE)
+            for j, w in enumerate(self.network.weights)
+            if levels[first + j] != FLOAT
+        }
+        return self.fake.run(feeds, table, weights)
+
+    def choice(self, levels: Levels) -> Choice:
+        """The levels as overrides: by value for what layers write, by layer for what they read from outside or as constants."""
+        network, first = self.network, len(self.network.groups)
+        graph, numerics = network.graph, network.numerics
+        producer, consumers = graph.producer(), graph.consumers()
+        mine = {id(n) for n in network.nodes}
+        wide = [v for k, group in enumerate(network.groups) if levels[k] == WIDE for v in group]
+        floats = [v for k, group in enumerate(network.groups) if levels[k] == FLOAT for v in group]
+        bits = max(numerics.activation_bits)
+        written = tuple(v for v in wide if v in producer and id(producer[v]) in mine)
+        given = [v for v in wide if v not in written]
+        readers = dict.fromkeys(n.outputs[0] for v in given for n in consumers.get(v, []) if id(n) in mine)
+        weights = tuple(
+            graph.nodes[w.node].outputs[0] for j, w in enumerate(network.weights) if levels[first + j] == WIDE
+        )
+        left = dict.fromkeys(
+            n.outputs[0] for v in floats for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
+            if id(n) in mine
+        )
+        found = [
+            *([Override(layers=written, bits=bits)] if written else []),
+            *([Override(layers=tuple(readers), input_bits=bits)] if readers else []),
+            *([Override(layers=weights, weight_bits=max(numerics.weight_bits))] if weights else []),
+            *([Override(layers=tuple(left), float=True)] if left else []),
+        ]
+        ranges = {v: self.wide_ranges[v] for v in wide if v in self.wide_ranges}
+        return Choice(tuple(found), ranges)
+
+    def quantized(self, levels: Levels) -> Quantization:
+        """The quantised graph at the levels."""
+        network, choice = self.network, self.choice(levels)
+        scheme = replace(network.quantize, overrides=(*choice.overrides, *network.quantize.overrides))
+        ranges = {**self.ranges, **choice.ranges}
+        placed = network.placed
+        return quantize_graph(
+            network.graph, placed.on_npu, ranges, scheme, network.numerics, network.stated, placed.stranded
+        )
+
+
+@dataclass
+class SearchProblem:
+    """What a strategy is given. `noises`: [units, samples, outputs], each unit alone at the recipe's width."""
+
+    rig: Rig
+    cost: CostModel
+    budget: Budget
+    noises: Callable[[], Sequence[Noise]]
+    probes: int
+    corrected: bool
+    log: Callable[[str], None]
+    verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
+    measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(self._units())
+
+    def cycles(self, levels: Levels) -> float:
+        return self.cost.cycles(levels)
+
+    def delta(self, levels: Levels, unit: int, level: int) -> float:
+        return self.cost.delta(levels, unit, level)
+
+    def measured(self, levels: Levels) -> Sequence[Output]:
+        if levels not in self.measures:
+            rig = self.rig
+            self.measures[levels] = quality(rig.network.graph, rig.truth, rig.mixed(levels, rig.held))
+        return self.measures[levels]
+
+    def verified(self, levels: Levels) -> Sequence[Output]:
+        if levels not in self.verdicts:
+            self.verdicts[levels] = self._verified(levels)
+            wide, floats = sum(x == WIDE for x in levels), sum(x == FLOAT for x in levels)
+            base = self.cycles((NARROW,) * len(levels))
+            said = ", ".join(described(one) for one in self.verdicts[levels])
+            self.log(f"{wide} wide, {floats} float of {len(levels)}, about {self.cycles(levels) / base:.2f} times the cycles: {said}")
+        return self.verdicts[levels]
+
+    def floor(self) -> Noise:
+        rig = self.rig
+        return rig.noise(rig.mixed((WIDE,) * len(self.units), rig.held[: self.probes]))
+
+    def wide_noise(self) -> Sequence[Noise]:
+        return [self.rig.together([k], True, min(self.probes, 2)) for k in range(len(self.units))]
+
+    def _verified(self, levels: Levels) -> tuple[Output, ...]:
+        rig, graph = self.rig, self.rig.network.graph
+        try:
+            made = rig.quantized(levels).graph
+        except TargetError as error:
+            self.log(f"a mixture cannot be quantised: {error.message}")
+            return tuple(replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels))
+        if self.corrected:
+            made = correct_biases(graph, made, rig.network.numerics, rig.fit, (), judge=False).graph
+        return quality(graph, rig.truth, outputs_of(made, rig.held))
+
+    def _units(self) -> Iterator[Unit]:
+        network, first = self.rig.network, len(self.rig.network.groups)
+        producer, consumers = network.graph.producer(), network.graph.consumers()
+        for k, ((kind, name), noise) in enumerate(zip(self.rig.names, self.noises(), strict=True)):
+            group = network.groups[k] if k < first else ()
+            around = [n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))]
+            sensitive = any(n.op.sensitive for n in around)
+            yield Unit(name, "activation" if kind == "activation" else "weight", np.asarray(noise), self.cost.neighbours(k), sensitive)
+
+
+def described(one: Output) -> str:
+    """For logs and summaries."""
+    answers = "" if one.agreement is None else f", {100 * one.agreement:.1f} % of answers"
+    return f"{one.name} {one.sqnr:.1f} dB (four of five samples {one.low:.1f}{answers})"

@@ -1,0 +1,107 @@
+"""How close outputs come to the float network's on held-out samples: SQNR, sample by sample, and equal answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuflow.ir.graph import Graph
+from npuflow.ir.precision import Noise, Output
+from npuflow.ir.types import Array
+
+FAINT = 0.1                               # a sample's signal counts as at least this share of the mean one
+SHARE = 0.2                               # of samples that may lie below `Output.low`
+MAP = 64                                  # values from which on a thresholded output is a mask, compared by its overlap
+EXACT = 200.0                             # dB of outputs without noise
+Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
+
+
+def real_outputs(graph: Graph) -> tuple[int, ...]:
+    """Positions of the outputs that hold real numbers, of a shape that is known."""
+    kinds = [graph.type(o) for o in graph.outputs]
+    return tuple(i for i, kind in enumerate(kinds) if kind.dtype == "float32" and kind.is_static)
+
+
+def energies(truth: Outputs, which: Sequence[int]) -> Noise:
+    """[samples, outputs]: the signal that noise is held against. A faint sample counts as a tenth of the mean one, or a
+    mask without a single pixel would decide."""
+    own = np.array([[_energy(truth[i][s]) for i in which] for s in range(len(truth[0]))])
+    return np.maximum(np.maximum(own, FAINT * own.mean(0)), 1e-30)
+
+
+def noise_of(truth: Outputs, made: Outputs, which: Sequence[int], signal: Noise) -> Noise:
+    """[samples, outputs]: noise over signal of the first samples, as many as `made` has."""
+    rows = range(len(made[0]))
+    wrong = np.array([[_energy(_difference(made[i][s], truth[i][s])) for i in which] for s in rows])
+    return wrong / signal[: len(wrong)]
+
+
+def decibels(noise: Noise) -> Noise:
+    return np.minimum(-10 * np.log10(np.maximum(noise, 10 ** (-EXACT / 10))), EXACT)
+
+
+def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
+    """Every output of real numbers, as `Output` says."""
+    which = real_outputs(graph)
+    if not which:
+        return ()
+    noise = noise_of(truth, made, which, energies(truth, which))
+    found = []
+    for column, i in enumerate(which):
+        name = graph.outputs[i]
+        signal = sum(_energy(a) for a in truth[i])
+        wrong = sum(_energy(_difference(b, a)) for a, b in zip(truth[i], made[i], strict=True))
+        pooled = float(decibels(np.array(wrong / max(signal, 1e-30))))
+        low = float(np.quantile(decibels(noise[:, column]), SHARE, method="lower"))
+        found.append(Output(name, pooled, low, agreement(graph, name, truth[i], made[i])))
+    return tuple(found)
+
+
+def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]) -> float | None:
+    """Share of equal answers; None for outputs that are no answers. A share of n is counted as one of n + 1 with one
+    wrong, so that a few samples do not prove 99 %."""
+    kind, axis = answers(graph, name)
+    if kind == "argmax":
+        pairs = [(a.argmax(axis).ravel(), b.argmax(axis).ravel()) for a, b in zip(truth, made, strict=True)]
+        return _share(pairs)
+    if kind == "threshold":
+        masks = [((a > 0.5).ravel(), (b > 0.5).ravel()) for a, b in zip(truth, made, strict=True)]
+        if masks and masks[0][0].size >= MAP:
+            union = sum(int((a | b).sum()) for a, b in masks)
+            return sum(int((a & b).sum()) for a, b in masks) / union if union else 1.0
+        return _share(masks)
+    return None
+
+
+def answers(graph: Graph, name: str) -> tuple[str, int]:
+    """What an application makes of an output, by the operator behind it: ("argmax", axis), ("threshold", 0) or ("", 0)."""
+    producer, shape = graph.producer(), graph.type(name).shape
+    value_id = name
+    while value_id in producer:
+        node = producer[value_id]
+        if node.op.answers:
+            same = graph.type(value_id).shape == shape
+            axis = int(getattr(node.op, "axis", -1)) if same else len(shape) - 1
+            return node.op.answers, axis
+        if not node.op.shares_scale or not node.inputs or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None):
+            break
+        value_id = node.inputs[0]
+    return "", 0
+
+
+def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+    count = sum(a.size for a, _ in pairs)
+    return sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None
+
+
+def _energy(array: Array) -> float:
+    wide = np.asarray(array, np.float64).ravel()
+    wide = wide[np.isfinite(wide)]
+    return float(wide @ wide)
+
+
+def _difference(made: Array, truth: Array) -> Array:
+    """Where the float network has no number, nothing is compared; where only the other has none, all of it is noise."""
+    wide = truth.astype(np.float64)
+    return np.where(np.isfinite(wide), np.nan_to_num(made.astype(np.float64)) - np.where(np.isfinite(wide), wide, 0.0), 0.0)

@@ -1,0 +1,51 @@
+"""Noise at the outputs when one unit at a time is quantised, with an effort that is bounded by multiply-accumulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from npuflow.engine.precision.problem import Rig
+from npuflow.ir.macs import graph_macs
+from npuflow.ir.precision import Noise
+
+EFFORT = 400e9                            # multiply-accumulates of all passes together
+AGAIN = 0.34                              # share of the units, the noisiest, that more than one sample is spent on
+
+
+def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise:
+    """[units, samples, outputs]. One sample tells which units matter; these are measured on more, and of the others the
+    one sample stands for all. Of networks so large that even this is too much, neighbouring units are quantised together
+    and share what they make of noise evenly.
+    """
+    count = len(rig.names)
+    macs = max(graph_macs(rig.network.graph), 1)
+    passes = max(int(EFFORT / macs), 8)
+    bundles = _bundles(rig, min(passes, count))
+    samples = len(rig.held[:probes])
+    found = np.zeros((count, samples, len(rig.which)))
+    first: dict[int, Noise] = {}
+    for i, bundle in enumerate(bundles):
+        first[i] = rig.together(bundle, False, 1) / len(bundle)
+        found[list(bundle)] = first[i]
+        progress(i + 1, len(bundles))
+    affordable = (passes - len(bundles)) // max(samples - 1, 1)
+    noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
+    for i in noisy[: min(affordable, round(AGAIN * len(bundles)))] if samples > 1 else ():
+        found[list(bundles[i])] = rig.together(bundles[i], False, samples) / len(bundles[i])
+    return found
+
+
+def _bundles(rig: Rig, count: int) -> list[Sequence[int]]:
+    """So many runs of units of one kind."""
+    activations = range(len(rig.network.groups))
+    weights = range(len(activations), len(rig.names))
+    total = max(len(rig.names), 1)
+    found: list[Sequence[int]] = []
+    for part in (activations, weights):
+        pieces = max(min(len(part), round(count * len(part) / total)), 1 if part else 0)
+        ends = np.linspace(0, len(part), pieces + 1).round().astype(int) if pieces else np.zeros(1, int)
+        found += [part[a:b] for a, b in pairwise(ends) if b > a]
+    return found

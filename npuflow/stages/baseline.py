@@ -1,0 +1,85 @@
+"""How close the quantised network comes with the recipe's own widths: what decides whether any are widened."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.engine.correct.bias import correct_biases
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.problem import described
+from npuflow.engine.precision.quality import quality
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.precision import NARROW, Output
+from npuflow.stages._held_out import is_random, rig
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class Baseline(Artifact):
+    """Every output on held-out samples, and whether widths are to be searched."""
+
+    outputs: tuple[Output, ...]
+    search: bool
+
+    def save(self, folder: Writer) -> None:
+        folder.json("outputs", [asdict(one) for one in self.outputs])
+        folder.json("search", self.search)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(tuple(Output(**one) for one in folder.json("outputs")), bool(folder.json("search")))
+
+    def summary(self) -> dict[str, Any]:
+        if not self.outputs:
+            return {}
+        worst = min(self.outputs, key=lambda one: min(one.sqnr, one.low))
+        return {"sqnr_db": round(worst.sqnr, 2), "widen": self.search}
+
+
+@stage(cpu="native", memory="1GB", floats=True)
+def baseline(
+    graph: Annotated[
+        Parsed,
+        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
+    ],
+    placement: Placement,
+    thresholds: Thresholds,
+    statistics: Statistics,
+    samples: Items[Sample],
+    precision: Precision,
+    correct: Correct,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Baseline:
+    """Quantise as the recipe says, correct biases, and compare the outputs with the float network's."""
+    if precision.strategy == "none":
+        return Baseline((), False)
+    if is_random(samples):
+        log("the samples are noise: no width is chosen by them")
+        return Baseline((), False)
+    stated = {**graph.stated, **thresholds.codes}
+    network = Network(graph.graph, placement.placed, quantize, numerics, stated)
+    ready = rig(graph, network, thresholds.ranges, statistics.content, samples, precision.samples, precision.held_out)
+    if not ready.held or not network.groups or not ready.which:
+        log("no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths stay")
+        return Baseline((), False)
+    made = ready.quantized((NARROW,) * len(ready.names)).graph
+    found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
+    if correct.bias != "off" and not precision.budget.holds(found):
+        made = correct_biases(graph.graph, made, numerics, ready.fit, (), judge=False).graph
+        found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
+    for one in found:
+        log(described(one))
+    wider = max(numerics.activation_bits) > quantize.activations.bits or max(numerics.weight_bits) > quantize.weights.bits
+    return Baseline(found, wider and not precision.budget.holds(found))

@@ -1,0 +1,73 @@
+"""What every tensor and weight alone does to the outputs when it is quantised and everything else is float."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+import numpy as np
+
+from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.sensitivity import noises
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, progress, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.precision import Noise
+from npuflow.stages._held_out import rig
+from npuflow.stages.baseline import Baseline
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class Sensitivity(Artifact):
+    """`noise` [units, samples, outputs]: noise over signal; `names`: (kind, name) of every unit. Empty where the recipe's
+    widths are enough."""
+
+    names: tuple[tuple[str, str], ...]
+    noise: Noise
+
+    def save(self, folder: Writer) -> None:
+        folder.json("names", [list(pair) for pair in self.names])
+        folder.array("noise", self.noise)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(tuple((str(kind), str(name)) for kind, name in folder.json("names")), folder.array("noise"))
+
+    def summary(self) -> dict[str, Any]:
+        if not self.names:
+            return {}
+        worst = int(self.noise.mean((1, 2)).argmax())
+        return {"units": len(self.names), "largest": self.names[worst][1]}
+
+
+@stage(cpu="native", memory="1GB", floats=True)
+def sensitivity(
+    baseline: Baseline,
+    graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "channel_axis", "output_range", "shares_scale", "f")],
+    placement: Placement,
+    thresholds: Thresholds,
+    statistics: Statistics,
+    samples: Items[Sample],
+    precision: Precision,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Sensitivity:
+    """Run a few held-out samples with one tensor or weight quantised at a time."""
+    if not baseline.search:
+        return Sensitivity((), np.zeros((0, 0, 0)))
+    stated = {**graph.stated, **thresholds.codes}
+    network = Network(graph.graph, placement.placed, quantize, numerics, stated)
+    ready = rig(graph, network, thresholds.ranges, statistics.content, samples, precision.samples, precision.held_out)
+    found = noises(ready, precision.probes, progress)
+    order = np.argsort(-found.mean((1, 2)), kind="stable")
+    for k in order[:20]:
+        kind, name = ready.names[k]
+        log(f"{kind} {name}: {-10 * np.log10(max(found[k].mean(), 1e-20)):.1f} dB alone")
+    return Sensitivity(tuple(ready.names), found)

@@ -1,0 +1,139 @@
+"""The cheapest widening until a budget holds: an order by gain per cycle, and the shortest prefix that is enough.
+
+Units are put in order greedily: what takes most of the remaining noise away per added cycle comes first. The order rests on
+every unit's noise alone, which does not quite add up; so the prefix is looked for by measuring mixtures, and the quantised
+network itself has the last word. Where widest integers fail, what they fail at is left in float on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+
+from npuflow.base.tables import Range
+from npuflow.ir.contracts import STRATEGIES
+from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, Strategy
+
+LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
+FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
+CHECKS = 6                                # mixtures that the quantised network itself judges, at most
+RUNGS = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.25, 2.5, 3.0)   # times the cycles
+
+
+@STRATEGIES.entry
+@dataclass(frozen=True)
+class Auto(Strategy):
+    """Corrections first, then widths: nothing is widened where the budget holds without it."""
+
+    gain_db: Annotated[float, Range(0, 20)] = 1.0
+    """Widening ends where a step gains fewer dB than this ..."""
+    for_cycles: Annotated[float, Range(0.001, 1)] = 0.05
+    """... for so large a share of the cycles."""
+
+    def __call__(self, problem: Problem) -> Levels:
+        narrow = (NARROW,) * len(problem.units)
+        if not problem.units or problem.budget.holds(problem.verified(narrow)):
+            return narrow
+        first = tuple(WIDE if u.sensitive else NARROW for u in problem.units)
+        if first != narrow and problem.budget.holds(problem.verified(first)):
+            return first
+        start = self._in_float(problem, first)
+        return _Prefixes(problem, start, self._order(problem, start)).shortest(self.gain_db / self.for_cycles)
+
+    def _in_float(self, problem: Problem, first: Levels) -> Levels:
+        """`first` with those units in float at which the widest integers fail."""
+        budget, floor = problem.budget, problem.floor()
+        wide = (WIDE,) * len(problem.units)
+        found = problem.measured(wide)
+        if budget.holds(found) or budget.level(found) > budget.sqnr_db - FAILS:
+            return first
+        noise = dict(enumerate(problem.wide_noise()))
+        total = sum(noise.values(), np.zeros_like(floor))
+        levels = list(wide)
+        while noise and not budget.holds(found):
+            worth = {k: _gain(total, n) / max(problem.delta(tuple(levels), k, FLOAT), 1.0) for k, n in noise.items()}
+            k = max(worth, key=lambda k: worth[k])
+            if worth[k] <= 0.0:
+                break
+            levels[k] = FLOAT
+            total = np.maximum(total - noise.pop(k), 0.0)
+            found = problem.measured(tuple(levels))
+        if budget.level(found) < budget.level(problem.measured(wide)) + FAILS:
+            return first
+        return tuple(FLOAT if a == FLOAT else b for a, b in zip(levels, first, strict=True))
+
+    def _order(self, problem: Problem, start: Levels) -> list[int]:
+        """Units that are narrow yet, by noise taken away per cycle added."""
+        units, floor = problem.units, np.maximum(problem.floor(), 1e-7)
+        levels, order = list(start), []
+        left = [k for k, level in enumerate(start) if level == NARROW]
+        least = LEAST * problem.cycles(start)
+        noise = {k: units[k].noise for k in left}
+        total = sum(noise.values(), np.zeros_like(floor))
+        cost = {k: max(problem.delta(start, k, WIDE), least) for k in left}
+        while left:
+            stack = np.stack([noise[k] for k in left])
+            rest = np.maximum(total - stack, 0.0) + floor
+            gains = (10 * np.log10((total + floor) / rest)).mean((1, 2))
+            k = left[int(np.argmax(gains / np.array([cost[k] for k in left])))]
+            levels[k] = WIDE
+            total = np.maximum(total - noise.pop(k), 0.0)
+            left.remove(k)
+            order.append(k)
+            for other in units[k].neighbours:
+                if other in noise:
+                    cost[other] = max(problem.delta(tuple(levels), other, WIDE), least)
+        return order
+
+
+@dataclass
+class _Prefixes:
+    """Mixtures in which the first so many units of an order are wide."""
+
+    problem: Problem
+    start: Levels
+    order: Sequence[int]
+
+    def levels(self, count: int) -> Levels:
+        changed = list(self.start)
+        for k in self.order[:count]:
+            changed[k] = WIDE
+        return tuple(changed)
+
+    @cached_property
+    def rungs(self) -> list[int]:
+        """Prefixes that cost about so many times the cycles of the shortest, and the whole order."""
+        base = self.problem.cycles(self.start)
+        costs = [self.problem.cycles(self.levels(n)) / base for n in range(len(self.order) + 1)]
+        at = [max((n for n, cost in enumerate(costs) if cost <= times), default=0) for times in RUNGS]
+        return sorted({*at, len(self.order)})
+
+    def shortest(self, worth: float) -> Levels:
+        """The cheapest rung that holds the budget; else the one of most dB, less `worth` for every doubling of the cycles."""
+        problem, budget = self.problem, self.problem.budget
+        measured = {n: problem.measured(self.levels(n)) for n in self.rungs}
+        place = next((i for i, n in enumerate(self.rungs) if budget.holds(measured[n])), len(self.rungs) - 1)
+        held: list[int] = []
+        for _ in range(CHECKS):
+            if budget.holds(problem.verified(self.levels(self.rungs[place]))):
+                held.append(place)
+                place -= 1
+            else:
+                place = place + 1 if not held else -1
+            if not 0 <= place < len(self.rungs):
+                break
+        if held:
+            return self.levels(self.rungs[min(held)])
+        base = problem.cycles(self.start)
+        costs = {n: problem.cycles(self.levels(n)) / base for n in self.rungs}
+        return self.levels(max(self.rungs, key=lambda n: budget.level(measured[n]) - worth * (costs[n] - 1)))
+
+
+def _gain(total: Noise, part: Noise) -> float:
+    """Mean dB that taking a part of the noise away gains."""
+    rest = np.maximum(total - part, 0.0) + 1e-7
+    return float((10 * np.log10((total + 1e-7) / rest)).mean())
