@@ -21,7 +21,7 @@ from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, St
 LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
 CHECKS = 6                                # mixtures that the quantised network itself judges, at most
-RUNGS = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.25, 2.5, 3.0)   # times the cycles
+RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
 
 @STRATEGIES.entry

@@ -24,17 +24,19 @@ CROSSING = 0.35                           # share of the bytes of activations th
 
 @dataclass(frozen=True)
 class Layer:
-    """One node: cycles of the array with narrow operands, of the vector unit, of the host, and the units that it touches."""
+    """One node: cycles of the array with narrow operands, of the vector unit and of the host; the units that it reads, those
+    that it writes, and its weights. What it writes does not slow the array down, however wide."""
 
     array: float
     vector: float
     host: float
-    activations: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
     weights: tuple[int, ...]
 
     @property
     def units(self) -> tuple[int, ...]:
-        return (*self.activations, *self.weights)
+        return tuple(dict.fromkeys((*self.reads, *self.writes, *self.weights)))
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,13 @@ class CostModel:
         for node in network.graph.nodes:
             if id(node) not in mine:
                 continue
-            held = [v for v in (*node.inputs, *node.outputs) if v]
-            touched = tuple(dict.fromkeys(groups[v] for v in held if v in groups))
+            reads, writes = (tuple(dict.fromkeys(groups[v] for v in part if v in groups)) for part in (node.inputs, node.outputs))
             own = tuple(dict.fromkeys(weights[v] for v in node.inputs if v in weights))
             macs = node_macs(network.graph, node)
             elements = sum(network.graph.type(o).size for o in node.outputs if o)
             vector = elements / self.target.compute.vector_lanes
             host = node_cycles(network.graph, node, self.target)
-            found.append(Layer(macs / self._rate(node), vector, host, touched, own))
+            found.append(Layer(macs / self._rate(node), vector, host, reads, writes, own))
         return tuple(found)
 
     @cached_property
@@ -96,9 +97,9 @@ class CostModel:
         return work + self._bus(unit, level) - self._bus(unit, levels[unit])
 
     def _layer(self, layer: Layer, levels: Sequence[int]) -> float:
-        if any(levels[u] == FLOAT for u in layer.activations):
+        if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
             return layer.host
-        wide = any(levels[u] == WIDE for u in layer.units)
+        wide = any(levels[u] == WIDE for u in (*layer.reads, *layer.weights))
         return max(layer.array * (self.target.compute.wide_factor if wide else 1), layer.vector)
 
     def _bus(self, unit: int, level: int) -> float:
