@@ -6,6 +6,7 @@ import collections.abc
 import inspect
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -104,9 +105,12 @@ def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> No
 
 
 def _listing_tables(stage: Stage) -> dict[str, type[Config]]:
-    if stage.files is None:
-        return {}
-    hints = _hints(stage.files, stage)
+    return {} if stage.files is None else tables_of(stage.files, stage)
+
+
+def tables_of(function: Callable[..., Any], stage: Stage) -> dict[str, type[Config]]:
+    """The tables that a stage's listing, or its `wanted`, takes."""
+    hints = _hints(function, stage)
     hints.pop("return", None)
     for name, kind in hints.items():
         if not (isinstance(kind, type) and issubclass(kind, Config)):

@@ -82,6 +82,7 @@ class Stage:
         self.when: str | None = options["when"]
         self.refines: str | None = options["refines"]
         self.always: bool = options["always"]
+        self.wanted: Callable[..., bool] | None = options["wanted"]
         self.after: tuple[str, ...] = tuple(options["after"])
         self.cpu: Literal["python", "native"] = options["cpu"]
         self.memory: int = size(options["memory"]) if options["memory"] else 0
@@ -118,6 +119,7 @@ def stage(
     when: str | None = None,
     refines: str | None = None,
     always: bool = False,
+    wanted: Callable[..., bool] | None = None,
     after: tuple[str, ...] = (),
     cpu: Literal["python", "native"] = "python",
     memory: str | None = None,
@@ -133,13 +135,14 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `pair(by, over)`, for every two of them, and a call is given items of `over` that lack the same items of `by`, and
     yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
     without which the stage is off. refines: the stage whose product this one improves, for all its consumers; it is on
-    where the recipe has its first table, or `always`. after: refinements that go first. cpu: "native" releases the
+    where the recipe has its first table, or `always`, or where `wanted` says so of the tables that it takes. after:
+    refinements that go first. cpu: "native" releases the
     interpreter lock. memory: what one batch needs ("2GB"). batch: items of `over` a call. floats: results depend on the
     processor's features, which then enter the key. quick: a second or so, and what it gives decides what dear stages do,
     so that a plan runs it, in memory, instead of saying "maybe".
     """
     defaults: dict[str, Any] = {
-        "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "after": (),
+        "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None, "after": (),
         "cpu": "python", "memory": None, "batch": 8, "floats": False, "quick": False,
     }  # fmt: skip
     unknown = set(options) - set(defaults)

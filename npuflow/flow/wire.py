@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from npuflow.base.tables import Config, table_of
 from npuflow.flow.keys import Input
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.recipe import Recipe
-from npuflow.flow.signature import Signature, Upstream, signature
+from npuflow.flow.signature import Signature, Upstream, signature, tables_of
 from npuflow.flow.stage import Stage
 
 
@@ -23,10 +23,23 @@ def wire(registry: Registry, recipe: Recipe, until: str | None = None, override:
     for name in [*override, *([until] if until is not None else [])]:
         if name not in stages:
             raise UsageError(f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)))
-    wiring = _Wiring(stages, recipe.tables, override)
+    wiring = _Wiring(stages, recipe.tables, override, _wanted(stages, recipe))
     order = wiring.order(until)
     steps = _steps(order, wiring, recipe, override)
     return Plan(tuple(steps), recipe, wiring.off)
+
+
+def _wanted(stages: Mapping[str, Stage], recipe: Recipe) -> set[str]:
+    """Stages that are on without their table, by what other tables say. Tables with faults want nothing; they are reported."""
+    found = set()
+    for name, stage in stages.items():
+        if stage.wanted is None:
+            continue
+        known = [cls for other in stages.values() for cls in signature(other).tables.values()]
+        read = {param: recipe.read(cls, known)[0] for param, cls in tables_of(stage.wanted, stage).items()}
+        if all(table is not None for table in read.values()) and stage.wanted(**read):
+            found.add(name)
+    return found
 
 
 def table_at(tables: Mapping[str, Any], path: str) -> Any:
@@ -40,14 +53,16 @@ def table_at(tables: Mapping[str, Any], path: str) -> Any:
 class _Wiring:
     """Who feeds whom."""
 
-    def __init__(self, stages: dict[str, Stage], tables: Mapping[str, Any], override: Mapping[str, Path]) -> None:
+    def __init__(
+        self, stages: dict[str, Stage], tables: Mapping[str, Any], override: Mapping[str, Path], wanted: Container[str] = ()
+    ) -> None:
         self.stages = stages
         self.override = override
         self.signatures: dict[str, Signature] = {name: signature(stage) for name, stage in stages.items()}
         self.off: dict[str, str] = {}
         for name in stages:
             table = self._switch(name)
-            if table is not None and table_at(tables, table) is None:
+            if table is not None and table_at(tables, table) is None and name not in wanted:
                 self.off[name] = f"the recipe has no table [{table}]"
         self.chains = {name: self._chain(name) for name in stages if stages[name].refines is None}
         self.inputs: dict[str, dict[str, str]] = {}

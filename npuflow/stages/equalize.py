@@ -17,7 +17,12 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
 
 
-@stage(refines="parse", when="equalize", cpu="native", memory="1GB", floats=True)
+def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
+    """Whether weights have one scale a tensor: channels of unlike ranges then lose most."""
+    return quantize.weights.per == "tensor" or not numerics.per_channel_weights
+
+
+@stage(refines="parse", when="equalize", wanted=per_tensor, cpu="native", memory="1GB", floats=True)
 def equalize(
     graph: Annotated[
         Parsed,
