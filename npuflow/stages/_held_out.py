@@ -8,6 +8,7 @@ from npuflow.engine.calibrate.statistics import Statistics
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.clipping import unclippable
 from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.problem import Rig
 from npuflow.flow.stage import Items
 from npuflow.stages.parse import Parsed
@@ -33,4 +34,5 @@ def rig(
         tensor = statistics[name]
         room = 1.0 if name in bounded else ROOM
         wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi)) if tensor.count else ranges[name]
+    wide |= masked(parsed.graph, statistics)
     return Rig(network, ranges, {k: v for k, v in wide.items() if k in ranges}, fit, held)

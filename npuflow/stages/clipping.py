@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Annotated
 
 from npuflow.calibrators.auto import Auto
-from npuflow.engine.calibrate.thresholds import Calibrate, choices
+from npuflow.engine.calibrate.thresholds import Calibrate, Layer, choices
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.precision.clipping import clip
 from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.masks import masked
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Numerics
@@ -52,9 +53,14 @@ def clipping(
         for name, one in choices(graph.graph, statistics.content, calibrate, quantize, numerics, []).items()
         if thresholds.methods.get(name) == "auto" and name not in thresholds.codes
     }
+    masks = masked(graph.graph, statistics.content)
+    for name, (low, high) in masks.items():
+        log(f"{name} holds an additive mask: clipped to {low:.4g} .. {high:.4g}")
     tried = {}
     for method in auto.methods:
-        table = Calibrate(method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, calibrate.layers)
+        bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
+        layers = (*bounds, *calibrate.layers)
+        table = Calibrate(method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers)
         found = chosen_by(graph.graph, statistics.content, table, quantize, numerics, placement.placed.on_npu)
         tried[method] = found.ranges
     done = clip(ready, tried, free, auto.samples)

@@ -133,23 +133,26 @@ def unclipped_steps(table: Table) -> Table:
 
 
 class FakeQuant:
-    """A network's session. `run` takes a quantiser table and the weights that differ from the float ones."""
+    """A network's session. `run` takes a quantiser table and the weights that differ from the float ones. `probes`: values
+    that it shows instead of the graph's outputs where it is asked for them."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, probes: Sequence[str] = ()) -> None:
+        self.network, self.probes = network, tuple(probes)
         self._session, fed = self._start()
         self._plain = {w.value: np.ascontiguousarray(network.graph.const(w.value)) for w in network.weights if w.value in fed}
         self.fed = fed
 
-    def run(self, feeds: Sequence[Feed], table: Table, weights: Mapping[str, Array] | None = None) -> list[list[Array]]:
-        """Per output of the graph its values, sample by sample."""
+    def run(
+        self, feeds: Sequence[Feed], table: Table, weights: Mapping[str, Array] | None = None, probes: bool = False
+    ) -> list[list[Array]]:
+        """Per output of the graph (or per probe) its values, sample by sample."""
         columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(STEPS) if name in self.fed}
         given = {**self._plain, **{k: v for k, v in (weights or {}).items() if k in self._plain}, **columns}
         rows = []
         for feed in feeds:
             inputs = {k: v for k, v in feed.items() if k in self.fed}
-            rows.append(self._session.run(None, {**inputs, **given}))
-        return [[row[k] for row in rows] for k in range(len(self.network.graph.outputs))]
+            rows.append(self._session.run(self._probed if probes else self._outputs, {**inputs, **given}))
+        return [[row[k] for row in rows] for k in range(len(rows[0]) if rows else 0)]
 
     def _start(self) -> tuple[Any, set[str]]:
         import onnx
@@ -197,6 +200,13 @@ class FakeQuant:
                     quantiser(value_id)
         for output in proto.output:
             output.name = named(output.name)
+        self._outputs = [named(o) for o in graph.outputs]
+        self._probed = [named(v) for v in self.probes]
+        for value_id in dict.fromkeys(self.probes):
+            if named(value_id) not in self._outputs:
+                kind = graph.type(value_id)
+                element = onnx.TensorProto.FLOAT
+                proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, list(kind.shape)))
         del proto.node[:]
         proto.node.extend(nodes)
         made = session(model.SerializeToString())

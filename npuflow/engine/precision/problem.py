@@ -13,7 +13,7 @@ from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
-from npuflow.engine.precision.quality import Outputs, energies, noise_of, quality, real_outputs
+from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe, quality, real_outputs
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
@@ -45,7 +45,8 @@ class Rig:
 
     @cached_property
     def fake(self) -> FakeQuant:
-        return FakeQuant(self.network)
+        graph = self.network.graph
+        return FakeQuant(self.network, [probe(graph, graph.outputs[i]) for i in self.which])
 
     @cached_property
     def truth(self) -> Outputs:
@@ -59,6 +60,11 @@ class Rig:
     @cached_property
     def signal(self) -> Noise:
         return energies(self.truth, self.which)
+
+    @cached_property
+    def probed(self) -> Outputs:
+        """What the probes show of the float network on the held-out samples."""
+        return self.fake.run(self.held, self.plain, probes=True)
 
     @cached_property
     def narrow(self) -> Table:
@@ -98,10 +104,20 @@ class Rig:
                 table[unit] = (self.wide if wide else self.narrow)[unit]
             else:
                 weights[self.network.weights[unit - first].value] = self.weight(unit - first, wide)
-        return self.noise(self.fake.run(self.held[:probes], table, weights))
+        return self.probe_noise(table, weights, probes)
+
+    def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
+        """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
+        every = range(len(self.which))
+        made = self.fake.run(self.held[:probes], table, weights, probes=True)
+        return noise_of(self.probed, made, every, energies(self.probed, every))
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
         """Outputs with fake quantisation at the levels."""
+        return self.fake.run(feeds, *self.mixture(levels))
+
+    def mixture(self, levels: Levels) -> tuple[Table, Mapping[str, Array]]:
+        """Quantisers and weights at the levels."""
         table, first = self.plain.copy(), len(self.network.groups)
         for k, level in enumerate(levels[:first]):
             if level != FLOAT:
@@ -111,7 +127,7 @@ class Rig:
             for j, w in enumerate(self.network.weights)
             if levels[first + j] != FLOAT
         }
-        return self.fake.run(feeds, table, weights)
+        return table, weights
 
     def choice(self, levels: Levels) -> Choice:
         """The levels as overrides: by value for what layers write, by layer for what they read from outside or as constants."""
@@ -193,7 +209,7 @@ class SearchProblem:
 
     def floor(self) -> Noise:
         rig = self.rig
-        return rig.noise(rig.mixed((WIDE,) * len(self.units), rig.held[: self.probes]))
+        return rig.probe_noise(*rig.mixture((WIDE,) * len(self.units)), self.probes)
 
     def wide_noise(self) -> Sequence[Noise]:
         return [self.rig.together([k], True, min(self.probes, 2)) for k in range(len(self.units))]

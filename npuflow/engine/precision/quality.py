@@ -90,6 +90,20 @@ def answers(graph: Graph, name: str) -> tuple[str, int]:
     return "", 0
 
 
+def probe(graph: Graph, name: str) -> str:
+    """Where noise is measured that is to add up: what the Softmax or Sigmoid behind an output reads, else the output.
+    Behind them a little more noise flips an answer, or does nothing; before them twice the noise is twice the noise."""
+    producer, value_id = graph.producer(), name
+    while value_id in producer:
+        node = producer[value_id]
+        if node.op.answers:
+            return node.inputs[0]
+        if not node.op.shares_scale or not node.inputs or len(node.inputs) > 1 and graph.const(node.inputs[1]) is None:
+            break
+        value_id = node.inputs[0]
+    return name
+
+
 def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     count = sum(a.size for a, _ in pairs)
     return sum(int((a == b).sum()) for a, b in pairs) / (count + 1) if count else None
