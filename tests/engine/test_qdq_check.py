@@ -100,7 +100,7 @@ def shifted(name: str, by: int) -> Callable[[onnx.ModelProto], None]:
     def change(proto: onnx.ModelProto) -> None:
         one = next(t for t in proto.graph.initializer if t.name == f"{name}:zero")
         zero = onnx.numpy_helper.to_array(one)
-        one.CopyFrom(onnx.numpy_helper.from_array(np.asarray(zero + by, zero.dtype), one.name))
+        one.CopyFrom(onnx.numpy_helper.from_array((zero.astype(int) + by).astype(zero.dtype), one.name))
 
     return change
 
@@ -120,7 +120,7 @@ def test_rounding_is_no_bias(folder: Path, graph: Graph, qdq: bytes) -> None:
     assert f'{tensors[INPUT].fed_different} of them in "{INPUT}"' in told.text
 
 
-@pytest.mark.parametrize(("name", "by"), [("a", 1), (INPUT, 1), (INPUT, -1)])
+@pytest.mark.parametrize(("name", "by"), [("a", 1), ("b", -1), (INPUT, 1)])
 def test_a_shifted_zero_point_is_a_bias(folder: Path, graph: Graph, qdq: bytes, name: str, by: int) -> None:
     told, tensors = judged(graph, edited(qdq, shifted(name, by)), folder)
     assert told.kind == "bias" and told.biased[0] == name
