@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,11 @@ from npuflow.engine.interpret import Interpreter
 from npuflow.engine.qdq_probe import forced, rounded, showing
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
+from npuflow.ir.onnx_run import CannotRunError
 from npuflow.ir.types import Array, QuantType, TensorType
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 FLOAT = 2.0**-19                          # of a tensor's range of codes: what float32 leaves of a sum of products
 WIDEST = 0.25                             # of a code: beyond this nothing counts as half-way
@@ -109,7 +114,9 @@ class _Sums:
 
 @dataclass
 class QdqCheck:
-    """Compares sample by sample. `missing`: tensors of codes that the QDQ model lacks."""
+    """Compares sample by sample; CannotRunError where onnxruntime does not run the model. `missing`: tensors of codes that it
+    lacks. An output whose shape differs, as one that depends on data may, is left out.
+    """
 
     graph: Graph
     model: bytes
@@ -126,8 +133,8 @@ class QdqCheck:
         self.sums = {o: _Sums(layers.get(o, o), graph.values[o].quant) for o in shown if graph.const(o) is None}
         kinds = {o: TensorType(graph.type(o).shape, graph.values[o].dtype) for o in self.codes}
         fed, self.own, self.floats = forced(self.model, kinds)
-        self.alone = plain_session(showing(self.model, self.sums))
-        self.fed = plain_session(fed)
+        self.alone = _session(showing(self.model, self.sums))
+        self.fed = _session(fed)
         self.interpreter = Interpreter(graph, self.numerics)
 
     def add(self, feed: Mapping[str, Array]) -> None:
@@ -135,20 +142,43 @@ class QdqCheck:
         want = self.interpreter.run(feed, keep=lambda _: True)
         names = list(self.sums)
         inputs = {i: want[i] for i in self.graph.inputs}
-        for name, found in zip(names, self.alone.run(names, inputs), strict=True):
-            if found.dtype.kind in "iubf":
+        for name, found in zip(names, _run(self.alone, names, inputs), strict=True):
+            if found.dtype.kind in "iubf" and found.shape == want[name].shape:
                 self.sums[name].alone(want[name], found)
         given = {i.name: want[i.name] for i in self.fed.get_inputs()}
-        own = dict(zip(self.codes, self.fed.run([self.own[o] for o in self.codes], given), strict=True))
+        own = dict(zip(self.codes, _run(self.fed, [self.own[o] for o in self.codes], given), strict=True))
         wrong = {o: own[o] != want[o] for o in self.codes}
         some = [o for o in self.codes if wrong[o].any()]
-        floats = self.fed.run([self.floats[o] for o in some], given) if some else []
+        floats = _run(self.fed, [self.floats[o] for o in some], given) if some else []
         for name, real in zip(some, floats, strict=True):
             at = wrong[name]
             self.sums[name].apart(want[name][at], own[name][at], real[at], self.numerics)
 
     def result(self) -> dict[str, TensorParting]:
         return {name: sums.result() for name, sums in self.sums.items() if sums.count}
+
+
+def runs(model: bytes) -> bool:
+    """Whether onnxruntime loads the exported model as it is."""
+    try:
+        _session(model)
+    except CannotRunError:
+        return False
+    return True
+
+
+def _session(model: bytes) -> onnxruntime.InferenceSession:
+    try:
+        return plain_session(model)
+    except Exception as fault:  # onnxruntime's errors share no public base class
+        raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
+
+
+def _run(session: onnxruntime.InferenceSession, names: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
+    try:
+        return [np.asarray(array) for array in session.run(list(names), dict(feed))] if names else []
+    except Exception as fault:  # as above
+        raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
 
 
 def parted(graph: Graph, model: bytes, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]) -> dict[str, TensorParting]:

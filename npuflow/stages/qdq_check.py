@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.qdq_check import QdqCheck, TensorParting
+from npuflow.engine.qdq_check import QdqCheck, TensorParting, runs
 from npuflow.engine.qdq_verdict import Verdict, verdict
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.ir.onnx_run import CannotRunError
 from npuflow.stages.parse import Parsed
 from npuflow.stages.qdq import Qdq
 from npuflow.stages.quantize import Quantized
@@ -28,19 +29,23 @@ class QdqCheckTable(Config, table="qdq_check"):
 
 @dataclass(frozen=True)
 class QdqComparison(Artifact):
-    """Every tensor, what they say together, tensors that the QDQ model lacks, and why nothing was compared."""
+    """Every tensor, what they say together, tensors that the QDQ model lacks, why nothing was compared, and whether onnxruntime
+    loads the model.
+    """
 
     tensors: Mapping[str, TensorParting]
     verdict: Verdict | None = None
     missing: tuple[str, ...] = ()
     samples: int = 0
     reason: str = ""
+    loads: bool = True
 
     def save(self, folder: Writer) -> None:
         folder.json("tensors", {name: asdict(one) for name, one in self.tensors.items()})
         folder.json("order", list(self.tensors))
         folder.json("verdict", None if self.verdict is None else asdict(self.verdict))
-        folder.json("about", {"missing": list(self.missing), "samples": self.samples, "reason": self.reason})
+        about = {"samples": self.samples, "reason": self.reason, "loads": self.loads}
+        folder.json("about", {"missing": list(self.missing), **about})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -48,22 +53,24 @@ class QdqComparison(Artifact):
         if judged is not None:
             judged = Verdict(**{**judged, "biased": tuple(judged["biased"])})
         tensors = {name: TensorParting(**rows[name]) for name in folder.json("order")}
-        return cls(tensors, judged, tuple(about["missing"]), about["samples"], about["reason"])
+        return cls(tensors, judged, tuple(about.pop("missing")), **about)
 
     def summary(self) -> dict[str, Any]:
-        if self.verdict is None:
-            return {"compared": f"nothing: {self.reason}"}
-        one = self.verdict
-        found: dict[str, Any] = {"codes_equal": round(one.equal, 4), "outputs_equal": round(one.outputs_equal, 4)}
-        if one.sqnr is not None:
-            found["outputs_db"] = round(one.sqnr, 2)
-        found |= {"part_by": one.kind, "samples": self.samples}
+        found: dict[str, Any] = {"compared": f"nothing: {self.reason}"}
+        if self.verdict is not None:
+            one = self.verdict
+            found = {"codes_equal": round(one.equal, 4), "outputs_equal": round(one.outputs_equal, 4)}
+            if one.sqnr is not None:
+                found["outputs_db"] = round(one.sqnr, 2)
+            found |= {"part_by": one.kind, "samples": self.samples}
         told = self.warnings()
         return {**found, "warning": "; ".join(told), "warning_hint": HINT} if told else found
 
     def warnings(self) -> list[str]:
         """What makes the QDQ model unfit to stand for the program."""
         told = [self.verdict.text] if self.verdict is not None and self.verdict.kind == "bias" else []
+        if not self.loads:
+            told.append(f"the QDQ model is of no use: {self.reason}")
         if self.missing:
             told.append(f"the QDQ model lacks {len(self.missing)} tensors of the program, the first is {self.missing[0]!r}")
         return told
@@ -82,12 +89,18 @@ def qdq_check(
     numerics: Numerics,
 ) -> QdqComparison:
     """Run the QDQ model on its own, and layer by layer on the program's codes."""
-    check = QdqCheck(quantized.graph, qdq.exported.model, numerics)
     fed = list(feeds(samples, graph.graph, qdq_check.samples))
-    for feed in fed:
-        check.add(feed)
     if not fed:
         return QdqComparison({}, reason="no samples")
+    model = qdq.exported.model
+    try:
+        check = QdqCheck(quantized.graph, model, numerics)
+        for feed in fed:
+            check.add(feed)
+    except CannotRunError as fault:
+        whole = "layer by layer" if runs(model) else "at all"
+        log(f"onnxruntime does not run the QDQ model {whole}: {fault}")
+        return QdqComparison({}, loads=whole != "at all", reason=f"onnxruntime does not run it {whole}: {fault}")
     tensors = check.result()
     found = QdqComparison(tensors, verdict(tensors, quantized.graph.outputs, numerics), check.missing, len(fed))
     assert found.verdict is not None

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
 from npuflow.engine.profile import profile
+from npuflow.engine.report.checks import of_qdq, of_rewrites
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
 from npuflow.engine.report.quality import judged
@@ -25,7 +26,9 @@ from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.qdq_check import QdqComparison
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.rewrite_check import RewriteCheck
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -68,6 +71,8 @@ def report(
     codegen: Compiled,
     simulate: Simulation,
     input_check: InputCheck,
+    rewrite_check: RewriteCheck,
+    qdq_check: QdqComparison,
     evaluate: Evaluation | None,
     channels: ChannelRanges | None,
 ) -> Report:
@@ -113,6 +118,8 @@ def report(
             ("Samples left out", ("sample", "reason"), statistics.broken),
             ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in input_check.warnings]),
             ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in input_check.profiles.items()]),
+            *of_qdq(qdq_check.tensors, qdq_check.verdict, qdq_check.reason),
+            *of_rewrites(parse.applied, rewrite_check.errors, rewrite_check.culprits, rewrite_check.reason),
         ],
         suggestions=told,
         warnings=[(warned.text, warned.hint)] if warned is not None else [],

@@ -16,6 +16,7 @@ from npuflow.engine.interpret import interpret
 from npuflow.engine.qdq_check import TensorParting, explained, parted
 from npuflow.engine.qdq_probe import forced, rounded, showing
 from npuflow.engine.qdq_verdict import Verdict, verdict
+from npuflow.engine.report.checks import of_qdq
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
@@ -192,6 +193,27 @@ def test_a_build_says_it_and_warns_of_a_bias_alone(folder: Path, made: Result, q
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
     told = product(folder, result, "qdq_check", QdqComparison).summary()
     assert told["part_by"] == "bias" and "part by a bias" in told["warning"] and "trust the program" in told["warning_hint"]
+
+
+def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Result, qdq: bytes) -> None:
+    def change(proto: onnx.ModelProto) -> None:
+        next(n for n in proto.graph.node if n.op_type == "HardSwish").op_type = "HardSwoosh"
+
+    edit = folder / "refused"
+    kept = open_cache(load_recipe(folder / "net.toml"), Settings(cache=folder / "cache"))
+    shutil.copytree(kept.object_path(made.outputs["qdq"]), edit)
+    (edit / FILE).write_bytes(edited(qdq, change))
+    result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
+    told = product(folder, result, "qdq_check", QdqComparison).summary()
+    assert "of no use: onnxruntime does not run it at all" in told["warning"] and "HardSwoosh" in told["compared"]
+
+
+def test_the_report_shows_what_was_compared(folder: Path, made: Result) -> None:
+    check = product(folder, made, "qdq_check", QdqComparison)
+    (sentence, table) = of_qdq(check.tensors, check.verdict, check.reason)
+    assert check.verdict is not None and sentence[2] == [(check.verdict.text,)]
+    assert len(table[1]) == len(table[2][0]) and table[2][0][0] == INPUT
+    assert of_qdq({}, None, "no samples")[0][2] == [("not compared: no samples",)]
 
 
 def test_it_runs_again_only_where_the_codes_change(folder: Path, made: Result) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from npuflow import build, load_recipe
 from npuflow.base import code, registry
+from npuflow.engine.report.checks import of_rewrites
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.engine.rewrite_check import READING, SourceModel, culprits
 from npuflow.flow.recipe_build import Settings, open_cache
@@ -171,5 +172,8 @@ def test_a_build_warns_with_the_rule_and_what_helps(tmp_path: Path, leak: None) 
     told = check.summary()
     assert 'the rule "leak" moved it' in told["warning"] and "relu" in told["warning"]
     assert told["warning_hint"].startswith('[parse] skip = ["leak"] brings every output back')
+    errors, culprits, changes = of_rewrites(rewritten(FRONTENDS["onnx"]().read(NET, Bindings())).applied, check.errors,
+                                            check.culprits, check.reason)  # fmt: skip
+    assert culprits[2][0][0] == "leak" and [row[0] for row in errors[2]] == ["y", "z"] and len(changes[2]) == 4
     _, without = made(tmp_path, "parse.skip=['leak']")
     assert "warning" not in without.summary()
