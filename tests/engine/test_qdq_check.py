@@ -158,11 +158,17 @@ def test_equal_codes_are_said_to_be_equal() -> None:
 @pytest.mark.parametrize(
     ("real", "code", "rounding", "expected"),
     [
-        (2.5, 3, "half_up", True), (2.5, 2, "half_up", True), (2.5000001, 2, "half_up", True), (2.6, 2, "half_up", False),
-        (2.6, 2, "truncate", True), (-2.6, -2, "truncate", True), (2.4, 3, "half_away", False), (300.0, 127, "half_up", True),
+        (2.5, 3, "half_up", True),
+        (2.5, 2, "half_up", True),
+        (2.5000001, 2, "half_up", True),
+        (2.6, 2, "half_up", False),
+        (2.6, 2, "truncate", True),
+        (-2.6, -2, "truncate", True),
+        (2.4, 3, "half_away", False),
+        (300.0, 127, "half_up", True),
         (np.nan, 5, "half_up", False),
     ],
-)  # fmt: skip
+)
 def test_what_rounding_explains(real: float, code: int, rounding: str, expected: bool) -> None:
     numerics = Numerics(acc_bits=32, multiplier_bits=31, rounding=rounding)  # type: ignore[arg-type]
     quant = QuantType(8, True, (0.5,), (3,))

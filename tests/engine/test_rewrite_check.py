@@ -28,10 +28,8 @@ NET = model(
     "float[1,3,8,8] x => float[1,4,8,8] y, float[1,4] z",
     "a = Conv<pads=[1,1,1,1]>(x, k) b = BatchNormalization(a, s, o, m, v) c = Relu(b) "
     "d = Identity(c) y = Sigmoid(d) e = Relu(d) f = GlobalAveragePool(e) z = Flatten(f)",
-    {
-        "k": normal(0, 4, 3, 3, 3), "s": normal(1, 4), "o": normal(2, 4), "m": normal(3, 4), "v": np.abs(normal(4, 4)),
-    },
-)  # fmt: skip
+    {"k": normal(0, 4, 3, 3, 3), **{name: normal(i, 4) for i, name in enumerate("som", 1)}, "v": np.abs(normal(4, 4))},
+)
 # A rule whose product differs from what it replaces: where a Relu gives 0 it leaves a hundredth.
 LEAKY = '''"""A Relu with a leak."""
 from npuflow.ir.graph import Node
@@ -133,8 +131,8 @@ def test_what_cannot_be_compared_is_said() -> None:
     original = source(model("float[1,4] x => float[1,4] y", "y = Log(x)"))
     (error,) = original.errors(FRONTENDS["onnx"]().read(model("float[1,4] x => float[1,4] y", "y = Exp(x)"), Bindings()).graph)
     assert error.moved and error.relative is None and "finite in one of the two only" in error.note
-    short = model("float[1,4] x => float[1,2] y", "s = Constant<value = int64[1] {0}>() e = Constant<value = int64[1] {2}>() "
-                  "a = Constant<value = int64[1] {1}>() y = Slice(x, s, e, a)")  # fmt: skip
+    ends = {"s": np.int64([0]), "e": np.int64([2]), "a": np.int64([1])}
+    short = model("float[1,4] x => float[1,2] y", "y = Slice(x, s, e, a)", ends)
     (error,) = original.errors(FRONTENDS["onnx"]().read(short, Bindings()).graph)
     assert error.note == "its shape is [1, 2] instead of [1, 4]"
 
@@ -172,8 +170,8 @@ def test_a_build_warns_with_the_rule_and_what_helps(tmp_path: Path, leak: None) 
     told = check.summary()
     assert 'the rule "leak" moved it' in told["warning"] and "relu" in told["warning"]
     assert told["warning_hint"].startswith('[parse] skip = ["leak"] brings every output back')
-    errors, culprits, changes = of_rewrites(rewritten(FRONTENDS["onnx"]().read(NET, Bindings())).applied, check.errors,
-                                            check.culprits, check.reason)  # fmt: skip
-    assert culprits[2][0][0] == "leak" and [row[0] for row in errors[2]] == ["y", "z"] and len(changes[2]) == 4
+    applied = rewritten(FRONTENDS["onnx"]().read(NET, Bindings())).applied
+    errors, moved, changes = of_rewrites(applied, check.errors, check.culprits, check.reason)
+    assert moved[2][0][0] == "leak" and [row[0] for row in errors[2]] == ["y", "z"] and len(changes[2]) == len(applied)
     _, without = made(tmp_path, "parse.skip=['leak']")
     assert "warning" not in without.summary()
