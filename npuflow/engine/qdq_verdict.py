@@ -61,7 +61,8 @@ def _rounding(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
         return f"{start}the same {total} codes"
     fed, near = sum(one.fed_different for one in apart.values()), sum(one.rounding for one in apart.values())
     most = max(apart, key=lambda name: apart[name].fed_different)
-    what = "values half-way between two codes" if near == fed else f"{near} half-way between two codes and {fed - near} others"
+    half = "half-way between two codes"
+    what = f"values {half}" if near == fed else f"{near} values {half} and {fed - near} others" if near else f"not {half}"
     where = f'{apart[most].fed_different} of them in "{most}", mean difference at most {mean:.1g} of a code in any tensor'
     return f"{start}{total - fed} of {total} codes, the rest are {what} ({where})"
 
