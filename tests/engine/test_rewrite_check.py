@@ -146,6 +146,23 @@ def test_cut_points_and_constants_reach_the_source() -> None:
     np.testing.assert_allclose(original.wanted[0][0], np.exp(2 * original.feeds[0]["x"]), 1e-5)
 
 
+def test_a_quantised_source_is_compared_without_its_rounding() -> None:
+    data = model(
+        "float[1,4] x => float[1,4] y",
+        "a = Neg(x) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z) y = Exp(d)",
+        {"s": np.array(0.5, np.float32), "z": np.array(128, np.uint8)},
+    )
+    graph = rewritten(FRONTENDS["onnx"]().read(data, Bindings())).graph
+    original = source(data)
+    assert not original.moved(graph)
+    assert SourceModel(data, graph.outputs, original.feeds).moved(graph)
+
+
+def test_a_source_that_draws_random_numbers_is_known() -> None:
+    assert not source(model("float[1,4] x => float[1,4] y", "y = RandomNormalLike(x)")).repeats
+    assert source(NET).repeats
+
+
 def made(folder: Path, *sets: str) -> tuple[Result, RewriteCheck]:
     (folder / "net.toml").write_text(RECIPE)
     (folder / "net.onnx").write_bytes(NET)
