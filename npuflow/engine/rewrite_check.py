@@ -60,7 +60,8 @@ class SourceModel:
 
     def __init__(self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed]) -> None:
         self.model, self.outputs, self.feeds = model, tuple(outputs), feeds
-        self.wanted = _run(session(model), self.outputs, feeds)
+        self.session = session(model)
+        self.wanted = _run(self.session, self.outputs, feeds)
 
     @cached_property
     def noise(self) -> dict[str, float]:
@@ -74,7 +75,7 @@ class SourceModel:
     @cached_property
     def repeats(self) -> bool:
         """Whether it gives the same numbers again, as a model that draws random numbers does not."""
-        again = _run(session(self.model), self.outputs, self.feeds[:1])
+        again = _run(self.session, self.outputs, self.feeds[:1])
         return all(np.array_equal(a, b) or _apart(a, b)[1:] == (0.0, "") for a, b in zip(again[0], self.wanted[0], strict=True))
 
     def errors(self, graph: Graph) -> tuple[OutputError, ...]:
