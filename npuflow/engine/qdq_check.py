@@ -122,6 +122,7 @@ class QdqCheck:
     model: bytes
     numerics: Numerics
     sums: dict[str, _Sums] = field(default_factory=dict)
+    samples: int = 0
 
     def __post_init__(self) -> None:
         graph, made = self.graph, rounded(self.model)
@@ -139,6 +140,7 @@ class QdqCheck:
 
     def add(self, feed: Mapping[str, Array]) -> None:
         """One sample."""
+        self.samples += 1
         want = self.interpreter.run(feed, keep=lambda _: True)
         names = list(self.sums)
         inputs = {i: want[i] for i in self.graph.inputs}
@@ -153,6 +155,11 @@ class QdqCheck:
         for name, real in zip(some, floats, strict=True):
             at = wrong[name]
             self.sums[name].apart(want[name][at], own[name][at], real[at], self.numerics)
+
+    @property
+    def compared(self) -> int:
+        """Codes so far."""
+        return sum(self.sums[name].count for name in self.codes)
 
     def result(self) -> dict[str, TensorParting]:
         return {name: sums.result() for name, sums in self.sums.items() if sums.count}
