@@ -35,7 +35,7 @@ def show(
     cache: CacheOption = None,
 ) -> None:
     """Show a recipe with every default, an artifact, or a step of the last build (with --log, what it said). `statistics`
-    is a table of tensors with what they suggest."""
+    is a table of tensors with what they suggest; `parse` lists every rewrite with its nodes."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if what == "recipe":
@@ -60,6 +60,10 @@ def show(
         from npuflow.cli._show_step import step_text
 
         typer.echo(step_text(what, _needed(path), sets, cache, log=log), nl=False)
+        if what == "parse" and not log:
+            from npuflow.cli._show_rewrites import text as rewrites
+
+            typer.echo(rewrites(_needed(path), sets, cache), nl=False)
 
 
 def _needed(path: Path | None) -> Path:

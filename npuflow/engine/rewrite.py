@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
+from npuflow.engine.place import op_name
 from npuflow.ir.graph import Graph, Node, merge_consts, prune
 from npuflow.ir.match import kind
 from npuflow.ir.op import OPS
@@ -17,12 +18,22 @@ from npuflow.ir.verify import verify
 _ROUNDS = 10_000      # changes after which a pair of rules must be undoing each other
 
 
+Named = tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Applied:
-    """One change that was made."""
+    """One change that was made, at a node; operator and name of the nodes it removed and of those in their place."""
 
     rule: str
     node: str
+    removed: tuple[Named, ...] = ()
+    made: tuple[Named, ...] = ()
+
+    def line(self) -> str:
+        """Nodes before and after: `conv c, relu r -> conv c`."""
+        before, after = (", ".join(f"{op} {name}" for op, name in nodes) for nodes in (self.removed, self.made))
+        return f"{before or 'nothing'} -> {after or 'nothing'}"
 
 
 @dataclass(frozen=True)
@@ -34,23 +45,41 @@ class Rewritten:
     refusals: tuple[Refusal, ...] = ()
 
 
-def rewrite(graph: Graph, names: Iterable[str] | None = None, *, careful: bool = False) -> Rewritten:
-    """Run the named rules (default: all of them). `careful` verifies the graph after every change."""
+@dataclass
+class _Run:
+    """One run of the rules: what was changed and refused so far, and after how many changes it stops."""
+
+    careful: bool
+    most: int | None
+    applied: list[Applied] = field(default_factory=list)
+    refusals: dict[Refusal, None] = field(default_factory=dict)
+
+    @property
+    def stopped(self) -> bool:
+        return len(self.applied) == self.most
+
+
+def rewrite(
+    graph: Graph, names: Iterable[str] | None = None, *, careful: bool = False, most: int | None = None
+) -> Rewritten:
+    """Run the named rules (default: all of them). `careful` verifies the graph after every change; `most`: stop after so
+    many changes (they are the same in every run).
+    """
     rules = sorted(((name, usable(name)) for name in (RULES.names() if names is None else names)), key=lambda p: p[0])
     chosen = [(name, rule) for name, rule in rules if rule is not None]
     orders = sorted({rule.order for _, rule in chosen})
-    applied: list[Applied] = []
-    refusals: dict[Refusal, None] = {}
-    while True:
-        before = len(applied)
+    run = _Run(careful, most)
+    while not run.stopped:
+        before = len(run.applied)
         for order in orders:
-            graph = _fixed_point(graph, [p for p in chosen if p[1].order == order], applied, refusals, careful)
-            if order != orders[0] and len(applied) > before:
+            graph = _fixed_point(graph, [p for p in chosen if p[1].order == order], run)
+            if run.stopped or (order != orders[0] and len(run.applied) > before):
                 break
         else:
-            if len(applied) == before or len(orders) == 1:
+            if len(run.applied) == before or len(orders) == 1:
                 break
-    return Rewritten(verify(graph, "the rewrites"), tuple(applied), tuple(_standing(graph, applied, refusals)))
+    standing = _standing(graph, run.applied, run.refusals)
+    return Rewritten(verify(graph, "the rewrites"), tuple(run.applied), tuple(standing))
 
 
 def usable(name: str) -> Rule | None:
@@ -59,27 +88,29 @@ def usable(name: str) -> Rule | None:
     return rule if all(m in OPS for m in rule.makes) else None
 
 
-def _fixed_point(
-    graph: Graph, rules: Sequence[tuple[str, Rule]], applied: list[Applied], refusals: dict[Refusal, None], careful: bool
-) -> Graph:
-    before = -1
+def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> Graph:
+    applied, before = run.applied, -1
     while before != len(applied):
         before, index = len(applied), 0
-        while index < len(graph.nodes):
+        while index < len(graph.nodes) and not run.stopped:
             node = graph.nodes[index]
-            made = next(((n, c) for n, r in rules if (c := _change(graph, node, r, refusals)) is not None), None)
+            made = next(((n, c) for n, r in rules if (c := _change(graph, node, r, run.refusals)) is not None), None)
             if made is None:
                 index += 1
                 continue
             graph = apply(graph, made[1])
-            if careful:
+            if run.careful:
                 verify(graph, made[0])
-            applied.append(Applied(made[0], node.name))
+            applied.append(Applied(made[0], node.name, _named(made[1].remove), _named(made[1].nodes)))
             index = max(0, index - 1)
             if len(applied) > _ROUNDS:
                 tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
                 raise InternalError("the rewrite rules do not come to an end", because=f"the last were {tail}")
     return graph
+
+
+def _named(nodes: Iterable[Node]) -> tuple[Named, ...]:
+    return tuple((op_name(node), node.name) for node in nodes)
 
 
 def _change(graph: Graph, node: Node, rule: Rule, refusals: dict[Refusal, None]) -> Change | None:

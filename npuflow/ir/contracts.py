@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -168,3 +168,13 @@ class Frontend(Protocol):
         """Names in OPS whose code reading the model may use."""
 
     def read(self, data: bytes, bindings: Bindings) -> Reading: ...
+
+
+@runtime_checkable
+class Runnable(Protocol):
+    """A source format whose models onnxruntime runs."""
+
+    def runnable(self, data: bytes, bindings: Bindings) -> bytes:
+        """The model as ONNX bytes that nothing of npuflow has rewritten. Its rounding to codes, if it has any, is left out, as
+        `read` leaves it out; inputs held constant hold their numbers, and outputs are those asked for.
+        """

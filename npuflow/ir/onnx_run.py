@@ -52,14 +52,16 @@ def model_of(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> onnx.ModelPro
     return model
 
 
-def session(model: bytes) -> Any:
-    """An onnxruntime session with one thread and fixed arithmetic."""
+def session(model: bytes, *, optimised: bool = True) -> Any:
+    """An onnxruntime session with one thread and fixed arithmetic; not `optimised`: the nodes run as they are written."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.use_deterministic_compute = True
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as fault:  # onnxruntime raises its own classes, RuntimeError and ValueError alike

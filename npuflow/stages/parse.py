@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Annotated, Any, Self
 
 from npuflow.base.errors import ModelError
@@ -15,7 +15,7 @@ from npuflow.engine.known_outputs import told
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.ir.contracts import FRONTENDS, Frontend
+from npuflow.ir.contracts import FRONTENDS, Frontend, Reading
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.rule import RULES, Refusal
@@ -48,7 +48,7 @@ class Parsed(Artifact):
         if self.stated:
             folder.json("stated", {name: asdict(quant) for name, quant in self.stated.items()})
         folder.json("refusals", [[r.rule, r.node, r.reason] for r in self.refusals])
-        folder.json("applied", [[a.rule, a.node] for a in self.applied])
+        folder.json("applied", [astuple(a) for a in self.applied])
         folder.json("notes", list(self.notes))
         if self.trials:
             folder.json("corrections", [asdict(t) for t in self.trials])
@@ -58,7 +58,7 @@ class Parsed(Artifact):
         trials = folder.json("corrections") if "corrections" in folder.names() else []
         return cls(
             load_graph(folder), tuple(Refusal(*r) for r in folder.json("refusals")),
-            tuple(Applied(*a) for a in folder.json("applied")), tuple(folder.json("notes")), tuple(Trial(**t) for t in trials),
+            tuple(map(applied_of, folder.json("applied"))), tuple(folder.json("notes")), tuple(Trial(**t) for t in trials),
             {name: quant_of(row) for name, row in folder.json("stated").items()} if "stated" in folder.names() else {},
         )  # fmt: skip
 
@@ -74,15 +74,24 @@ class Parsed(Artifact):
         return {**found, **summary(self.trials)}
 
 
+def applied_of(row: list[Any]) -> Applied:
+    """A change as it was stored."""
+    rule, node, removed, made = row
+    return Applied(rule, node, tuple((op, name) for op, name in removed), tuple((op, name) for op, name in made))
+
+
 def parsed(data: bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:
     """Read and rewrite one model."""
-    reading = reader.read(data, table.bindings)
-    graph, wanted = reading.graph, reading.graph.outputs
-    verify(graph, "reading the model")
+    return rewritten(reader.read(data, table.bindings), skip)
+
+
+def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = None) -> Parsed:
+    """Rewrite what was read; `most`: no more than so many changes."""
+    graph, wanted = verify(reading.graph, "reading the model"), reading.graph.outputs
     # What the model rounds to codes is a value of its own: as an output, no rule may compute past it.
     rounded = (v for v in reading.stated if v in graph.values and graph.const(v) is None and v not in (*wanted, *graph.inputs))
     graph = graph.replaced(outputs=(*wanted, *rounded))
-    done = rewrite(graph, [name for name in RULES.names() if name not in skip])
+    done = rewrite(graph, [name for name in RULES.names() if name not in skip], most=most)
     final = told(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
 from npuflow.engine.profile import profile
+from npuflow.engine.report.checks import Table, of_qdq, of_rewrites
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
 from npuflow.engine.report.quality import judged
@@ -25,7 +26,9 @@ from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.qdq_check import QdqComparison
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.rewrite_check import RewriteCheck
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -68,6 +71,8 @@ def report(
     codegen: Compiled,
     simulate: Simulation,
     input_check: InputCheck,
+    rewrite_check: RewriteCheck,
+    qdq_check: QdqComparison,
     evaluate: Evaluation | None,
     channels: ChannelRanges | None,
 ) -> Report:
@@ -105,14 +110,11 @@ def report(
         histogram=histogram,
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
-            ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
-            ("Widths to try: [[quantize.overrides]]", ("key", "value", "layers"),
-             [(key, 16, ", ".join(layers)) for key, layers in overrides(parse.graph, told)]),
+            *_widths(quantize, overrides(parse.graph, told)),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), statistics.broken),
-            ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in input_check.warnings]),
-            ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in input_check.profiles.items()]),
+            *_inputs(input_check),
+            *_compared(parse, rewrite_check, qdq_check),
         ],
         suggestions=told,
         warnings=[(warned.text, warned.hint)] if warned is not None else [],
@@ -127,6 +129,27 @@ def _tried(trial: Trial) -> tuple[str, ...]:
     change = "" if trial.reason or not trial.change else f"{trial.change:.3g}"
     errors = decibels(trial.before), decibels(trial.after)
     return trial.correction, trial.layer, *errors, "yes" if trial.kept else "no", change, trial.reason
+
+
+def _widths(quantize: Quantized, wider: Iterable[tuple[str, Sequence[str]]]) -> list[Table]:
+    rows = [(key, 16, ", ".join(layers)) for key, layers in wider]
+    return [
+        ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
+        ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
+        ("Widths to try: [[quantize.overrides]]", ("key", "value", "layers"), rows),
+    ]
+
+
+def _compared(parse: Parsed, rewrites: RewriteCheck, qdq: QdqComparison) -> list[Table]:
+    tables = of_qdq(qdq.tensors, qdq.verdict, qdq.reason)
+    return tables + of_rewrites(parse.applied, rewrites.errors, rewrites.culprits, rewrites.reason)
+
+
+def _inputs(check: InputCheck) -> list[Table]:
+    return [
+        ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in check.warnings]),
+        ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in check.profiles.items()]),
+    ]
 
 
 FED = ("input", "samples looked at", "lowest", "highest", "mean", "deviation", "mean by channel")

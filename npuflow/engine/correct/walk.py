@@ -86,12 +86,14 @@ def stretch(graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: 
     return plain_session(export_model(builder.graph(inputs, outputs)))
 
 
-def plain_session(model: bytes) -> onnxruntime.InferenceSession:
-    """One thread, and no integer kernels in place of the float ones written down."""
+def plain_session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSession:
+    """One thread, and no integer kernels in place of the float ones written down; not `optimised`: no fused ones either."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -78,6 +78,26 @@ class Onnx:
         graph = prune(builder.graph(inputs, outputs))
         return Reading(graph, tuple(notes), {name: q for name, q in source.stated.items() if name in graph.values})
 
+    def runnable(self, data: bytes, bindings: Bindings) -> bytes:
+        import onnx
+
+        from npuflow.frontends.onnx.load import parse
+        from npuflow.frontends.onnx.quantized import lifted
+
+        plain = lifted(parse(data))
+        if not (plain.stated or bindings.outputs or bindings.constants):
+            return data
+        model = plain.model
+        inputs = [i for i in model.graph.input if i.name not in bindings.constants]
+        fixed = {i.name: _fixed(i, bindings) for i in model.graph.input if i.name in bindings.constants}
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
+        if bindings.outputs:
+            del model.graph.output[:]
+            model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in bindings.outputs)
+        return bytes(model.SerializeToString())
+
 
 def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     """Initialisers by name; sparse ones made dense."""

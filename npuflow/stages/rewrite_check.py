@@ -1,0 +1,139 @@
+"""Whether the rewritten float graph still computes what the source model does, on a few calibration samples."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, astuple, dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine import rewrite_check as engine
+from npuflow.engine.rewrite import Applied
+from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.ir.contracts import FRONTENDS, Frontend, Runnable
+from npuflow.ir.graph import Graph
+from npuflow.ir.onnx_run import CannotRunError
+from npuflow.stages.model import Model, ModelTable
+from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
+from npuflow.stages.samples import Sample, feeds
+
+AFTER = "a step after the rewrites"
+
+
+@dataclass(frozen=True)
+class RewriteCheckTable(Config, table="rewrite_check"):
+    """Comparison of the rewritten float graph with the source model."""
+
+    samples: Annotated[int, Range(0, None)] = 2
+    """How many calibration samples both are run on."""
+
+
+@dataclass(frozen=True)
+class RewriteCheck(Artifact):
+    """The error of every output, what moved it, whether the graph is right without that, and why nothing was compared."""
+
+    errors: tuple[OutputError, ...] = ()
+    culprits: tuple[Culprit, ...] = ()
+    cured: bool = False
+    samples: int = 0
+    reason: str = ""
+
+    def save(self, folder: Writer) -> None:
+        folder.json("errors", [asdict(e) for e in self.errors])
+        folder.json("culprits", [[astuple(c.change), c.before, c.after] for c in self.culprits])
+        folder.json("about", {"cured": self.cured, "samples": self.samples, "reason": self.reason})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        culprits = tuple(Culprit(applied_of(row), before, after) for row, before, after in folder.json("culprits"))
+        return cls(tuple(OutputError(**e) for e in folder.json("errors")), culprits, **folder.json("about"))
+
+    @property
+    def worst(self) -> OutputError | None:
+        """The output that is farthest off, if there is one."""
+        return max(self.errors, key=lambda e: float("inf") if e.relative is None else e.relative / e.limit, default=None)
+
+    def summary(self) -> dict[str, Any]:
+        if self.worst is None:
+            return {"compared": f"nothing: {self.reason}"}
+        error = self.worst.note if self.worst.relative is None else float(f"{self.worst.relative:.2g}")
+        found = {"outputs": len(self.errors), "largest_error": error, "samples": self.samples}
+        return {**found, "warning": self.text(), "warning_hint": self.hint()} if self.worst.moved else found
+
+    def text(self) -> str:
+        """What is wrong with the outputs, and which rule did it."""
+        assert self.worst is not None
+        one = self.worst
+        away = one.note if one.relative is None else f"{one.absolute:.3g} off ({shown(one.relative)} of its largest value)"
+        found = f'the rewritten float graph does not compute what the model does: the output "{one.name}": {away}'
+        return "; ".join([found, *map(cause, self.culprits)])
+
+    def hint(self) -> str:
+        rules = [c.change.rule for c in self.culprits if c.change.rule not in (engine.READING, AFTER)]
+        if not rules:
+            return "npuflow show rewrite_check RECIPE --log; please report it with the model"
+        what = "brings every output back to the model's" if self.cured else "is not enough"
+        return f"[parse] skip = {json.dumps(rules)} {what}; please report it with the model"
+
+
+def shown(share: float | None) -> str:
+    """A relative error for the eye."""
+    return "not comparable" if share is None else f"{100 * share:.3g} %" if share > 1e-3 else f"{share:.1e}"
+
+
+def cause(culprit: Culprit) -> str:
+    """What a change did to the outputs, in words."""
+    one = culprit.change
+    if one.rule in (engine.READING, AFTER):
+        return f"{one.rule} moved it"
+    return f'the rule "{one.rule}" moved it from {shown(culprit.before)} to {shown(culprit.after)} ({one.line()})'
+
+
+@stage(cpu="native", floats=True)
+def rewrite_check(
+    source: Annotated[Model, Uses("read", "runnable", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")],
+    graph: Annotated[Parsed, Uses("infer", "to_onnx")],
+    samples: Items[Sample],
+    model: ModelTable,
+    parse: Parse,
+    rewrite_check: RewriteCheckTable,
+) -> RewriteCheck:
+    """Run both on the same samples; where they differ by more than float32 rounding, replay the rewrites to name the rule."""
+    found = _checked(source, graph.graph, list(feeds(samples, graph.graph, rewrite_check.samples)), model, parse)
+    if found.reason:
+        log(f"not compared: {found.reason}")
+    for e in found.errors:
+        noise = f", the model itself {e.noise:.1e} when it is not optimised" if e.noise else ""
+        log(f"{e.name}: {e.note or f'largest error {e.absolute:.3g}, {shown(e.relative)} of its largest value'}{noise}")
+    for one in found.culprits:
+        log(f"warning: {cause(one)}")
+    return found
+
+
+def _checked(source: Model, graph: Graph, fed: list[Any], model: ModelTable, parse: Parse) -> RewriteCheck:
+    reader: Frontend = FRONTENDS[source.format]()
+    if not fed:
+        return RewriteCheck(reason="no samples")
+    if not isinstance(reader, Runnable):
+        return RewriteCheck(reason=f"onnxruntime does not run models of the format {source.format}")
+    try:
+        original = SourceModel(reader.runnable(source.data, model.bindings), graph.outputs, fed)
+    except CannotRunError as fault:
+        return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
+    errors = original.errors(graph)
+    if not any(e.moved for e in errors):
+        return RewriteCheck(errors, samples=len(fed))
+    if not original.repeats:
+        return RewriteCheck(reason="the model gives other numbers every time it runs")
+    reading = reader.read(source.data, model.bindings)
+
+    def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
+        done = rewritten(reading, (*parse.skip, *skip), most)
+        return done.graph, done.applied
+
+    found, cured = engine.culprits(original, replay)
+    if not found:                         # the rules alone keep the values
+        found = (Culprit(Applied(AFTER, ""), 0.0, engine.worst(errors)),)
+    return RewriteCheck(errors, found, cured, len(fed))
