@@ -113,7 +113,8 @@ class _Prefixes:
         return sorted({*at, len(self.order)})
 
     def shortest(self, worth: float) -> Levels:
-        """The cheapest rung that holds the budget; else the one of most dB, less `worth` for every doubling of the cycles."""
+        """The cheapest rung that holds the budget, if it gains `worth` dB for as many cycles again as there are; else the one
+        of most dB for its cycles."""
         problem, budget = self.problem, self.problem.budget
         measured = {n: problem.measured(self.levels(n)) for n in self.rungs}
         place = next((i for i, n in enumerate(self.rungs) if budget.holds(measured[n])), len(self.rungs) - 1)
@@ -126,11 +127,14 @@ class _Prefixes:
                 place = place + 1 if not held else -1
             if not 0 <= place < len(self.rungs):
                 break
-        if held:
-            return self.levels(self.rungs[min(held)])
         base = problem.cycles(self.start)
-        costs = {n: problem.cycles(self.levels(n)) / base for n in self.rungs}
-        return self.levels(max(self.rungs, key=lambda n: budget.level(measured[n]) - worth * (costs[n] - 1)))
+        costs = {n: problem.cycles(self.levels(n)) / base - 1 for n in self.rungs}
+        if held:
+            n = self.rungs[min(held)]
+            if budget.sqnr_db - budget.level(problem.verified(self.start)) >= worth * costs[n]:
+                return self.levels(n)
+        best = max(self.rungs, key=lambda n: min(budget.level(measured[n]), budget.sqnr_db) - worth * costs[n])
+        return self.levels(best)
 
 
 def _gain(total: Noise, part: Noise) -> float:
