@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,11 +58,12 @@ def _document(shown: str, found: Ports, registry: Registry, target: str | None) 
     if any(table_of(cls).split(".")[0] == "target" for cls, _ in tables) and "target" in libraries:
         yield from _target(sorted(p.stem for p in libraries["target"].glob("*.toml")), target)
     fills = _fills(shown, found)
-    for cls, on in tables:
+    sections: dict[str, list[tuple[type[Config], bool]]] = {}
+    for cls, on in (*tables, *((cls, False) for cls in SETTINGS)):
         if table_of(cls).split(".")[0] not in libraries:
-            yield from _table(cls, on, fills)
-    for cls in SETTINGS:
-        yield from _table(cls, False, fills)
+            sections.setdefault(table_of(cls), []).append((cls, on))
+    for classes in sections.values():
+        yield from _table(classes, fills)
 
 
 def _target(names: list[str], chosen: str | None) -> Iterator[str]:
@@ -94,31 +95,41 @@ def _free(size: int | str | None) -> bool:
     return not isinstance(size, int) or size < 1
 
 
-def _table(cls: type[Config], on: bool, fills: dict[tuple[str, str], Fill]) -> Iterator[str]:
-    header = table_of(cls)
-    about = inspect.cleandoc(cls.__doc__ or "")
-    if about and not about.startswith(f"{cls.__name__}("):
-        yield from _comment(about.split("\n\n")[0])
-    off = "" if on else "# "
-    yield f"{off}[{dotted_header(header)}]"
-    docs = field_docs(cls)
-    for name, default in sketch(cls):
-        fill = fills.get((header, name))
-        about_key = (fill.remark if fill else docs.get(name, "")).rstrip(".")
-        remark = "; ".join(filter(None, [about_key, _allowed(cls, name)]))
-        if fill is not None:
-            line = f"{off}{key(name)} = {fill.text}"
-        elif default is not None:
-            line = f"# {key(name)} = {default}"
-        elif _required(cls, name):
-            line = f'{off}{key(name)} = {_empty(cls, name)}'
-            remark = "; ".join(filter(None, ["must be given", remark]))
-        else:
-            line = f"# {key(name)} = {_empty(cls, name)}"
-            remark = "; ".join(filter(None, ["not set", remark]))
-        yield from _with_remark(line, " ".join(remark.split()))
+def _table(classes: Sequence[tuple[type[Config], bool]], fills: dict[tuple[str, str], Fill]) -> Iterator[str]:
+    """One table of the recipe: the keys of every class that reads it."""
+    header = table_of(classes[0][0])
+    on = any(always for _, always in classes)
+    for cls, _ in classes:
+        about = inspect.cleandoc(cls.__doc__ or "")
+        if about and not about.startswith(f"{cls.__name__}("):
+            yield from _comment(about.split("\n\n")[0])
+    yield f"{'' if on else '# '}[{dotted_header(header)}]"
+    seen: set[str] = set()
+    for cls, _ in classes:
+        docs = field_docs(cls)
+        for name, default in sketch(cls):
+            if name not in seen and (header, name) != ("data", "steps"):       # steps are tables of their own, below
+                yield from _key(cls, name, default, fills.get((header, name)), docs.get(name, ""), on)
+            seen.add(name)
     yield from STEPS if header == "data" else ()
     yield ""
+
+
+def _key(cls: type[Config], name: str, default: str | None, fill: Fill | None, about: str, on: bool) -> Iterator[str]:
+    """The line of one key: filled in, with its default behind a #, or with a value to start from."""
+    off = "" if on else "# "
+    remark = "; ".join(filter(None, [(fill.remark if fill else about).rstrip("."), _allowed(cls, name)]))
+    if fill is not None:
+        line = f"{off}{key(name)} = {fill.text}"
+    elif default is not None:
+        line = f"# {key(name)} = {default}"
+    elif _required(cls, name):
+        line = f"{off}{key(name)} = {_empty(cls, name)}"
+        remark = "; ".join(filter(None, ["must be given", remark]))
+    else:
+        line = f"# {key(name)} = {_empty(cls, name)}"
+        remark = "; ".join(filter(None, ["not set", remark]))
+    yield from _with_remark(line, " ".join(remark.split()))
 
 
 def _required(cls: type[Config], name: str) -> bool:

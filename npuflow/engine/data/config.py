@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Config, Doc, Location, Range
+from npuflow.base.tables import Config, Doc, Location, Range, Words
 from npuflow.engine.data.image import Alpha
 from npuflow.engine.data.steps import Plain, Step, finished
 from npuflow.ir.types import Array, TensorType
@@ -26,6 +26,7 @@ class Data(Config):
     source: Annotated[
         Location,
         Doc('folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", "python:module:function", or "random"'),
+        Words("random"),
     ]
     count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
     seed: Annotated[int, Range(0, None)] = 0
