@@ -15,7 +15,7 @@ from npuflow.base.tables import Config, Location, Words, canonical, hints, optio
 from npuflow.base.tables_schema import default_of, type_schema
 from npuflow.base.tables_types import FilePath
 from npuflow.base.tables_write import document
-from npuflow.cli import _show_recipe, _template
+from npuflow.cli import _new, _show_recipe
 from npuflow.cli._engine import known_tables
 from npuflow.flow.recipe import SETTINGS, Recipe, load
 from npuflow.flow.stage import STAGES
@@ -78,7 +78,7 @@ def uncommented(text: str) -> str:
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_new_writes_a_recipe_of_defaults(model: Path, tmp_path: Path) -> None:
-    text = _template.write(str(model), tmp_path, STAGES, None)
+    text = _new.text(str(model), tmp_path, STAGES)
     (tmp_path / "new.toml").write_text(text)
     new = load(tmp_path / "new.toml")
     clean(new)
@@ -87,7 +87,7 @@ def test_new_writes_a_recipe_of_defaults(model: Path, tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_template_can_be_uncommented(tmp_path: Path) -> None:
-    text = _template.write(str(FASHION), tmp_path, STAGES, None)
+    text = _new.text(str(FASHION), tmp_path, STAGES)
     found = tomllib.loads(uncommented(text))
     for cls in known_tables(STAGES):
         header = table_of(cls)
