@@ -49,12 +49,20 @@ def value(found: Any, folder: Path | None = None) -> str:
 def _relative(found: FilePath | Location, folder: Path | None) -> str:
     """The path as a recipe in `folder` would write it."""
     text = found.text
-    if folder is None or text.startswith("pkg:") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) or Path(text).is_absolute():
+    foreign = re.match(r"(?!python:)[A-Za-z][A-Za-z0-9+.-]+:", text)
+    if folder is None or text.startswith("pkg:") or foreign or Path(text).is_absolute():
         return text
     base = found.base if isinstance(found, Location) else None
     if base is not None and base.resolve() == folder.resolve():
         return text
-    return os.path.relpath(found.path, folder).replace(os.sep, "/")
+    if base is not None and text.startswith("python:"):
+        file, colon, name = text.removeprefix("python:").rpartition(":")
+        return f"python:{_from(base / file, folder)}{colon}{name}" if file.endswith(".py") else text
+    return _from(found.path, folder)
+
+
+def _from(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder).replace(os.sep, "/")
 
 
 def document(

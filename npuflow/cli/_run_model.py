@@ -54,7 +54,7 @@ class _Npu:
 
         self.runner, self.dump, self.real = Runner(path, batch), dump, real
         entries = self.runner.program.meta["inputs"]
-        self.ports = tuple(Port(e["name"], e["dtype"], tuple(e["shape"])) for e in entries)
+        self.ports = tuple(_port(e) for e in entries)
         self.preparation = self.runner.program.meta.get("preparation")
         self.notes: tuple[str, ...] = ()
 
@@ -78,6 +78,12 @@ class _Npu:
             else:
                 named[name] = array
         return named
+
+
+def _port(entry: Mapping[str, Any]) -> Port:
+    """An input that takes codes is given real numbers, or integers, which are codes already: pictures are real numbers."""
+    coded = bool(entry.get("quant"))
+    return Port(entry["name"], "float32" if coded else entry["dtype"], tuple(entry["shape"]), codes=coded)
 
 
 class _Onnx:
