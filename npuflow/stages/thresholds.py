@@ -72,7 +72,7 @@ def thresholds(
     numerics: Numerics,
 ) -> Thresholds:
     """Ask each tensor's method for its range."""
-    found = choosing.thresholds(graph.graph, statistics.content, calibrate, quantize, numerics, placement.placed.on_npu)
+    found = choosing.thresholds(graph.graph, statistics.content, calibrate, quantize, numerics, placement.placed.on_npu, graph.applied)
     for note in found.notes:
         log(note)
     return Thresholds(dict(found.ranges), dict(found.methods), found.notes)

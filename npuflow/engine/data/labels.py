@@ -13,7 +13,7 @@ from npuflow.base.errors import DataError, suggestion
 def label_file(path: Path) -> dict[str, Any]:
     """Label by file name: second column of a .csv (further ones are left alone), boxes of COCO annotations."""
     if not path.is_file():
-        near = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = sorted(p.name for p in path.parent.glob("*") if p.suffix.lower() in (".csv", ".json"))
         raise DataError(f'no label file "{path.name}"', because=f"looked at {path}", hint=suggestion(path.name, near))
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -199,8 +199,9 @@ def _chosen(held: Mapping[str, Header], inputs: Mapping[str, TensorType], rows: 
     for name, want in inputs.items():
         if name in chosen:
             continue
-        free = [a for a in held if a not in chosen.values() and a.lower() not in LABELS]
-        fitting = [(len(s), a) for a in free if (s := _steps(held[a], want, rows)) is not None]
+        free = [a for a in held if a not in chosen.values()]
+        every = [(len(s), a) for a in free if (s := _steps(held[a], want, rows)) is not None]
+        fitting = [pair for pair in every if pair[1].lower() not in LABELS] or every
         best = [a for cost, a in fitting if cost == min(fitting)[0]]
         if len(best) != 1:
             return None
