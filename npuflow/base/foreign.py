@@ -12,11 +12,13 @@ from typing import Any
 
 from npuflow.base.errors import DataError, suggestion
 
-FORMS = '"python:module:function", the module beside the recipe or installed, or "python:path/to/file.py:function"'
+FORMS = '"python:module:function" (beside the recipe, or installed), or "python:path/to/file.py:function"'
 
 
 def named(text: str, base: Path) -> tuple[str, str, Path]:
-    """Module, function and folder of `python:module:function` or `python:path/to/file.py:function`, paths from `base`."""
+    """Module, function and folder of `python:module:function` or `python:path/to/file.py:function`, paths
+    from `base`.
+    """
     module, colon, name = text.removeprefix("python:").rpartition(":")
     if not colon or not module or not name:
         raise DataError(f'"{text}" names no function', hint=FORMS)
@@ -24,7 +26,8 @@ def named(text: str, base: Path) -> tuple[str, str, Path]:
         file = Path(os.path.normpath(base / Path(module).expanduser()))
         if not file.is_file():
             near = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
-            raise DataError(f'no file "{module}"', because=f"looked at {file}", hint=suggestion(file.name, near))
+            hint = suggestion(file.name, near)
+            raise DataError(f'no file "{module}"', because=f"looked at {file}", hint=hint)
         module, base = file.stem, file.parent
     if not all(part.isidentifier() for part in module.split(".")):
         raise DataError(f'"{module}" is no name of a Python module', hint=FORMS)

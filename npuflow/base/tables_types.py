@@ -41,7 +41,9 @@ class Doc:
 
 @dataclass(frozen=True)
 class Words:
-    """`Annotated[Location, Words("random")]`: texts that are no paths, so that they stay as they are in any folder."""
+    """`Annotated[Location, Words("random")]`: texts that are no paths, so that they stay as they are in any
+    folder.
+    """
 
     words: tuple[str, ...]
 
@@ -137,7 +139,8 @@ def registry_of(annotation: Any) -> NamedEntries | None:
 
 def words(annotation: Any) -> tuple[str, ...]:
     """The texts that mean no path in a field of this type."""
-    return next((mark.words for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Words)), ())
+    marks = getattr(annotation, "__metadata__", ())
+    return next((mark.words for mark in marks if isinstance(mark, Words)), ())
 
 
 def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:

@@ -66,11 +66,14 @@ def _from(path: Path, folder: Path) -> str:
 
 
 def document(
-    tables: Iterable[tuple[Config, str]], folder: Path | None = None, note: Callable[[str, str], str] = lambda header, key: ""
+    tables: Iterable[tuple[Config, str]],
+    folder: Path | None = None,
+    note: Callable[[str, str], str] = lambda header, key: "",
 ) -> Iterator[str]:
-    """Whole tables with every default written out; unset keys as comments; options of the selected entries as tables.
+    """Whole tables with every default written out; unset keys as comments; options of entries as tables.
 
-    Several classes may read one table: it is written once, with the keys of all of them. `note` gives the comment of a key.
+    Several classes may read one table: it is written once, with the keys of all of them. `note` gives the
+    comment of a key.
     """
     listed = list(tables)
     sections: dict[str, dict[str, str]] = {}
@@ -86,18 +89,22 @@ def document(
 def _fill(
     sections: dict[str, dict[str, str]], cfg: Config, header: str, apart: set[str], folder: Path | None,
     note: Callable[[str, str], str],
-) -> None:  # fmt: skip
-    """The lines of one table by key, below those that are there; tables that cannot stand in a line of it get their own."""
+) -> None:
+    """The lines of one table by key, below those that are there; tables that cannot stand in a line of it get
+    their own.
+    """
     lines = sections.setdefault(header, {})
     inner: list[tuple[str, Config]] = []
     for name, kind in hints(type(cfg)).items():
         found = getattr(cfg, name)
-        if isinstance(found, Config) and (f"{header}.{name}" in apart or len(value(found, folder)) + len(name) + 3 > WIDTH):
+        text = "" if found is None else value(found, folder)
+        if isinstance(found, Config) and (f"{header}.{name}" in apart or len(name) + len(text) + 3 > WIDTH):
             inner.append((name, found))
         elif found is None:
             lines.setdefault(name, f"# {key(name)} is not set")
         else:
-            text = json.dumps(found.text) if isinstance(found, Location) and found.text in words(kind) else value(found, folder)
+            if isinstance(found, Location) and found.text in words(kind):
+                text = json.dumps(found.text)
             remark = note(header, name)
             lines.setdefault(name, f"{key(name)} = {text}  # {remark}" if remark else f"{key(name)} = {text}")
     for name in registry_fields(type(cfg)):

@@ -84,9 +84,12 @@ WARNING, HINT = "warning", "warning_hint"     # facts of a summary that become a
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What a step's product says of itself, without what is reported as a warning; numbers that JSON lacks as text."""
+    """What a step's product says of itself, without what is reported as a warning; numbers that JSON lacks as
+    text.
+    """
     kept = {name: value for name, value in summary.items() if name not in (WARNING, HINT)}
-    return {name: str(value) if isinstance(value, float) and not isfinite(value) else value for name, value in kept.items()}
+    odd = [name for name, value in kept.items() if isinstance(value, float) and not isfinite(value)]
+    return {**kept, **{name: str(kept[name]) for name in odd}}
 
 
 def emit(body: Mapping[str, Any]) -> None:

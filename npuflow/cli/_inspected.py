@@ -37,13 +37,17 @@ class Asked:
         from npuflow.stages.parse import Parsed
 
         stage = STAGES["placement"]
-        configs: dict[str, Any] = {name: _read(self.recipe, [cls])[0] for name, cls in signature(stage).tables.items()}
+        configs: dict[str, Any] = {
+            name: _read(self.recipe, [cls])[0] for name, cls in signature(stage).tables.items()
+        }
         found: Placement = stage.function(graph=Parsed(graph), **configs).placed
         return found
 
 
 def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]) -> Asked:
-    """A recipe's own model, target and bindings, with the options over them; a model file is a recipe of the options alone."""
+    """A recipe's own model, target and bindings, with the options over them; a model file is a recipe of the
+    options alone.
+    """
     from npuflow.cli import targets
     from npuflow.flow.recipe import load
     from npuflow.hw.target import Target
@@ -57,7 +61,9 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         if not path.is_file():
             raise UsageError(f'no file "{path}"', hint="a model file, or a recipe that ends in .toml")
         name = str(targets._path(target or DEFAULT).resolve())
-        recipe = load(None, sets, tables={"target": name, "model": {"path": str(path.resolve())}}, lenient=True)
+        recipe = load(
+            None, sets, tables={"target": name, "model": {"path": str(path.resolve())}}, lenient=True
+        )
     table, parse, chip = _read(recipe, [ModelTable, Parse, Target])
     own = table.bindings
     bindings = Bindings(

@@ -22,16 +22,25 @@ if TYPE_CHECKING:
     from npuflow.base.registry import Registry
     from npuflow.ir.types import TensorType
 
-TRIED = 8                                 # samples that are read to find one that is sound
+TRIED = 8  # samples that are read to find one that is sound
 
 
 def text(
-    model: str, folder: Path, registry: Registry, target: str | None = None, shapes: Sequence[str] = (), data: str | None = None
+    model: str,
+    folder: Path,
+    registry: Registry,
+    target: str | None = None,
+    shapes: Sequence[str] = (),
+    data: str | None = None,
 ) -> str:
     """The text of a recipe in `folder`. Without data its samples are noise, so that it builds as it is."""
     file = existing_file(model, Path.cwd())
     found = ports(file.path)
-    shown = model if model.startswith("pkg:") else os.path.relpath(file.path, folder.resolve()).replace(os.sep, "/")
+    shown = (
+        model
+        if model.startswith("pkg:")
+        else os.path.relpath(file.path, folder.resolve()).replace(os.sep, "/")
+    )
     given = bound(found, shapes)
     fixed = whole(found, given, _stored(data, found) if data is not None else {})
     draft = _draft(data, folder, found, fixed)
@@ -54,7 +63,9 @@ def _free(port: Port) -> bool:
 
 def _draft(data: str | None, folder: Path, found: Ports, fixed: Mapping[str, tuple[int, ...]]) -> Draft:
     if data is None:
-        return Draft({("data", "source"): Fill('"random"', "noise, to see a build work: put your samples here, or use new --data")})
+        return Draft(
+            {("data", "source"): Fill('"random"', "noise, to see a build work; put your samples here")}
+        )
     from npuflow.cli._new_data import draft
 
     return draft(data, folder, found, _types(found, fixed))
@@ -64,11 +75,15 @@ def _types(found: Ports, fixed: Mapping[str, tuple[int, ...]]) -> dict[str, Tens
     from npuflow.ir.types import TensorType
 
     names = {"float": "float32", "double": "float64"}
-    return {port.name: TensorType(fixed[port.name], names.get(port.dtype, port.dtype)) for port in found.inputs}
+    return {
+        port.name: TensorType(fixed[port.name], names.get(port.dtype, port.dtype)) for port in found.inputs
+    }
 
 
 def _stored(data: str, found: Ports) -> dict[str, tuple[int, ...]]:
-    """Shapes of the stored samples by model input, for the flags that an error proposes; nothing where they are unknown."""
+    """Shapes of the stored samples by model input, for the flags that an error proposes; nothing where they
+    are unknown.
+    """
     from npuflow.base.tables_files import resolve
     from npuflow.engine.data.propose import parts, sample_shapes
 

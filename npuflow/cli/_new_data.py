@@ -1,4 +1,4 @@
-"""`npuflow new --data DIR`: the [data] and [evaluate] of a recipe from what lies in a folder, with notes on what it cannot know."""
+"""`npuflow new --data DIR`: [data] and [evaluate] from what lies there, with notes on what no file says."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ from npuflow.engine.data.match import frame
 from npuflow.engine.data.propose import Proposal, labels_beside, parts, proposal
 from npuflow.ir.types import TensorType
 
-ENOUGH = 512                              # samples that calibration takes at most, of larger sets a choice of half as many
-JUDGED = 64                               # samples of the evaluation, which the simulator runs one by one
+ENOUGH = 512  # samples that calibration takes at most, of larger sets a choice of half as many
+JUDGED = 64  # samples of the evaluation, which the simulator runs one by one
 PLACEHOLDER = {8: ("127.5", "127.5"), 16: ("0.0", "32768.0")}
 
 
 def draft(text: str, folder: Path, found: Ports, inputs: Mapping[str, TensorType]) -> Draft:
     """What the recipe in `folder` says of the data at `text`, a path as the user typed it."""
     where, prefix = _place(text)
-    if where is None:                     # a word or a function: nothing to look at before it is read
+    if where is None:  # a word or a function: nothing to look at before it is read
         return Draft({("data", "source"): Fill(value(text), "")})
     if not where.exists() and not any(c in str(where) for c in "*?[{"):
-        raise DataError(f'no data at "{text}"', because=f"looked at {where}", hint="a folder, a file, or a pattern in quotes")
+        raise DataError(
+            f'no data at "{text}"',
+            because=f"looked at {where}",
+            hint="a folder, a file, or a pattern in quotes",
+        )
     both = parts(where)
     mine = proposal(_shown(both.calibration, folder, prefix), folder, inputs)
     drawn = Draft(
@@ -77,9 +81,16 @@ def _fills(table: str, proposed: Proposal, remark: str) -> dict[tuple[str, str],
 
 
 def _evaluation(
-    drawn: Draft, where: Path, folder: Path, prefix: str, mine: Proposal, found: Ports, inputs: Mapping[str, TensorType]
+    drawn: Draft,
+    where: Path,
+    folder: Path,
+    prefix: str,
+    mine: Proposal,
+    found: Ports,
+    inputs: Mapping[str, TensorType],
 ) -> None:
-    """[evaluate] for the part that is called so; one that does not fit the model is left out with the reason."""
+    """[evaluate] for the part that is called so; one that does not fit the model is left out with the reason.
+    """
     text = _shown(where, folder, prefix)
     try:
         theirs = proposal(text, folder, inputs)
@@ -107,12 +118,16 @@ def _evaluation(
     drawn.on.add("evaluate")
     drawn.checks["evaluate"] = theirs
     if not _same_steps(mine, theirs, inputs):
-        own = {name: steps or [{"dtype": str(theirs.stored[name][1])}] for name, steps in theirs.steps.items()}
+        own = {
+            name: steps or [{"dtype": str(theirs.stored[name][1])}] for name, steps in theirs.steps.items()
+        }
         drawn.blocks["evaluate"] = _steps("evaluate", theirs, own, inputs)
 
 
 def _classifies(found: Ports, classes: Sequence[int]) -> bool:
-    """Whether whole numbers can be classes of the model: one output of [batch, classes], more classes than the largest."""
+    """Whether whole numbers can be classes of the model: one output of [batch, classes], more classes than
+    the largest.
+    """
     shape = found.outputs[0].shape if len(found.outputs) == 1 else None
     size = shape[-1] if shape is not None and len(shape) == 2 else 0
     return bool(classes) and isinstance(size, int) and 0 <= min(classes) <= max(classes) < size
@@ -133,9 +148,16 @@ def _same_steps(mine: Proposal, theirs: Proposal, inputs: Mapping[str, TensorTyp
 
 
 def _steps(
-    table: str, proposed: Proposal, steps: Mapping[str, Sequence[Mapping[str, Any]]], inputs: Mapping[str, TensorType]
+    table: str,
+    proposed: Proposal,
+    steps: Mapping[str, Sequence[Mapping[str, Any]]],
+    inputs: Mapping[str, TensorType],
 ) -> tuple[str, ...]:
-    return tuple(line for name, want in inputs.items() for line in _of_input(table, name, proposed, steps[name], want, len(inputs)))
+    return tuple(
+        line
+        for name, want in inputs.items()
+        for line in _of_input(table, name, proposed, steps[name], want, len(inputs))
+    )
 
 
 def _of_input(
@@ -157,7 +179,9 @@ def _step(table: str, step: Mapping[str, Any], off: str = "") -> Iterator[str]:
         yield f"{off}{key(name)} = {value(held)}"
 
 
-def _unknown(table: str, name: str, proposed: Proposal, want: TensorType, bound: Mapping[str, Any]) -> Iterator[str]:
+def _unknown(
+    table: str, name: str, proposed: Proposal, want: TensorType, bound: Mapping[str, Any]
+) -> Iterator[str]:
     """Colour order and normalisation: what the model was trained with is in no file."""
     kind = proposed.stored[name][1]
     if np.dtype(want.dtype).kind != "f" or kind.kind not in "iu" or kind.itemsize > 2:
@@ -168,7 +192,7 @@ def _unknown(table: str, name: str, proposed: Proposal, want: TensorType, bound:
         yield from _step(table, {**bound, "channels": "bgr"}, "# ")
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
     mean, std = PLACEHOLDER[8 * kind.itemsize]
-    yield f'# CHECK: "{name}" is fed as stored, {kind} in {low}..{high}: which numbers the model was trained on is in no file.'
+    yield f'# CHECK: "{name}" is fed as stored, {kind} in {low}..{high}: what the model wants is in no file.'
     yield "# If they were (x - mean) / std, take the # away and put the right ones:"
     yield f"# [[{table}.steps]]"
     yield from (f"# {key(k)} = {value(v)}" for k, v in bound.items())

@@ -1,4 +1,4 @@
-"""`npuflow new --shape NAME=D,D,...`: what binds the free dimensions of a model's inputs, and the error for those left."""
+"""`npuflow new --shape NAME=D,D,...`: binds free dimensions of inputs, and the error for those left."""
 
 from __future__ import annotations
 
@@ -25,25 +25,32 @@ def bound(found: Ports, options: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f'--shape "{option}" is not NAME=D,D,...', hint=FORM)
         if name not in inputs:
             raise UsageError(
-                f'--shape {option}: the model has no input "{name}"', because=f"its inputs are {', '.join(inputs) or 'none'}",
+                f'--shape {option}: the model has no input "{name}"',
+                because=f"its inputs are {', '.join(inputs) or 'none'}",
                 hint=suggestion(name, list(inputs)),
-            )  # fmt: skip
+            )
         sizes = [part.strip() for part in text.split(",") if part.strip()]
         if not all(size.isdecimal() and int(size) > 0 for size in sizes):
             raise UsageError(f"--shape {option}: sizes are whole numbers from 1 on", hint=FORM)
         shapes[name] = tuple(map(int, sizes))
         declared = inputs[name].shape
         if declared is not None and not _fits(declared, shapes[name]):
-            raise UsageError(f"--shape {option} is no shape of this input", because=f"the model declares {inputs[name]}")
+            raise UsageError(
+                f"--shape {option} is no shape of this input", because=f"the model declares {inputs[name]}"
+            )
     return shapes
 
 
 def _fits(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> bool:
-    return len(declared) == len(shape) and all(is_free(d) or d == s for d, s in zip(declared, shape, strict=True))
+    return len(declared) == len(shape) and all(
+        is_free(d) or d == s for d, s in zip(declared, shape, strict=True)
+    )
 
 
-def whole(found: Ports, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Every input's shape; a free first dimension is a batch of 1. Other free ones that nothing binds are one error.
+def whole(
+    found: Ports, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Every input's shape; a free first dimension is a batch of 1. Others that nothing binds are an error.
 
     `stored`: the shapes of stored samples, where they are known, for the flags that the error proposes.
     """
@@ -76,7 +83,9 @@ def _free(port: Port) -> str:
 
 
 def _sizes(port: Port, stored: tuple[int, ...] | None) -> list[str]:
-    """The sizes to write: what the model declares, 1 for the batch, what a stored sample has, or a question mark."""
+    """The sizes to write: what the model declares, 1 for the batch, what a stored sample has, or a question
+    mark.
+    """
     if port.shape is None:
         return [*map(str, (1, *stored))] if stored is not None else ["?"]
     sample: Sequence[int | str] = ["?"] * len(port.shape)

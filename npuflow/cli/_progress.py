@@ -33,7 +33,8 @@ def duration(seconds: float) -> str:
 
 def facts(summary: Mapping[str, Any]) -> str:
     """An artifact's scalars in a line."""
-    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in figures(summary).items())
+    shown = figures(summary).items()
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown)
 
 
 def warned(event: Any) -> Warned | None:

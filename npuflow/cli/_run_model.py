@@ -40,7 +40,9 @@ class Model(Protocol):
 
 
 def open_model(path: Path, batch: int = 8, dump: bool = False, raw: bool = False) -> Model:
-    """A .npu program (on the simulator) or an .onnx model (on onnxruntime). `raw`: values under the program's own names."""
+    """A .npu program (on the simulator) or an .onnx model (on onnxruntime). `raw`: values under the program's
+    own names.
+    """
     if not path.is_file():
         raise UsageError(f'no file "{path}"')
     if path.suffix == ".onnx":
@@ -63,14 +65,18 @@ class _Npu:
         return found if self.raw else [self._named(one) for one in found]
 
     def _named(self, found: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs under the source model's names: the float twin "v:f" of an integer tensor "v" is what the model calls v."""
+        """Outputs under the source model's names: the float twin "v:f" of an integer tensor "v" is what the
+        model calls v.
+        """
         outputs = {o["name"] for o in self.runner.program.meta["outputs"]}
         twins = {name for name in found if name.endswith(":f") and name in outputs and name[:-2] not in found}
         return {name[:-2] if name in twins else name: array for name, array in found.items()}
 
 
 def _port(entry: Mapping[str, Any]) -> Port:
-    """An input that takes codes is given real numbers, or integers, which are codes already: pictures are real numbers."""
+    """An input that takes codes is given real numbers, or integers, which are codes already: pictures are
+    real numbers.
+    """
     coded = bool(entry.get("quant"))
     return Port(entry["name"], "float32" if coded else entry["dtype"], tuple(entry["shape"]), codes=coded)
 

@@ -41,10 +41,13 @@ def _document(loaded: Recipe, known: Sequence[type[Config]], running: set[type[C
 
 
 def _rank(cls: type[Config], loaded: Recipe) -> tuple[int, str, int]:
-    """Tables in the recipe's own order, then the others by name, settings last; of classes of one table the largest first."""
+    """Tables in the recipe's own order, then the others by name, settings last; of one table the largest
+    class first.
+    """
     order = list(loaded.tables)
     top = table_of(cls).split(".")[0]
-    return (order.index(top) if top in order else len(order) + (cls in SETTINGS), table_of(cls), -len(hints(cls)))
+    place = order.index(top) if top in order else len(order) + (cls in SETTINGS)
+    return place, table_of(cls), -len(hints(cls))
 
 
 def _note(loaded: Recipe, header: str, name: str, own: str | None) -> str:

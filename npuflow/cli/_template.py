@@ -1,4 +1,4 @@
-"""The text of a new recipe: every table of every stage with its keys, meanings and defaults, and what is known of a model."""
+"""The text of a new recipe: every table with its keys and defaults, and what is known of a model."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Draft:
     """What a recipe for this very model and these data says beyond the defaults."""
 
     fills: dict[tuple[str, str], Fill] = field(default_factory=dict)
-    blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)    # lines below the keys of a table: its own tables
-    on: set[str] = field(default_factory=set)                           # tables that need not be there, but are
+    blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)    # lines below the keys of a table
+    on: set[str] = field(default_factory=set)                           # optional tables that are there
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)     # what stands above a table
     checks: dict[str, Any] = field(default_factory=dict)                # what was found, by table
 
@@ -54,7 +54,9 @@ def write(shown: str, found: Ports, registry: Registry, target: str | None, draf
     return "\n".join(_document(shown, found, registry, target, draft)).rstrip() + "\n"
 
 
-def _document(shown: str, found: Ports, registry: Registry, target: str | None, draft: Draft) -> Iterator[str]:
+def _document(
+    shown: str, found: Ports, registry: Registry, target: str | None, draft: Draft
+) -> Iterator[str]:
     yield f"# Recipe for {Path(shown).name}: {found.nodes} nodes, opset {found.opset}."
     yield from (f"#   input   {port.name}  {port}" for port in found.inputs)
     yield from (f"#   output  {port.name}  {port}" for port in found.outputs)
@@ -96,14 +98,16 @@ def _table(classes: Sequence[tuple[type[Config], bool]], draft: Draft) -> Iterat
     for cls, _ in classes:
         docs = field_docs(cls)
         for name, default in sketch(cls):
-            if name not in seen and not (name == "steps" and header in below):       # they are tables of their own
+            if name not in seen and not (name == "steps" and header in below):       # tables of their own
                 yield from _key(cls, name, default, draft.fills.get((header, name)), docs.get(name, ""), on)
             seen.add(name)
     yield from below.get(header, ())
     yield ""
 
 
-def _key(cls: type[Config], name: str, default: str | None, fill: Fill | None, about: str, on: bool) -> Iterator[str]:
+def _key(
+    cls: type[Config], name: str, default: str | None, fill: Fill | None, about: str, on: bool
+) -> Iterator[str]:
     """The line of one key: filled in, with its default behind a #, or with a value to start from."""
     off = "" if on else "# "
     remark = "; ".join(filter(None, [(fill.remark if fill else about).rstrip("."), _allowed(cls, name)]))

@@ -16,17 +16,27 @@ if TYPE_CHECKING:
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="An npz, a .npu program or an .onnx model.", show_default=False)],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The same, compared with A.", show_default=False)],
+    first: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="An npz, a .npu program or an .onnx model.", show_default=False),
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="The same, compared with A.", show_default=False)
+    ],
     inputs: Annotated[
-        list[Path] | None, typer.Option("--inputs", "-i", help="What programs and models are run on; may be repeated.")
+        list[Path] | None,
+        typer.Option("--inputs", "-i", help="What programs and models are run on; may be repeated."),
     ] = None,
-    all_tensors: Annotated[bool, typer.Option("--all", help="Every tensor that both have, not only outputs.")] = False,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Differences up to this count as equal.")] = 0.0,
+    all_tensors: Annotated[
+        bool, typer.Option("--all", help="Every tensor that both have, not only outputs.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Differences up to this count as equal.")
+    ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per tensor.")] = False,
 ) -> None:
-    """Per tensor, in the network's order: elements that differ, largest difference, cosine, SQNR; then the first layer, tile
-    and element to diverge (exit code 1). Quantised tensors that both have as integers are compared as codes."""
+    """Per tensor, in the network's order: elements that differ, largest difference, cosine, SQNR; then the
+    first layer, tile and element to diverge (exit code 1). What both have as codes is compared as codes."""
     import json
 
     from npuflow.cli._compared import compared, sides
@@ -34,7 +44,7 @@ def compare(
     both, notes = sides((first, second), inputs or [], all_tensors)
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    found = compared(*both, tolerance)
+    found = compared(both[0], both[1], tolerance)
     if not found:
         raise UsageError(f'"{first}" and "{second}" have no tensor in common')
     diverged = [one for one in found if one.difference.diverges(tolerance)]
@@ -61,7 +71,9 @@ def _plain(one: Found, sides: Sequence[Side]) -> dict[str, Any]:
         return str(value) if isinstance(value, float) and not isfinite(value) else value
 
     body = {key: number(value) for key, value in asdict(one.difference).items()}
-    body["sides"] = [number(value) for value in one.difference.sides] if one.difference.sides is not None else None
+    body["sides"] = (
+        [number(value) for value in one.difference.sides] if one.difference.sides is not None else None
+    )
     made = tile(one.difference, sides)
     return {**body, "layer": one.layer, "tile": asdict(made[0]) if made is not None else None}
 
@@ -71,7 +83,10 @@ def _where(one: Found, sides: Sequence[Side]) -> list[str]:
     from npuflow.cli._compared import tile
 
     found = one.difference
-    lines = [f'first divergence: "{found.name}" {found.note}'.rstrip() + (f", made by {one.layer}" if one.layer else "")]
+    lines = [
+        f'first divergence: "{found.name}" {found.note}'.rstrip()
+        + (f", made by {one.layer}" if one.layer else "")
+    ]
     if found.index is not None and found.sides is not None:
         kind = "codes " if found.codes else ""
         a, b = (f"{v:.9g}" if isinstance(v, float) else str(v) for v in found.sides)
@@ -81,13 +96,19 @@ def _where(one: Found, sides: Sequence[Side]) -> list[str]:
         part, sample = made
         box = ", ".join(f"{a}:{b}" for a, b in part.box)
         of = f" of sample {sample}" if sample else ""
-        lines.append(f"  tile     {part.number} of {part.count}{of}: [{box}], command {part.command} of core {part.core}")
+        lines.append(
+            f"  tile     {part.number} of {part.count}{of}: [{box}], "
+            f"command {part.command} of core {part.core}"
+        )
     return lines
 
 
 def _table(found: Sequence[Found]) -> None:
     width = min(48, max(6, *(len(one.difference.name) for one in found)))
-    typer.echo(f"{'tensor':{width}s} {'elements':>10s} {'different':>10s} {'max abs':>11s} {'cosine':>10s} {'SQNR dB':>8s}")
+    typer.echo(
+        f"{'tensor':{width}s} {'elements':>10s} {'different':>10s} {'max abs':>11s} "
+        f"{'cosine':>10s} {'SQNR dB':>8s}"
+    )
     for d in (one.difference for one in found):
         name = d.name if len(d.name) <= width else "…" + d.name[-(width - 1) :]
         numbers = f"{d.elements:10d} {d.different:10d} {d.max_abs:11.4g} {d.cosine:10.6f} {d.sqnr:8.2f}"

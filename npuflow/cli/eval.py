@@ -61,7 +61,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
     recipe = load(path, sets)
     if recipe.table("evaluate") is None:
         raise UsageError(f"{path} has no [evaluate] table", hint='[evaluate] source = "...", metric = "agreement"')
-    chosen = replace(settings(cache=cache, until="evaluate"), publish=False)     # a measurement writes no products
+    chosen = replace(settings(cache=cache, until="evaluate"), publish=False)     # measures only
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     if program is None:
         result = run_plan(plan, recipe, store, chosen).check()

@@ -31,9 +31,12 @@ OutputOption = Annotated[
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or a recipe (TOML).", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model file, or a recipe (TOML).", show_default=False)
+    ],
     target: Annotated[
-        str | None, typer.Option("--target", "-t", help="A target's name or TOML file; the recipe's, else edge-4t.", show_default=False)
+        str | None,
+        typer.Option("--target", "-t", help="A target's name or TOML file; else the recipe's, or edge-4t."),
     ] = None,
     inputs: ShapeOption = None,
     dims: DimOption = None,
@@ -66,7 +69,8 @@ def inspect(
         typer.echo(to_text(done.graph), nl=False)
         return
     report = _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
-    typer.echo(json.dumps(report) if as_json else _page(model.name, what.chip.name or what.target, report, nodes=nodes))
+    named = what.chip.name or what.target
+    typer.echo(json.dumps(report) if as_json else _page(model.name, named, report, nodes=nodes))
 
 
 def _pairs(options: list[str] | None) -> list[tuple[str, str]]:

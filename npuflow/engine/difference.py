@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, log10
 from typing import Any
@@ -17,8 +16,8 @@ Array = npt.NDArray[Any]
 class Difference:
     """One tensor in both: `sqnr` in dB with the first as the signal (inf: equal), `different` elements.
 
-    `index`: the first element, in C order, that differs by more than the tolerance, and its value on both `sides`; `codes`:
-    integers of quantised tensors were compared, not the numbers that they stand for.
+    `index`: the first element, in C order, that differs by more than the tolerance; its value on both `sides`;
+    `codes`: integers of quantised tensors were compared, not the numbers that they stand for.
     """
 
     name: str
@@ -39,13 +38,15 @@ class Difference:
 def difference(
     name: str, a: Array, b: Array, *, tolerance: float = 0.0, codes: bool = False, zero: int = 0
 ) -> Difference:
-    """How far two arrays of one name are apart; of codes, those above and below the code `zero` that stands for 0."""
+    """How far two arrays of one name are apart; of codes, those above and below the code `zero` that stands
+    for 0.
+    """
     if a.shape != b.shape:
         return Difference(name, int(a.size), int(a.size), inf, 0.0, -inf, f"shapes {a.shape} and {b.shape}")
     if a.dtype.kind not in "iubf" or b.dtype.kind not in "iubf":
         wrong = int(np.count_nonzero(a != b))
-        where = _first(a != b, a, b)
-        return Difference(name, int(a.size), wrong, 0.0, float(not wrong), inf if not wrong else -inf, "not numbers", False, *where)
+        where, sqnr = _first(a != b, a, b), inf if not wrong else -inf
+        return Difference(name, int(a.size), wrong, 0.0, float(not wrong), sqnr, "not numbers", False, *where)
     x, y = (v.astype(np.float64).reshape(-1) - zero for v in (a, b))
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     noise = np.where(same, 0.0, x - y)
@@ -56,7 +57,8 @@ def difference(
     largest = float(np.abs(noise).max(initial=0.0))
     far = ~same & ~(np.abs(noise) <= tolerance)
     where = _first(far.reshape(a.shape), a, b)
-    return Difference(name, int(a.size), int(np.count_nonzero(~same)), largest, cosine, sqnr, "", codes, *where)
+    wrong = int(np.count_nonzero(~same))
+    return Difference(name, int(a.size), wrong, largest, cosine, sqnr, "", codes, *where)
 
 
 def _first(wrong: Array, a: Array, b: Array) -> tuple[tuple[int, ...] | None, tuple[Any, Any] | None]:

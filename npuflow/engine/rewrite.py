@@ -23,7 +23,9 @@ Named = tuple[str, str]
 
 @dataclass(frozen=True)
 class Applied:
-    """One change that was made, at a node; operator and name of the nodes that are gone and of those in their place."""
+    """One change that was made, at a node; operator and name of the nodes that are gone and of those in their
+    place.
+    """
 
     rule: str
     node: str

@@ -12,8 +12,8 @@ from npuflow.base import code
 from npuflow.base.code_find import CodeError
 from npuflow.base.errors import NpuflowError
 from npuflow.base.files import DIGESTS
-from npuflow.base.registry import Registry, folders
 from npuflow.base.foreign import named
+from npuflow.base.registry import Registry, folders
 from npuflow.base.tables import Config, FilePath, Location, hints
 from npuflow.flow.memo import Memo, names
 

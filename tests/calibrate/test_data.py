@@ -288,7 +288,8 @@ def test_files_that_are_one_sample_each(tmp_path: Path) -> None:
 def test_a_function_in_a_file_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "tools/feed_of_a_file.py").write_text("import numpy as np\ndef some():\n    yield 'a', np.ones(3)\n")
+    text = "import numpy as np\ndef some():\n    yield 'a', np.ones(3)\n"
+    (tmp_path / "tools/feed_of_a_file.py").write_text(text)
     (one,) = loaded(table(tmp_path / "recipes", "python:../tools/feed_of_a_file.py:some")).values()
     np.testing.assert_array_equal(one.arrays[""], np.ones(3))
 
@@ -344,7 +345,7 @@ def test_steps_are_found_by_shape() -> None:
     assert steps_for((3, 8, 6), u8, deep) == [] == steps_for((8, 6, 3), u8, wide)
     assert steps_for((8, 6), u8, deep) == [{"channels": "rgb"}, {"layout": "nchw"}]
     assert steps_for((9, 9, 3), u8, deep, picture=True) == [{"resize": [8, 6]}]
-    assert steps_for((9, 9, 3), f4, deep) is None                    # only 8 bits look like a picture to be resized
+    assert steps_for((9, 9, 3), f4, deep) is None      # only 8 bits look like a picture
     assert steps_for((8, 6, 16), f4, TensorType((1, 16, 8, 6))) == [{"layout": "nchw"}]
     assert steps_for((16, 8, 6), f4, TensorType((1, 8, 6, 16))) == [{"transpose": [1, 2, 0]}]
     assert steps_for((13, 40), f4, TensorType((1, 1, 13, 10))) is None

@@ -79,7 +79,9 @@ def model(path: Path, shape: list[int | str]) -> None:
 
 
 @pytest.mark.parametrize("shape", [[1, 3, 8, 8], ["N", 3, 8, 8]])
-def test_new_writes_a_recipe_with_the_models_ports(npuflow: Npuflow, project: Path, shape: list[int | str]) -> None:
+def test_new_writes_a_recipe_with_the_models_ports(
+    npuflow: Npuflow, project: Path, shape: list[int | str]
+) -> None:
     (project / "models").mkdir()
     model(project / "models/net.onnx", shape)
     ran = npuflow("new", "models/net.onnx")

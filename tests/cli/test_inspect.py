@@ -74,11 +74,13 @@ def test_a_recipe_is_inspected_with_its_own_model_shapes_rules_and_target(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "net.toml"
-    recipe.write_text(f'target = "aries"\n[model]\npath = "{model}"\ninputs = {{ x = [2, 5] }}\n[parse]\nskip = ["recognise_gated"]\n')
+    own = f'target = "aries"\n[model]\npath = "{model}"\ninputs = {{ x = [2, 5] }}\n'
+    recipe.write_text(own + '[parse]\nskip = ["recognise_gated"]\n')
     assert run(["inspect", str(recipe)]) == 0
     out = capsys.readouterr().out
     assert "net.toml on aries" in out and "float32[2, 5]" in out and "rewrites: none" in out
-    assert run(["inspect", str(recipe), "--set", "parse.skip=[]", "--set", "model.inputs.x=[3, 5]", "--target", "edge-4t"]) == 0
+    sets = ["--set", "parse.skip=[]", "--set", "model.inputs.x=[3, 5]"]
+    assert run(["inspect", str(recipe), *sets, "--target", "edge-4t"]) == 0
     out = capsys.readouterr().out
     assert "on edge-4t" in out and "float32[3, 5]" in out and "recognise_gated 1" in out
     assert run(["inspect", str(recipe), "--set", "parse.skp=[]"]) == 2

@@ -99,7 +99,9 @@ def test_other_verbs_say_what_is_wrong(built: Path, capfd: pytest.CaptureFixture
 
 
 def test_eval_writes_no_products(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Also where the recipe's folder takes none, and with settings that the products beside it were not built with."""
+    """Also where the recipe's folder takes none, and with settings that the products beside it were not built
+    with.
+    """
     before = {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts}
     assert call(capfd, built, "eval", "--set", "evaluate.count=6").code == 0
     assert {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts} == before

@@ -1,4 +1,4 @@
-"""`npuflow new`: recipes for models of many inputs, and data of many kinds, that plan and build without an edit."""
+"""`npuflow new`: recipes for many kinds of inputs and data, which plan and build without an edit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ rng = np.random.default_rng(7)
 def model(path: Path, inputs: Inputs, classes: int = 10) -> Path:
     """A net that takes these inputs: each summed to a number, and their sum spread over the classes."""
     value, nodes, sums = helper.make_tensor_value_info, [], []
-    for i, (name, (kind, _)) in enumerate(inputs.items()):
+    for i, name in enumerate(inputs):
         nodes.append(helper.make_node("Cast", [name], [f"c{i}"], to=TensorProto.FLOAT))
         nodes.append(helper.make_node("Flatten", [f"c{i}"], [f"f{i}"]))
         nodes.append(helper.make_node("ReduceMean", [f"f{i}"], [f"m{i}"], axes=[1], keepdims=1))
@@ -42,7 +42,9 @@ def model(path: Path, inputs: Inputs, classes: int = 10) -> Path:
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Ran]:
     monkeypatch.delenv("NPUFLOW_STAGES", raising=False)
     monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -102,53 +104,113 @@ def f32(*shape: int) -> Any:
 X = TensorProto.FLOAT
 CASES: dict[str, tuple[Inputs, list[str], Callable[[Path], None], dict[str, Any], dict[str, Any] | None]] = {
     # inputs, flags, data -> what [data] must hold, and [evaluate] (None: there is none)
-    "u8 as the input has it": ({"x": (X, [1, 3, 8, 8])}, [], saved(x=u8(6, 3, 8, 8)), {"steps": None, "arrays": None}, None),
-    "another name": ({"x": (X, ["N", 1, 8, 8])}, [], saved(images=u8(6, 8, 8), labels=u8(6)), {"arrays": {"x": "images"}}, None),
-    "grey to rgb, NHWC": ({"x": (X, [1, 8, 8, 3])}, [], saved(x=u8(6, 8, 8, 1)), {"steps": [{"channels": "rgb"}]}, None),
-    "NHWC data, NCHW model": ({"x": (X, [1, 3, 8, 8])}, [], saved(x=u8(6, 8, 8, 3)), {"steps": [{"layout": "nchw"}]}, None),
+    "u8 as the input has it": (
+        {"x": (X, [1, 3, 8, 8])},
+        [],
+        saved(x=u8(6, 3, 8, 8)),
+        {"steps": None, "arrays": None},
+        None,
+    ),
+    "another name": (
+        {"x": (X, ["N", 1, 8, 8])},
+        [],
+        saved(images=u8(6, 8, 8), labels=u8(6)),
+        {"arrays": {"x": "images"}},
+        None,
+    ),
+    "grey to rgb, NHWC": (
+        {"x": (X, [1, 8, 8, 3])},
+        [],
+        saved(x=u8(6, 8, 8, 1)),
+        {"steps": [{"channels": "rgb"}]},
+        None,
+    ),
+    "NHWC data, NCHW model": (
+        {"x": (X, [1, 3, 8, 8])},
+        [],
+        saved(x=u8(6, 8, 8, 3)),
+        {"steps": [{"layout": "nchw"}]},
+        None,
+    ),
     "NCHW data, NHWC model, another size": (
-        {"x": (X, [1, 8, 8, 3])}, [], saved(y=u8(6, 3, 12, 12)),
-        {"arrays": {"x": "y"}, "steps": [{"transpose": [1, 2, 0]}, {"resize": [8, 8]}]}, None,
+        {"x": (X, [1, 8, 8, 3])},
+        [],
+        saved(y=u8(6, 3, 12, 12)),
+        {"arrays": {"x": "y"}, "steps": [{"transpose": [1, 2, 0]}, {"resize": [8, 8]}]},
+        None,
     ),
     "evaluation data in grey": (
-        {"x": (X, [1, 3, 8, 8])}, [], saved(x=u8(6, 3, 8, 8), eval_x=u8(4, 1, 8, 8)), {"steps": None},
+        {"x": (X, [1, 3, 8, 8])},
+        [],
+        saved(x=u8(6, 3, 8, 8), eval_x=u8(4, 1, 8, 8)),
+        {"steps": None},
         {"steps": [{"transpose": [1, 2, 0]}, {"channels": "rgb"}, {"layout": "nchw"}]},
     ),
     "labels that are classes": (
-        {"x": (X, [1, 4])}, [], saved(x=f32(6, 4), eval_x=f32(5, 4), eval_labels=np.arange(5)), {"arrays": None},
+        {"x": (X, [1, 4])},
+        [],
+        saved(x=f32(6, 4), eval_x=f32(5, 4), eval_labels=np.arange(5)),
+        {"arrays": None},
         {"arrays": {"x": "x"}, "label": "labels", "metric": "top1"},
     ),
     "labels beyond the classes": (
-        {"x": (X, [1, 4])}, [], saved(x=f32(6, 4), eval_x=f32(5, 4), eval_labels=np.arange(5) + 10), {}, {"metric": None},
+        {"x": (X, [1, 4])},
+        [],
+        saved(x=f32(6, 4), eval_x=f32(5, 4), eval_labels=np.arange(5) + 10),
+        {},
+        {"metric": None},
     ),
-    "an evaluation of another task": ({"x": (X, [1, 4])}, [], saved(x=f32(6, 4), eval_audio=f32(99)), {}, None),
+    "an evaluation of another task": (
+        {"x": (X, [1, 4])},
+        [],
+        saved(x=f32(6, 4), eval_audio=f32(99)),
+        {},
+        None,
+    ),
     "several inputs, one with all its axes": (
-        {"a": (X, [1, 6]), "state": (X, [2, 1, 3])}, [], saved(a=f32(5, 6), state=np.float16(f32(5, 2, 1, 3))),
-        {"arrays": None, "steps": None}, None,
+        {"a": (X, [1, 6]), "state": (X, [2, 1, 3])},
+        [],
+        saved(a=f32(5, 6), state=np.float16(f32(5, 2, 1, 3))),
+        {"arrays": None, "steps": None},
+        None,
     ),
     "integers, names with other signs": (
         {"input_ids:0": (TensorProto.INT64, [1, "seq"]), "mask": (TensorProto.INT64, [1, "seq"])},
         ["--shape", "input_ids:0=1,7", "--shape", "mask=1,7"],
         saved(Input_ids=rng.integers(0, 9, (5, 7)), mask=np.ones((5, 7), I64)),
-        {"arrays": {"input_ids:0": "Input_ids", "mask": "mask"}}, None,
+        {"arrays": {"input_ids:0": "Input_ids", "mask": "mask"}},
+        None,
     ),
     "one sample a file": ({"x": (X, [1, 3, 8, 8])}, [], single_files, {"rows": False, "steps": None}, None),
     "rows with a batch axis": ({"x": (X, [1, 3, 8, 8])}, [], row_files, {"rows": None, "steps": None}, None),
     "pictures": (
-        {"x": (X, [1, 3, 16, 16])}, [], pictures, {"steps": [{"resize": [16, 16]}]}, {"steps": None, "metric": None},
+        {"x": (X, [1, 3, 16, 16])},
+        [],
+        pictures,
+        {"steps": [{"resize": [16, 16]}]},
+        {"steps": None, "metric": None},
     ),
     "pictures, NHWC": (
-        {"x": (X, [1, 16, 16, 3])}, [], pictures, {"steps": [{"resize": [16, 16]}, {"layout": "nhwc"}]}, {},
+        {"x": (X, [1, 16, 16, 3])},
+        [],
+        pictures,
+        {"steps": [{"resize": [16, 16]}, {"layout": "nhwc"}]},
+        {},
     ),
     "pictures for one channel": (
-        {"x": (X, [1, 1, "h", "w"])}, ["--shape", "x=1,1,16,12"], pictures,
-        {"steps": [{"resize": [16, 12]}, {"channels": "grey"}]}, {},
+        {"x": (X, [1, 1, "h", "w"])},
+        ["--shape", "x=1,1,16,12"],
+        pictures,
+        {"steps": [{"resize": [16, 12]}, {"channels": "grey"}]},
+        {},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_recipe_that_plans_and_builds_without_an_edit(name: str, tmp_path: Path, call: Callable[..., Ran]) -> None:
+def test_a_recipe_that_plans_and_builds_without_an_edit(
+    name: str, tmp_path: Path, call: Callable[..., Ran]
+) -> None:
     inputs, flags, write, data, evaluation = CASES[name]
     net = model(tmp_path / "net.onnx", inputs)
     (tmp_path / "data").mkdir()
@@ -162,8 +224,14 @@ def test_a_recipe_that_plans_and_builds_without_an_edit(name: str, tmp_path: Pat
         for key, value in (wanted or {}).items():
             assert recipe[table].get(key) == value, (table, key)
     assert call("plan", "sub/net.toml").code == 0
-    until = "evaluate" if (evaluation or {}).get("metric") else "input_check" if evaluation is not None else "statistics"
-    built = call("build", "sub/net.toml", "--until", until, "--json")      # what reads data; some to the end
+    until = (
+        "evaluate"
+        if (evaluation or {}).get("metric")
+        else "input_check"
+        if evaluation is not None
+        else "statistics"
+    )
+    built = call("build", "sub/net.toml", "--until", until, "--json")  # what reads data; some to the end
     assert built.code == 0, built.err
 
 
@@ -181,16 +249,28 @@ def test_what_no_file_says_is_a_line_to_look_at(tmp_path: Path, call: Callable[.
     start = lines.index("# [[data.steps]]", lines.index(text[at:].splitlines()[0]))
     lines[start : start + 2] = [line.removeprefix("# ") for line in lines[start : start + 2]]
     (tmp_path / "net.toml").write_text("\n".join(lines))
-    assert call("build", "net.toml", "--until", "statistics").code == 0        # uncommented where it stands, it works
+    assert (
+        call("build", "net.toml", "--until", "statistics").code == 0
+    )  # uncommented where it stands, it works
 
 
-def test_free_dimensions_are_one_error_with_the_flags_to_write(tmp_path: Path, call: Callable[..., Ran]) -> None:
-    inputs: Inputs = {"x": (X, ["p2o.0", 3, "?", "p2o.1"]), "y": (X, ["N", 4]), "z": (TensorProto.INT64, [1, "seq len"])}
+def test_free_dimensions_are_one_error_with_the_flags_to_write(
+    tmp_path: Path, call: Callable[..., Ran]
+) -> None:
+    inputs: Inputs = {
+        "x": (X, ["p2o.0", 3, "?", "p2o.1"]),
+        "y": (X, ["N", 4]),
+        "z": (TensorProto.INT64, [1, "seq len"]),
+    }
     net = model(tmp_path / "net.onnx", inputs)
     ran = call("new", str(net))
     said = " ".join(ran.err.split())
     assert ran.code == 2 and not (tmp_path / "net.toml").exists()
-    assert "x is float[p2o.0, 3, ?, p2o.1]: dimensions 0 (p2o.0), 2 (?), 3 (p2o.1); z is int64[1, seq len]: dimension 1" in said
+    assert (
+        "x is float[p2o.0, 3, ?, p2o.1]: dimensions 0 (p2o.0), 2 (?), 3 (p2o.1); "
+        "z is int64[1, seq len]: dimension 1"
+        in said
+    )
     assert "--shape x=1,3,?,? --shape z=1,?, with a size for every ?" in said
     np.savez(tmp_path / "calib.npz", x=u8(5, 3, 8, 6), y=f32(5, 4), z=np.ones((5, 9), I64))
     said = " ".join(call("new", str(net), "--data", "calib.npz").err.split())
@@ -202,10 +282,17 @@ def test_free_dimensions_are_one_error_with_the_flags_to_write(tmp_path: Path, c
 
 @pytest.mark.parametrize(
     ("flag", "said"),
-    [("x", "is not NAME=D,D"), ("q=1", 'no input "q"'), ("x=1,a", "whole numbers"), ("x=1,4,8,8", "declares float[1, 3, h, w]"),
-     ("x=1,3,8", "declares float[1, 3, h, w]")],
-)  # fmt: skip
-def test_a_shape_that_cannot_be_is_refused(flag: str, said: str, tmp_path: Path, call: Callable[..., Ran]) -> None:
+    [
+        ("x", "is not NAME=D,D"),
+        ("q=1", 'no input "q"'),
+        ("x=1,a", "whole numbers"),
+        ("x=1,4,8,8", "declares float[1, 3, h, w]"),
+        ("x=1,3,8", "declares float[1, 3, h, w]"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(
+    flag: str, said: str, tmp_path: Path, call: Callable[..., Ran]
+) -> None:
     ran = call("new", str(model(tmp_path / "net.onnx", {"x": (X, [1, 3, "h", "w"])})), "--shape", flag)
     assert ran.code == 2 and said in " ".join(ran.err.split())
 

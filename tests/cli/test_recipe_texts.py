@@ -1,4 +1,4 @@
-"""Recipes that npuflow writes (`new`, `show recipe`) parse, load, and are the same recipe, whatever tables there are."""
+"""Recipes that npuflow writes (`new`, `show recipe`) parse, load, and are the same recipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from typing import Annotated, Any
 
 import pytest
 
-from npuflow.base.tables import Config, Location, Words, canonical, hints, options_class, read, registry_fields, table_of
+from npuflow.base.tables import (
+    Config,
+    Location,
+    Words,
+    canonical,
+    hints,
+    options_class,
+    read,
+    registry_fields,
+    table_of,
+)
 from npuflow.base.tables_schema import default_of, type_schema
 from npuflow.base.tables_types import FilePath
 from npuflow.base.tables_write import document
@@ -29,13 +39,18 @@ STAND_IN = [f'model.path="{FASHION}"', "data.source=random", "data.count=4"]
 
 
 def everything(recipe: Recipe) -> dict[str, Any]:
-    """Every table that the recipe states or that has no required key, in the form that enters keys, with its locations."""
+    """Every table that the recipe states or that has no required key, in the form that enters keys, with its
+    locations.
+    """
     found: dict[str, Any] = {}
     known = [*known_tables(STAGES), *SETTINGS]
     for cls in known:
         read_as, _ = recipe.read(cls, known)
         if read_as is not None:
-            found[f"{table_of(cls)} as {cls.__name__}"] = (canonical(read_as), [str(p) for p in places(read_as)])
+            found[f"{table_of(cls)} as {cls.__name__}"] = (
+                canonical(read_as),
+                [str(p) for p in places(read_as)],
+            )
     return found
 
 
@@ -58,13 +73,16 @@ def test_show_recipe_is_the_recipe(path: Path, tmp_path: Path) -> None:
     if load(path).has("evaluate"):
         sets.append("evaluate.source=random")
     text = _show_recipe.text(path, sets)
-    copy = path.with_name(f"{path.stem}.toml")      # relative paths are those of the recipe's folder
+    copy = path.with_name(f"{path.stem}.toml")  # relative paths are those of the recipe's folder
     shown = tmp_path / copy.name
     shown.write_text(text)
     before, after = load(path, sets), load(shown)
     clean(after)
     assert set(tomllib.loads(text)) >= {name for name in before.tables if name != "sweep"}
-    moved = {name: (table, [p.replace(str(path.parent), str(tmp_path)) for p in at]) for name, (table, at) in everything(before).items()}
+    moved = {
+        name: (table, [p.replace(str(path.parent), str(tmp_path)) for p in at])
+        for name, (table, at) in everything(before).items()
+    }
     found = everything(after)
     for name, (table, at) in moved.items():
         assert found[name][0] == table, name
@@ -115,7 +133,7 @@ def filled(cls: type[Config], tmp_path: Path) -> Config | None:
         if sample is not None:
             given[field.name] = sample
     made, faults = read(cls, given)
-    if faults:                                     # optional keys that exclude each other: the required ones alone
+    if faults:  # optional keys that exclude each other: the required ones alone
         needed = {f.name for f in fields(cls) if _missing(default_of(f))}  # type: ignore[arg-type]
         made, faults = read(cls, {k: v for k, v in given.items() if k in needed})
     assert not faults or not given, faults
@@ -138,7 +156,12 @@ def _sample(kind: Any, tmp_path: Path) -> Any:
     if schema.get("enum"):
         return schema["enum"][-1]
     low = schema.get("minimum", 1)
-    kinds = {"string": 'a "name" of\nit', "integer": max(1, int(low)), "number": max(1e-7, low), "boolean": True}
+    kinds = {
+        "string": 'a "name" of\nit',
+        "integer": max(1, int(low)),
+        "number": max(1e-7, low),
+        "boolean": True,
+    }
     return kinds.get(schema.get("type", ""))
 
 
@@ -150,10 +173,18 @@ def test_every_table_is_written_as_it_is_read(cls: type[Config], tmp_path: Path)
     variants = [filled(cls, tmp_path)]
     for name, registry in registry_fields(cls).items():
         for entry in registry.names():
-            if hints(cls)[name] is not None and variants[0] is not None and isinstance(getattr(variants[0], name), str):
+            if (
+                hints(cls)[name] is not None
+                and variants[0] is not None
+                and isinstance(getattr(variants[0], name), str)
+            ):
                 raw = tomllib.loads("\n".join(document([(variants[0], "t")])))["t"]
                 options = options_class(registry, entry)
-                made, faults = read(cls, {k: v for k, v in raw.items() if not isinstance(v, dict) or k in hints(cls)} | {name: entry})
+                made, faults = read(
+                    cls,
+                    {k: v for k, v in raw.items() if not isinstance(v, dict) or k in hints(cls)}
+                    | {name: entry},
+                )
                 assert not faults or options is not None
                 variants.append(made)
     for made in filter(None, variants):
@@ -209,5 +240,7 @@ def test_classes_that_share_a_table_write_it_once() -> None:
 def test_a_word_that_is_no_path_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/base.toml").write_text('[data]\nsource = "random"\n')
-    (tmp_path / "net.toml").write_text(f'extends = "sub/base.toml"\ntarget = "edge-4t"\n[model]\npath = "{FASHION}"\n')
+    (tmp_path / "net.toml").write_text(
+        f'extends = "sub/base.toml"\ntarget = "edge-4t"\n[model]\npath = "{FASHION}"\n'
+    )
     assert 'source = "random"' in _show_recipe.text(tmp_path / "net.toml")

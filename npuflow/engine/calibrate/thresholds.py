@@ -83,8 +83,9 @@ def thresholds(
     on_npu: Callable[[int], bool] | None = None,
     history: Sequence[Replaced] = (),
 ) -> Thresholds:
-    """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone. `history`: the
-    rewrites of the graph, for the message when the recipe names a layer that they replaced.
+    """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone.
+
+    `history`: the rewrites of the graph, for the message when the recipe names a layer that they replaced.
     """
     notes: list[str] = []
     check_scheme(quantize, numerics)

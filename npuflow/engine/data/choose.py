@@ -17,7 +17,7 @@ def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
     if data.choose == "balanced":
         listed = _labelled(listed, data)
     elif data.labels is not None:
-        label_file(data.labels.path)          # nothing but a balanced choice needs it; one that is not there is a fault
+        label_file(data.labels.path)          # a balanced choice alone needs it, but it must be there
     if data.count is None or data.count >= len(listed):
         return listed
     names = list(listed)

@@ -25,7 +25,10 @@ class Data(Config):
 
     source: Annotated[
         Location,
-        Doc('folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", "python:module:function" (or file.py:function), or "random"'),
+        Doc(
+            'folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", '
+            '"python:module:function", "python:FILE.py:function", or "random"'
+        ),
         Words("random"),
     ]
     count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
@@ -103,7 +106,7 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
         elif array.ndim == 3 and array.shape[0] == 1 and _spare(kind.shape) == (3, *array.shape[1:]):
             hint = 'the model takes three channels: [[data.steps]] channels = "rgb"'
         elif _one_short(array.shape, kind.shape):
-            hint = "the sample is one axis short: where each file holds a single sample, [data] rows = false takes it whole"
+            hint = "one axis is missing: where each file holds one sample, [data] rows = false takes it whole"
             if array.ndim == 2 and 3 in kind.shape:
                 hint += '; grey pictures become colours with [[data.steps]] channels = "rgb", then layout'
         elif sorted(d for d in array.shape if d != 1) == sorted(d for d in kind.shape if d != 1):

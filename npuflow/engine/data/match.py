@@ -13,20 +13,36 @@ from npuflow.engine.data.config import fitted
 from npuflow.engine.data.steps import Plain, finished, of_picture
 from npuflow.ir.types import TensorType
 
-CHANNELS = (1, 3)                         # of pictures: grey or colours
+CHANNELS = (1, 3)  # of pictures: grey or colours
 HWC = (1, 2, 0)
 
 
-def steps_for(shape: Sequence[int], dtype: np.dtype[Any], want: TensorType, *, picture: bool = False) -> list[Plain] | None:
-    """The fewest steps that turn one sample of this shape into the input's shape; None if no order of them does.
+def steps_for(
+    shape: Sequence[int], dtype: np.dtype[Any], want: TensorType, *, picture: bool = False
+) -> list[Plain] | None:
+    """The fewest steps that turn one sample of this shape into the input's shape; None if no steps do.
 
     Values are not looked at: what a normalisation should be is in no shape.
     """
     sample = np.broadcast_to(np.zeros((), dtype), tuple(shape))
-    return next((steps for steps in _candidates(sample.shape, dtype, want, picture) if _fits(sample, steps, want, picture)), None)
+    return next(
+        (
+            steps
+            for steps in _candidates(sample.shape, dtype, want, picture)
+            if _fits(sample, steps, want, picture)
+        ),
+        None,
+    )
 
 
-def suits(shape: Sequence[int], dtype: np.dtype[Any], steps: Sequence[Plain], want: TensorType, *, picture: bool = False) -> bool:
+def suits(
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    steps: Sequence[Plain],
+    want: TensorType,
+    *,
+    picture: bool = False,
+) -> bool:
     """Whether these steps turn one sample of this shape into the input's shape."""
     return _fits(np.broadcast_to(np.zeros((), dtype), tuple(shape)), list(steps), want, picture)
 
@@ -43,15 +59,25 @@ def frame(want: TensorType) -> tuple[str, int, int, int] | None:
     return None
 
 
-def _candidates(shape: tuple[int, ...], dtype: np.dtype[Any], want: TensorType, picture: bool) -> Iterator[list[Plain]]:
+def _candidates(
+    shape: tuple[int, ...], dtype: np.dtype[Any], want: TensorType, picture: bool
+) -> Iterator[list[Plain]]:
     """Sequences of steps, shortest first; sizes change only where both sides look like pictures of 8 bits."""
     seen = frame(want)
     pixels = picture or dtype == np.uint8
-    transposes: list[Plain | None] = [None] if picture or len(shape) != 3 else [None, {"transpose": list(HWC)}]
-    resizes: list[Plain | None] = [None, {"resize": [seen[2], seen[3]]}] if seen is not None and pixels else [None]
-    channels: list[Plain | None] = [None, {"channels": "grey" if seen[1] == 1 else "rgb"}] if seen is not None else [None]
+    transposes: list[Plain | None] = (
+        [None] if picture or len(shape) != 3 else [None, {"transpose": list(HWC)}]
+    )
+    resizes: list[Plain | None] = (
+        [None, {"resize": [seen[2], seen[3]]}] if seen is not None and pixels else [None]
+    )
+    channels: list[Plain | None] = (
+        [None, {"channels": "grey" if seen[1] == 1 else "rgb"}] if seen is not None else [None]
+    )
     layouts: list[Plain | None] = [None, {"layout": "nchw"}, *([{"layout": "nhwc"}] if picture else [])]
-    every = [[s for s in chosen if s is not None] for chosen in product(transposes, resizes, channels, layouts)]
+    every = [
+        [s for s in chosen if s is not None] for chosen in product(transposes, resizes, channels, layouts)
+    ]
     yield from sorted(every, key=len)
 
 
@@ -67,6 +93,8 @@ def _fits(sample: Any, steps: list[Plain], want: TensorType, picture: bool) -> b
 
 
 def _is_picture(shape: tuple[int, ...], steps: Sequence[Plain]) -> bool:
-    """Whether the axes, after a transposition, are [H, W] or [H, W, colours]: all else is no picture to be resized."""
+    """Whether the axes, after a transposition, are [H, W] or [H, W, colours]: all else is no picture to be
+    resized.
+    """
     axes = tuple(shape[i] for i in HWC) if any("transpose" in step for step in steps) else shape
     return len(axes) == 2 or (len(axes) == 3 and axes[2] in CHANNELS)

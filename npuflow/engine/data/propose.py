@@ -1,4 +1,4 @@
-"""What a folder of samples is, and the [data] that feeds a model from it: calibration and evaluation part, arrays, steps."""
+"""What lies in a folder of samples, and the [data] that feeds a model from it: parts, arrays, steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npuflow.ir.types import TensorType
 
 CALIBRATION, EVALUATION = ("calib", "train"), ("eval", "test", "val")
 LABELS = ("label", "labels", "y", "target", "targets", "class", "classes")
-LOOKED_AT = 64                            # pictures whose sizes are read
+LOOKED_AT = 64  # pictures whose sizes are read
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
@@ -44,20 +44,24 @@ class Proposal:
     samples: int
     rows: bool = True
     arrays: Mapping[str, str] = field(default_factory=dict)
-    label: str = ""                       # the array that holds labels
-    labels: Path | None = None            # the file that holds them
-    classes: tuple[int, ...] = ()         # labels, where all are whole numbers
+    label: str = ""  # the array that holds labels
+    labels: Path | None = None  # the file that holds them
+    classes: tuple[int, ...] = ()  # labels, where all are whole numbers
     steps: Mapping[str, Sequence[Plain]] = field(default_factory=dict)
     stored: Mapping[str, Header] = field(default_factory=dict)
     pictures: bool = False
 
 
 def parts(where: Path) -> Parts:
-    """The parts of a folder by their names (calib*, eval*, ...); all of it is for calibration where no name says otherwise."""
+    """The parts of a folder by their names (calib*, eval*, ...); all of it is for calibration where no name
+    says otherwise.
+    """
     if not where.is_dir() or is_data(where):
         return Parts(where)
     entries = sorted(p for p in where.iterdir() if not p.name.startswith(".") and _holds_data(p))
-    calibration = next((p for prefix in CALIBRATION for p in entries if p.stem.lower().startswith(prefix)), None)
+    calibration = next(
+        (p for prefix in CALIBRATION for p in entries if p.stem.lower().startswith(prefix)), None
+    )
     held_out = [p for p in entries if p.stem.lower().startswith(EVALUATION)]
     rest = [p for p in entries if p not in held_out]
     evaluation = held_out[0] if held_out else None
@@ -68,7 +72,8 @@ def parts(where: Path) -> Parts:
     if len(rest) > 1:
         raise DataError(
             f'which part of "{where.name}" is for calibration is in no name',
-            because=f"beside {evaluation.name} there are {', '.join(p.name for p in rest[:4])}{', ...' if len(rest) > 4 else ''}",
+            because=f"beside {evaluation.name} there are {', '.join(p.name for p in rest[:4])}"
+            + (", ..." if len(rest) > 4 else ""),
             hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}",
         )
     return Parts(rest[0], evaluation) if rest else Parts(evaluation)
@@ -98,7 +103,8 @@ def proposal(text: str, base: Path, inputs: Mapping[str, TensorType]) -> Proposa
 
 
 def sample_shapes(text: str, base: Path, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """The shape of one sample by model input, as far as names say it: what free dimensions could be bound to."""
+    """The shape of one sample by model input, as far as names say it: what free dimensions could be bound to.
+    """
     files = [path for _, path, _ in paths(Data(Location(text, base)))]
     if not files:
         return {}
@@ -119,19 +125,32 @@ def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorTy
             f"pictures feed one input, the model has {len(inputs)}: {', '.join(inputs)}",
             hint="an .npz with one array per input",
         )
-    (name, want), = inputs.items()
+    ((name, want),) = inputs.items()
     sizes = sorted(set(_sizes(files)))
-    steps = next((s for size in sizes[-1:] if (s := steps_for(size, np.dtype(np.uint8), want, picture=True)) is not None), None)
+    steps = next(
+        (
+            s
+            for size in sizes[-1:]
+            if (s := steps_for(size, np.dtype(np.uint8), want, picture=True)) is not None
+        ),
+        None,
+    )
     if steps is not None and len(sizes) > 1 and not any("resize" in step for step in steps):
-        other = steps_for((sizes[0][0] + 1, *sizes[0][1:]), np.dtype(np.uint8), want, picture=True)   # not all fit as they are
+        other = steps_for(
+            (sizes[0][0] + 1, *sizes[0][1:]), np.dtype(np.uint8), want, picture=True
+        )  # not all fit as they are
         steps = other if other is not None else steps
     if steps is None:
         raise _misfit(name, (sizes[-1], np.dtype(np.uint8)), want, "pictures are [height, width, 3]")
-    return Proposal(text, len(files), steps={name: steps}, stored={name: (sizes[-1], np.dtype(np.uint8))}, pictures=True)
+    return Proposal(
+        text, len(files), steps={name: steps}, stored={name: (sizes[-1], np.dtype(np.uint8))}, pictures=True
+    )
 
 
 def _sizes(files: Sequence[Path]) -> Iterator[tuple[int, ...]]:
-    """[height, width, 3] of some of the pictures, from their headers; those that cannot be read are passed over."""
+    """[height, width, 3] of some of the pictures, from their headers; those that cannot be read are passed
+    over.
+    """
     from PIL import Image
 
     step = max(1, len(files) // LOOKED_AT)
@@ -162,7 +181,9 @@ def _of_arrays(text: str, files: Sequence[Path], inputs: Mapping[str, TensorType
         samples = len(files) if not rows else held[next(iter(chosen.values()))][0][0] * len(files)
         stored = {name: (_sample(held[source][0], rows), held[source][1]) for name, source in chosen.items()}
         needed = _arrays_needed(chosen, held)
-        proposed = Proposal(text, samples, rows, needed, steps=found, stored=stored, **_labels(files, held, chosen, rows))
+        proposed = Proposal(
+            text, samples, rows, needed, steps=found, stored=stored, **_labels(files, held, chosen, rows)
+        )
         made.append((sum(map(len, found.values())), proposed))
     if not made:
         raise _unfit(held, inputs)
@@ -191,7 +212,9 @@ def _steps(held: Header, want: TensorType, rows: bool) -> list[Plain] | None:
     return steps_for(_sample(shape, rows), kind, want)
 
 
-def _chosen(held: Mapping[str, Header], inputs: Mapping[str, TensorType], rows: bool) -> dict[str, str] | None:
+def _chosen(
+    held: Mapping[str, Header], inputs: Mapping[str, TensorType], rows: bool
+) -> dict[str, str] | None:
     """Model input -> array: by name, and what is left over by what fits; None if an input finds none."""
     if "" in held:
         return {next(iter(inputs)): ""} if len(inputs) == 1 else None
@@ -210,7 +233,9 @@ def _chosen(held: Mapping[str, Header], inputs: Mapping[str, TensorType], rows: 
 
 
 def _by_name(names: Sequence[str], held: Mapping[str, Header]) -> dict[str, str]:
-    """Arrays called like inputs, first to the letter, then by letters and digits alone (`input_1:0` and `Input 1`)."""
+    """Arrays called like inputs, first to the letter, then by letters and digits alone (`input_1:0` and
+    `Input 1`).
+    """
     chosen = {name: name for name in names if name in held}
     if "" in held and len(names) == 1:
         return {names[0]: ""}
@@ -228,10 +253,16 @@ def _plain(name: str) -> str:
 def _arrays_needed(chosen: Mapping[str, str], held: Mapping[str, Header]) -> dict[str, str]:
     """The `arrays` key: nothing where every array of numbers is the input of its name."""
     numbers = {name for name, (_, kind) in held.items() if kind.kind in "fiub"}
-    return {} if "" in held or all(n == a for n, a in chosen.items()) and numbers <= set(chosen.values()) else dict(chosen)
+    return (
+        {}
+        if "" in held or (all(n == a for n, a in chosen.items()) and numbers <= set(chosen.values()))
+        else dict(chosen)
+    )
 
 
-def _labels(files: Sequence[Path], held: Mapping[str, Header], chosen: Mapping[str, str], rows: bool) -> dict[str, Any]:
+def _labels(
+    files: Sequence[Path], held: Mapping[str, Header], chosen: Mapping[str, str], rows: bool
+) -> dict[str, Any]:
     """The array of labels, if one is called so and has a whole number for each sample."""
     count = held[next(iter(chosen.values()))][0][:1]
     for name, (shape, kind) in held.items():
@@ -242,7 +273,9 @@ def _labels(files: Sequence[Path], held: Mapping[str, Header], chosen: Mapping[s
 
 
 def labels_beside(proposed: Proposal, where: Path, base: Path) -> tuple[Path, tuple[int, ...]] | None:
-    """A label file beside pictures (`labels.csv` here or in their folder) that knows them by name, and its whole numbers."""
+    """A label file beside pictures (`labels.csv` here or in their folder) that knows them by name, and its
+    whole numbers.
+    """
     names = [name for name, _, _ in islice(paths(Data(Location(proposed.source, base))), LOOKED_AT)]
     for folder in (where.parent, where):
         for path in sorted(folder.glob("label*.csv")) if folder.is_dir() else []:
@@ -252,7 +285,9 @@ def labels_beside(proposed: Proposal, where: Path, base: Path) -> tuple[Path, tu
                 continue
             mine = [known[name] for name in names if name in known]
             if mine and len(mine) * 2 > len(names):
-                flat = [c for label in known.values() for c in (label if isinstance(label, list) else [label])]
+                flat = [
+                    c for label in known.values() for c in (label if isinstance(label, list) else [label])
+                ]
                 numbers = tuple(sorted({c for c in flat if isinstance(c, int)}))
                 every = [label if isinstance(label, list) else [label] for label in mine]
                 return path, numbers if all(isinstance(c, int) for label in every for c in label) else ()
@@ -278,10 +313,12 @@ def _unfit(held: Mapping[str, Header], inputs: Mapping[str, TensorType]) -> Data
         if all(_steps(held[source], want, rows) is None for rows in (True, False)):
             return _misfit(name, held[source], want, f'the array "{source}" is' if source else "the array is")
     missing = [name for name in inputs if name not in by_name]
-    shown = ", ".join(f"{a or 'one array'} {kind}{list(shape)}" for a, (shape, kind) in list(held.items())[:8])
+    shown = ", ".join(
+        f"{a or 'one array'} {kind}{list(shape)}" for a, (shape, kind) in list(held.items())[:8]
+    )
     return DataError(
         f"no array for the model input{'s' if len(missing) > 1 else ''} {', '.join(missing or inputs)}",
         because=f"the data hold {shown}; the model wants "
         + ", ".join(f"{n} {inputs[n].dtype}{list(inputs[n].shape)}" for n in (missing or inputs)),
-        hint="name the arrays of an .npz after the inputs; an input that never changes goes under [model] constants",
+        hint="name the arrays of an .npz after the inputs; constant inputs go under [model] constants",
     )

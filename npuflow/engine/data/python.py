@@ -1,4 +1,4 @@
-"""Samples from a Python function: `python:module:function` or `python:file.py:function` yields (id, array or arrays by input name)."""
+"""Samples from a Python function: `python:module:function` yields (id, array or arrays by input name)."""
 
 from __future__ import annotations
 

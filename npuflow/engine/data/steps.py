@@ -35,7 +35,9 @@ class Step(Config):
 
     input: str = ""                       # the model input it is for; empty: every one
     transpose: tuple[int, ...] | None = None
-    """The axes of a stored array in their new order, [1, 2, 0] from CHW to HWC; pictures are HWC and left alone."""
+    """The axes of a stored array in their new order, [1, 2, 0] from CHW to HWC; pictures are HWC and left
+    alone.
+    """
     resize: Size | None = None            # height, width
     method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
     keep_ratio: Literal["no", "short", "letterbox"] = "no"   # short: cover the size; letterbox: fit into it and fill
@@ -55,7 +57,8 @@ class Step(Config):
             yield Fault("", "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}")
         if self.transpose is not None and sorted(self.transpose) != list(range(len(self.transpose))):
             because = f"{list(self.transpose)} does not name every axis from 0 on once"
-            yield Fault("transpose", "this is no order of axes", because, "[1, 2, 0] makes [C, H, W] into [H, W, C]")
+            hint = "[1, 2, 0] makes [C, H, W] into [H, W, C]"
+            yield Fault("transpose", "this is no order of axes", because, hint)
         if any(d < 1 for d in (self.resize or ()) + (self.center_crop or ())):
             yield Fault("resize" if self.resize else "center_crop", "a size must be at least 1 x 1")
         if any(d < 0 for d in self.pad or ()):
@@ -252,6 +255,6 @@ def _need_picture(array: Array, what: str) -> None:
 
 
 _APPLY = {
-    "transpose": _transpose, "resize": _resize, "center_crop": _center_crop, "pad": _pad, "channels": _channels,
-    "normalize": _normalize, "layout": _layout, "dtype": _dtype,
+    "transpose": _transpose, "resize": _resize, "center_crop": _center_crop, "pad": _pad,
+    "channels": _channels, "normalize": _normalize, "layout": _layout, "dtype": _dtype,
 }  # fmt: skip

@@ -50,9 +50,9 @@ class Replaced(Protocol):
 def unknown_layers(
     graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced] = ()
 ) -> None:
-    """Every name or pattern that nothing in the graph answers to, as one error; `stated`: recipe keys and their names.
+    """Every name or pattern that nothing in the graph answers to, as one error.
 
-    `history`: the rewrites that led to the graph, for names of what they replaced.
+    `stated`: recipe keys and their names; `history`: the rewrites that led to the graph.
     """
     faults = list(_unknown(graph, stated, history))
     if faults:
@@ -74,17 +74,20 @@ def _unknown(
             same = next((op for _, op in layers if op.lower() == pattern.lower()), "")
             because, now = _became(graph, pattern, history) if not same else ("", [])
             if same:
-                yield RecipeError(message, where=where, because="operators are written as npuflow has them", hint=f'"{same}"')
+                because = "operators are written as npuflow has them"
+                yield RecipeError(message, where=where, because=because, hint=f'"{same}"')
             elif because:
-                hint = f"layers = [{', '.join(json.dumps(name, ensure_ascii=False) for name in now[:3])}]" if now else ""
+                names = ", ".join(json.dumps(name, ensure_ascii=False) for name in now[:3])
+                hint = f"layers = [{names}]" if now else ""
                 yield RecipeError(message, where=where, because=because, hint=hint)
             else:
                 yield RecipeError(message, where=where, hint=_alike(pattern, allowed))
 
 
 def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[str, list[str]]:
-    """What rewrites made of the nodes that a name or operator means, and the layers that stand for them now."""
-    meant: dict[str, tuple[int, str]] = {}                # node -> the last change that removed it, and its operator
+    """What rewrites made of the nodes that a name or operator means, and the layers that stand for them now.
+    """
+    meant: dict[str, tuple[int, str]] = {}      # node -> the last change that removed it, and its operator
     for at, change in enumerate(history):
         for op, name in change.removed:
             if pattern.lower() == op.lower() or answers((pattern,), (name,), op):
@@ -93,7 +96,8 @@ def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[st
         return "", []
     rules = dict.fromkeys(history[at].rule for at, _ in meant.values())
     first, (at, op) = next(iter(meant.items()))
-    now = list(dict.fromkeys(layer for name, (at, _) in meant.items() for layer in _standing(graph, name, history, at)))
+    every = (_standing(graph, name, history, at) for name, (at, _) in meant.items())
+    now = list(dict.fromkeys(layer for layers in every for layer in layers))
     mine = _standing(graph, first, history, at)
     kinds = {node.name: op_name(node) for node in graph.nodes}
     fate = f'is now part of {kinds[mine[0]]} "{mine[0]}"' if mine else "left nothing behind"

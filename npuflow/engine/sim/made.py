@@ -16,7 +16,9 @@ Index = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """A box of a tensor (first and end per dimension) that one command made, the `number`-th of `count` in running order."""
+    """A box of a tensor (first and end per dimension) that one command made, the `number`-th of `count` in
+    running order.
+    """
 
     core: int
     command: int
@@ -27,7 +29,9 @@ class Tile:
 
 
 def tile_of(program: Program, value: str, index: Index) -> Tile | None:
-    """The tile that holds an element of an integer tensor; None if no command of the program made it (the host did)."""
+    """The tile that holds an element of an integer tensor; None if no command of the program made it (the
+    host did).
+    """
     return _in_local(program, value, index) or _in_data(program, value, index)
 
 
@@ -36,7 +40,12 @@ def _in_local(program: Program, value: str, index: Index) -> Tile | None:
     if value not in program.taps.values:
         return None
     position = {place: i for i, place in enumerate(order_of(program).sequence)}
-    taps = [(position[c, t.command], c, t) for c, core in enumerate(program.taps.cores) for t in core if t.value == value]
+    taps = [
+        (position[c, t.command], c, t)
+        for c, core in enumerate(program.taps.cores)
+        for t in core
+        if t.value == value
+    ]
     taps.sort(key=lambda entry: entry[0])
     for number, (_, core, tap) in enumerate(taps):
         if all(a <= i < b for i, (a, b) in zip(index, tap.box, strict=True)):
@@ -50,7 +59,9 @@ def _in_data(program: Program, value: str, index: Index) -> Tile | None:
     if value not in values:
         return None
     entry, mine = values[value], owner(values, value)
-    writers = {v["node"] for name, v in values.items() if v.get("node") is not None and owner(values, name) == mine}
+    writers = {
+        v["node"] for name, v in values.items() if v.get("node") is not None and owner(values, name) == mine
+    }
     shape, item = tuple(entry["shape"]), SIZES[entry["dtype"]]
     place = entry["address"] + sum(i * s for i, s in zip(index, dense(shape, item), strict=True))
     end = entry["address"] + int(np.prod(shape)) * item
@@ -59,12 +70,17 @@ def _in_data(program: Program, value: str, index: Index) -> Tile | None:
         for core, number in order_of(program).sequence
         if (command := program.decoded[core][number]).opcode == "STORE" and command.node in writers
         for region in regions(command)
-        if region.write and region.space == DATA and region.span[0] < end and entry["address"] < region.span[1]
+        if region.write
+        and region.space == DATA
+        and region.span[0] < end
+        and entry["address"] < region.span[1]
     ]
     for at in range(len(stores) - 1, -1, -1):
         core, number, node, region = stores[at]
         if _covers(region, place):
-            return Tile(core, number, node, at + 1, len(stores), _box(region, entry["address"], end, shape, item))
+            return Tile(
+                core, number, node, at + 1, len(stores), _box(region, entry["address"], end, shape, item)
+            )
     return None
 
 
