@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.errors import DataError, NpuflowError
-from npuflow.base.tables_files import resolve
+from npuflow.base.tables_files import Location, resolve
 from npuflow.base.tables_write import key, value
 from npuflow.cli._model import Ports
 from npuflow.cli._template import Draft, Fill
@@ -27,7 +27,8 @@ def draft(text: str, folder: Path, found: Ports, inputs: Mapping[str, TensorType
     """What the recipe in `folder` says of the data at `text`, a path as the user typed it."""
     where, prefix = _place(text)
     if where is None:  # a word or a function: nothing to look at before it is read
-        return Draft({("data", "source"): Fill(value(text), "")})
+        shown = value(text) if text == "random" else value(Location(text, Path.cwd()), folder.resolve())
+        return Draft({("data", "source"): Fill(shown, "")})
     if not where.exists() and not any(c in str(where) for c in "*?[{"):
         raise DataError(
             f'no data at "{text}"',

@@ -319,3 +319,15 @@ def test_data_that_do_not_fit_are_said_and_nothing_is_written(
 def test_without_data_the_recipe_builds_on_noise(tmp_path: Path, call: Callable[..., Ran]) -> None:
     assert call("new", str(model(tmp_path / "net.onnx", {"x": (X, ["N", 3, 8, 8])}))).code == 0
     assert call("build", "net.toml", "--until", "codegen").code == 0
+
+
+def test_a_data_function_is_named_from_the_recipes_folder(tmp_path: Path, call: Callable[..., Ran]) -> None:
+    net = model(tmp_path / "net.onnx", {"x": (X, [1, 4])})
+    text = "import numpy as np\ndef some():\n    yield from ((str(i), np.ones(4, 'f4') * i) for i in range(4))\n"
+    (tmp_path / "feed_new.py").write_text(text)
+    (tmp_path / "sub").mkdir()
+    assert call("new", str(net), "--data", "python:feed_new.py:some", "-o", "sub/net.toml").code == 0
+    recipe = tomllib.loads((tmp_path / "sub/net.toml").read_text())
+    assert recipe["data"]["source"] == "python:../feed_new.py:some"
+    assert call("build", "sub/net.toml", "--until", "statistics").code == 0
+    assert call("build", "sub/net.toml", "--until", "statistics", "--json").lines[-1]["ran"] == 0

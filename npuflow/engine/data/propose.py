@@ -141,7 +141,7 @@ def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorTy
         )  # not all fit as they are
         steps = other if other is not None else steps
     if steps is None:
-        raise _misfit(name, (sizes[-1], np.dtype(np.uint8)), want, "pictures are [height, width, 3]")
+        raise _misfit(name, (sizes[-1], np.dtype(np.uint8)), want, "pictures are")
     return Proposal(
         text, len(files), steps={name: steps}, stored={name: (sizes[-1], np.dtype(np.uint8))}, pictures=True
     )
@@ -300,7 +300,7 @@ def labels_beside(proposed: Proposal, where: Path, base: Path) -> tuple[Path, tu
 def _misfit(name: str, held: Header, want: TensorType, because: str) -> DataError:
     return DataError(
         f'the samples do not fit the model input "{name}"',
-        because=f"{because}: {held[1]} {list(held[0])}, the input is {want.dtype} {list(want.shape)}",
+        because=f"{because} {held[1]} {list(held[0])}, the input {want.dtype} {list(want.shape)}",
         hint="--shape binds free dimensions; else write the source and its steps into the recipe",
     )
 
