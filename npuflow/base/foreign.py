@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import DataError, suggestion
+
+FORMS = '"python:module:function" (beside the recipe, or installed), or "python:path/to/file.py:function"'
+
+
+def named(text: str, base: Path) -> tuple[str, str, Path]:
+    """Module, function and folder of `python:module:function` or `python:path/to/file.py:function`, paths
+    from `base`.
+    """
+    module, colon, name = text.removeprefix("python:").rpartition(":")
+    if not colon or not module or not name:
+        raise DataError(f'"{text}" names no function', hint=FORMS)
+    if module.endswith(".py"):
+        file = Path(os.path.normpath(base / Path(module).expanduser()))
+        if not file.is_file():
+            near = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
+            hint = suggestion(file.name, near)
+            raise DataError(f'no file "{module}"', because=f"looked at {file}", hint=hint)
+        module, base = file.stem, file.parent
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise DataError(f'"{module}" is no name of a Python module', hint=FORMS)
+    return module, name, base
 
 
 def function(module_name: str, name: str, base: Path, origin: Path | None = None) -> tuple[Callable[..., Any], Path]:

@@ -15,6 +15,7 @@ from npuflow.base.tables_types import (
     NamedEntries,
     Range,
     Unkeyed,
+    Words,
     canonical,
     files,
     hints,
@@ -26,8 +27,9 @@ from npuflow.base.tables_types import (
 )
 
 __all__ = [
-    "Config", "Doc", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range", "Unkeyed", "canonical", "files",
-    "hints", "options_class", "parse", "read", "registry_fields", "registry_of", "schema", "selections", "table_of",
+    "Config", "Doc", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range", "Unkeyed", "Words",
+    "canonical", "files", "hints", "options_class", "parse", "read", "registry_fields", "registry_of",
+    "schema", "selections", "table_of",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=Config)

@@ -40,6 +40,18 @@ class Doc:
 
 
 @dataclass(frozen=True)
+class Words:
+    """`Annotated[Location, Words("random")]`: texts that are no paths, so that they stay as they are in any
+    folder.
+    """
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+
+@dataclass(frozen=True)
 class Unkeyed:
     """`Annotated[str, Unkeyed()]`: how a step is run and not what it makes, so that it is in no key."""
 
@@ -123,6 +135,12 @@ def registry_of(annotation: Any) -> NamedEntries | None:
         if found is not None:
             return found
     return None
+
+
+def words(annotation: Any) -> tuple[str, ...]:
+    """The texts that mean no path in a field of this type."""
+    marks = getattr(annotation, "__metadata__", ())
+    return next((mark.words for mark in marks if isinstance(mark, Words)), ())
 
 
 def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:

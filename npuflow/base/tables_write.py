@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
@@ -13,9 +13,8 @@ from typing import Any
 
 from npuflow.base.tables_files import FilePath, Location
 from npuflow.base.tables_schema import default_of
-from npuflow.base.tables_types import Config, hints, registry_fields
+from npuflow.base.tables_types import Config, hints, registry_fields, words
 
-Note = Callable[[str], str]
 WIDTH = 100
 
 
@@ -50,33 +49,70 @@ def value(found: Any, folder: Path | None = None) -> str:
 def _relative(found: FilePath | Location, folder: Path | None) -> str:
     """The path as a recipe in `folder` would write it."""
     text = found.text
-    if folder is None or text.startswith("pkg:") or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) or Path(text).is_absolute():
+    foreign = re.match(r"(?!python:)[A-Za-z][A-Za-z0-9+.-]+:", text)
+    if folder is None or text.startswith("pkg:") or foreign or Path(text).is_absolute():
         return text
     base = found.base if isinstance(found, Location) else None
     if base is not None and base.resolve() == folder.resolve():
         return text
-    return os.path.relpath(found.path, folder).replace(os.sep, "/")
+    if base is not None and text.startswith("python:"):
+        file, colon, name = text.removeprefix("python:").rpartition(":")
+        return f"python:{_from(base / file, folder)}{colon}{name}" if file.endswith(".py") else text
+    return _from(found.path, folder)
 
 
-def table(cfg: Config, header: str, folder: Path | None = None, note: Note = lambda name: "") -> Iterator[str]:
-    """A whole table, every default written out; unset keys as comments; options of the selected entries below."""
-    yield f"[{dotted_header(header)}]"
-    later: list[tuple[str, Config]] = []
-    for name in hints(type(cfg)):
+def _from(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder).replace(os.sep, "/")
+
+
+def document(
+    tables: Iterable[tuple[Config, str]],
+    folder: Path | None = None,
+    note: Callable[[str, str], str] = lambda header, key: "",
+) -> Iterator[str]:
+    """Whole tables with every default written out; unset keys as comments; options of entries as tables.
+
+    Several classes may read one table: it is written once, with the keys of all of them. `note` gives the
+    comment of a key.
+    """
+    listed = list(tables)
+    sections: dict[str, dict[str, str]] = {}
+    apart = {header for _, header in listed}
+    for cfg, header in listed:
+        _fill(sections, cfg, header, apart, folder, note)
+    for header, lines in sections.items():
+        yield f"[{dotted_header(header)}]"
+        yield from lines.values()
+        yield ""
+
+
+def _fill(
+    sections: dict[str, dict[str, str]], cfg: Config, header: str, apart: set[str], folder: Path | None,
+    note: Callable[[str, str], str],
+) -> None:
+    """The lines of one table by key, below those that are there; tables that cannot stand in a line of it get
+    their own.
+    """
+    lines = sections.setdefault(header, {})
+    inner: list[tuple[str, Config]] = []
+    for name, kind in hints(type(cfg)).items():
         found = getattr(cfg, name)
-        line = f"{key(name)} = {value(found, folder)}" if found is not None else f"# {key(name)} is not set"
-        if isinstance(found, Config) and len(line) > WIDTH:
-            later.append((name, found))
-            continue
-        remark = note(name) if found is not None else ""
-        yield f"{line}  # {remark}" if remark else line
+        text = "" if found is None else value(found, folder)
+        if isinstance(found, Config) and (f"{header}.{name}" in apart or len(name) + len(text) + 3 > WIDTH):
+            inner.append((name, found))
+        elif found is None:
+            lines.setdefault(name, f"# {key(name)} is not set")
+        else:
+            if isinstance(found, Location) and found.text in words(kind):
+                text = json.dumps(found.text)
+            remark = note(header, name)
+            lines.setdefault(name, f"{key(name)} = {text}  # {remark}" if remark else f"{key(name)} = {text}")
     for name in registry_fields(type(cfg)):
         options = cfg.options_for(name)
         if options is not None and hints(type(options)):
-            later.append((str(getattr(cfg, name)), options))
-    for name, inner in later:
-        yield ""
-        yield from table(inner, f"{header}.{name}", folder, lambda key, prefix=name: note(f"{prefix}.{key}"))  # type: ignore[misc]
+            inner.append((str(getattr(cfg, name)), options))
+    for name, one in inner:
+        _fill(sections, one, f"{header}.{name}", apart, folder, note)
 
 
 def sketch(cls: type[Config]) -> Iterator[tuple[str, str | None]]:

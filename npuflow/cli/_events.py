@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "seconds": "what the step took; for a hit, what it took when it ran",
         "output": "the digest of the step's product, or null",
         "reason": "why it ran, failed or was skipped; may be empty",
+        "figures": "what the terminal shows of the step: name -> number or text; of `build` alone",
     },
     "progress": {
         "event": '"progress"',
@@ -78,6 +80,18 @@ FIELDS: dict[str, dict[str, str]] = {
 }
 
 
+WARNING, HINT = "warning", "warning_hint"     # facts of a summary that become a warning of their own
+
+
+def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step's product says of itself, without what is reported as a warning; numbers that JSON lacks as
+    text.
+    """
+    kept = {name: value for name, value in summary.items() if name not in (WARNING, HINT)}
+    odd = [name for name, value in kept.items() if isinstance(value, float) and not isfinite(value)]
+    return {**kept, **{name: str(kept[name]) for name in odd}}
+
+
 def emit(body: Mapping[str, Any]) -> None:
     """One line, at once: a reader may act on it while the build goes on."""
     sys.stdout.write(json.dumps(body, ensure_ascii=False, default=str) + "\n")
@@ -92,7 +106,8 @@ def as_json(event: Event, recipe: str | None = None) -> dict[str, Any] | None:
     if isinstance(event, StepEvent):
         return {
             "event": "step", "stage": event.stage, "item": event.item, "key": event.key, "status": event.status,
-            "seconds": round(event.seconds, 6), "output": event.output, "reason": event.reason, **more,
+            "seconds": round(event.seconds, 6), "output": event.output, "reason": event.reason,
+            "figures": figures(event.summary), **more,
         }  # fmt: skip
     if isinstance(event, Progress) and event.workers:
         return {

@@ -7,12 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from npuflow.cli._events import HINT, WARNING, figures
+
 if TYPE_CHECKING:
     from npuflow.flow.events import Event, Warned
     from npuflow.flow.plan import Plan
-
-
-WARNING, HINT = "warning", "warning_hint"
 
 
 class View(Protocol):
@@ -34,8 +33,8 @@ def duration(seconds: float) -> str:
 
 def facts(summary: Mapping[str, Any]) -> str:
     """An artifact's scalars in a line."""
-    shown = {k: v for k, v in summary.items() if k not in (WARNING, HINT)}
-    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+    shown = figures(summary).items()
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown)
 
 
 def warned(event: Any) -> Warned | None:

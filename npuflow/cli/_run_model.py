@@ -39,45 +39,46 @@ class Model(Protocol):
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
 
 
-def open_model(path: Path, batch: int = 8, dump: bool = False, real: bool = False) -> Model:
-    """A .npu program (on the simulator) or an .onnx model (on onnxruntime). `real`: integer tensors as what they stand for."""
+def open_model(path: Path, batch: int = 8, dump: bool = False, raw: bool = False) -> Model:
+    """A .npu program (on the simulator) or an .onnx model (on onnxruntime). `raw`: values under the program's
+    own names.
+    """
     if not path.is_file():
         raise UsageError(f'no file "{path}"')
     if path.suffix == ".onnx":
         return _Onnx(path, dump)
-    return _Npu(path, batch, dump, real)
+    return _Npu(path, batch, dump, raw)
 
 
 class _Npu:
-    def __init__(self, path: Path, batch: int, dump: bool, real: bool) -> None:
+    def __init__(self, path: Path, batch: int, dump: bool, raw: bool) -> None:
         from npuflow.engine.runner import Runner
 
-        self.runner, self.dump, self.real = Runner(path, batch), dump, real
+        self.runner, self.dump, self.raw = Runner(path, batch), dump, raw
         entries = self.runner.program.meta["inputs"]
-        self.ports = tuple(Port(e["name"], e["dtype"], tuple(e["shape"])) for e in entries)
+        self.ports = tuple(_port(e) for e in entries)
         self.preparation = self.runner.program.meta.get("preparation")
         self.notes: tuple[str, ...] = ()
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        return [self._named(found) for found in self.runner.run_many(samples, dump=self.dump)]
+        found = self.runner.run_many(samples, dump=self.dump)
+        return found if self.raw else [self._named(one) for one in found]
 
     def _named(self, found: Mapping[str, Array]) -> dict[str, Array]:
-        """Tensors under the source model's names: the float twin "v:f" of an integer tensor "v" is what the model calls v."""
-        from npuflow.engine.runner import dequantize
+        """Outputs under the source model's names: the float twin "v:f" of an integer tensor "v" is what the
+        model calls v.
+        """
+        outputs = {o["name"] for o in self.runner.program.meta["outputs"]}
+        twins = {name for name in found if name.endswith(":f") and name in outputs and name[:-2] not in found}
+        return {name[:-2] if name in twins else name: array for name, array in found.items()}
 
-        program, named = self.runner.program, dict[str, Array]()
-        quants = {name: entry["quant"] for name, entry in program.meta["values"].items()}
-        if self.dump:
-            quants |= {name: tapped.quant for name, tapped in program.taps.values.items()}
-        outputs = {o["name"] for o in program.meta["outputs"]}
-        for name, array in found.items():
-            if name.endswith(":f") and (name in outputs or self.real) and (self.real or name[:-2] not in found):
-                named[name[:-2]] = array
-            elif self.real and quants.get(name) is not None:
-                named.setdefault(name, dequantize(array, quants[name]))
-            else:
-                named[name] = array
-        return named
+
+def _port(entry: Mapping[str, Any]) -> Port:
+    """An input that takes codes is given real numbers, or integers, which are codes already: pictures are
+    real numbers.
+    """
+    coded = bool(entry.get("quant"))
+    return Port(entry["name"], "float32" if coded else entry["dtype"], tuple(entry["shape"]), codes=coded)
 
 
 class _Onnx:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.tables import Config, table_of
-from npuflow.base.tables_write import dotted_header, table
+from npuflow.base.tables import Config, hints, table_of
+from npuflow.base.tables_write import document, dotted_header
 from npuflow.cli._engine import known_tables, plan, recipe, stages
 from npuflow.flow.recipe import SETTINGS, Recipe
 from npuflow.flow.recipe_files import shown_path
@@ -25,24 +25,29 @@ def _document(loaded: Recipe, known: Sequence[type[Config]], running: set[type[C
     yield f"# {loaded.path.name if loaded.path else loaded.name}, with every default"
     yield ""
     own = shown_path(loaded.path) if loaded.path else None
+    on: list[tuple[Config, str]] = []
     off: list[str] = []
     for cls in sorted([*known, *SETTINGS], key=lambda cls: _rank(cls, loaded)):
         header = table_of(cls)
         found, _ = loaded.read(cls, known)
         if found is None or not (cls in running or cls in SETTINGS or loaded.has(header)):
             off.append(header)
-            continue
-        yield from table(found, header, loaded.folder, lambda name, at=header: _note(loaded, at, name, own))  # type: ignore[misc]
-        yield ""
-    for header in dict.fromkeys(off):
+        else:
+            on.append((found, header))
+    yield from document(on, loaded.folder, lambda header, name: _note(loaded, header, name, own))
+    written = {header for _, header in on}
+    for header in dict.fromkeys(name for name in off if name not in written):
         yield f"# [{dotted_header(header)}] is absent: the stages that it switches on do not run"
 
 
-def _rank(cls: type[Config], loaded: Recipe) -> tuple[int, str]:
-    """Tables in the recipe's own order, then the others by name, settings last."""
+def _rank(cls: type[Config], loaded: Recipe) -> tuple[int, str, int]:
+    """Tables in the recipe's own order, then the others by name, settings last; of one table the largest
+    class first.
+    """
     order = list(loaded.tables)
     top = table_of(cls).split(".")[0]
-    return (order.index(top) if top in order else len(order) + (cls in SETTINGS), table_of(cls))
+    place = order.index(top) if top in order else len(order) + (cls in SETTINGS)
+    return place, table_of(cls), -len(hints(cls))
 
 
 def _note(loaded: Recipe, header: str, name: str, own: str | None) -> str:

@@ -1,21 +1,20 @@
-"""A recipe template: every table of every stage with its keys, meanings and defaults, and the model's own ports."""
+"""The text of a new recipe: every table with its keys and defaults, and what is known of a model."""
 
 from __future__ import annotations
 
 import inspect
-import os
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from npuflow.base.errors import UsageError, suggestion
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config, hints, table_of
-from npuflow.base.tables_files import existing_file
 from npuflow.base.tables_schema import field_docs, type_schema
 from npuflow.base.tables_write import dotted_header, key, sketch, value
-from npuflow.cli._model import Port, Ports, ports
+from npuflow.cli._model import Ports
 from npuflow.flow.recipe import SETTINGS
 from npuflow.flow.recipe_files import library_folders
 
@@ -39,15 +38,25 @@ class Fill:
     remark: str = ""
 
 
-def write(model: str, folder: Path, registry: Registry, target: str | None) -> str:
-    """The text of a recipe in `folder` for a model."""
-    file = existing_file(model, Path.cwd())
-    found = ports(file.path)
-    shown = model if model.startswith("pkg:") else os.path.relpath(file.path, folder).replace(os.sep, "/")
-    return "\n".join(_document(shown, found, registry, target)).rstrip() + "\n"
+@dataclass
+class Draft:
+    """What a recipe for this very model and these data says beyond the defaults."""
+
+    fills: dict[tuple[str, str], Fill] = field(default_factory=dict)
+    blocks: dict[str, tuple[str, ...]] = field(default_factory=dict)    # lines below the keys of a table
+    on: set[str] = field(default_factory=set)                           # optional tables that are there
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)     # what stands above a table
+    checks: dict[str, Any] = field(default_factory=dict)                # what was found, by table
 
 
-def _document(shown: str, found: Ports, registry: Registry, target: str | None) -> Iterator[str]:
+def write(shown: str, found: Ports, registry: Registry, target: str | None, draft: Draft) -> str:
+    """The text of a recipe for the model that it names `shown`."""
+    return "\n".join(_document(shown, found, registry, target, draft)).rstrip() + "\n"
+
+
+def _document(
+    shown: str, found: Ports, registry: Registry, target: str | None, draft: Draft
+) -> Iterator[str]:
     yield f"# Recipe for {Path(shown).name}: {found.nodes} nodes, opset {found.opset}."
     yield from (f"#   input   {port.name}  {port}" for port in found.inputs)
     yield from (f"#   output  {port.name}  {port}" for port in found.outputs)
@@ -57,12 +66,12 @@ def _document(shown: str, found: Ports, registry: Registry, target: str | None) 
     tables = in_order(registry)
     if any(table_of(cls).split(".")[0] == "target" for cls, _ in tables) and "target" in libraries:
         yield from _target(sorted(p.stem for p in libraries["target"].glob("*.toml")), target)
-    fills = _fills(shown, found)
-    for cls, on in tables:
+    sections: dict[str, list[tuple[type[Config], bool]]] = {}
+    for cls, on in (*tables, *((cls, False) for cls in SETTINGS)):
         if table_of(cls).split(".")[0] not in libraries:
-            yield from _table(cls, on, fills)
-    for cls in SETTINGS:
-        yield from _table(cls, False, fills)
+            sections.setdefault(table_of(cls), []).append((cls, on or table_of(cls) in draft.on))
+    for classes in sections.values():
+        yield from _table(classes, draft)
 
 
 def _target(names: list[str], chosen: str | None) -> Iterator[str]:
@@ -73,52 +82,46 @@ def _target(names: list[str], chosen: str | None) -> Iterator[str]:
     yield ""
 
 
-def _fills(shown: str, found: Ports) -> dict[tuple[str, str], Fill]:
-    fills = {("model", "path"): Fill(value(shown))}
-    free = [port for port in found.inputs if port.shape is None or any(_free(d) for d in port.shape)]
-    shapes = ", ".join(f"{key(port.name)} = [{', '.join(map(str, _guess(port)))}]" for port in free)
-    if free:
-        unknown = any(0 in _guess(port) for port in free)
-        remark = "free dimensions; put the real sizes where 0 stands" if unknown else "the free batch dimension is 1"
-        fills["model", "inputs"] = Fill(f"{{ {shapes} }}", remark)
-    return fills
-
-
-def _guess(port: Port) -> list[int]:
-    """A fixed shape for an input: a free first dimension is a batch of 1, other free ones are for the user to say."""
-    return [d if isinstance(d, int) and d > 0 else int(i == 0) for i, d in enumerate(port.shape or ())]
-
-
-def _free(size: int | str | None) -> bool:
-    """Whether a dimension is the user's to fix; some exporters write -1 for it."""
-    return not isinstance(size, int) or size < 1
-
-
-def _table(cls: type[Config], on: bool, fills: dict[tuple[str, str], Fill]) -> Iterator[str]:
-    header = table_of(cls)
-    about = inspect.cleandoc(cls.__doc__ or "")
-    if about and not about.startswith(f"{cls.__name__}("):
-        yield from _comment(about.split("\n\n")[0])
-    off = "" if on else "# "
-    yield f"{off}[{dotted_header(header)}]"
-    docs = field_docs(cls)
-    for name, default in sketch(cls):
-        fill = fills.get((header, name))
-        about_key = (fill.remark if fill else docs.get(name, "")).rstrip(".")
-        remark = "; ".join(filter(None, [about_key, _allowed(cls, name)]))
-        if fill is not None:
-            line = f"{off}{key(name)} = {fill.text}"
-        elif default is not None:
-            line = f"# {key(name)} = {default}"
-        elif _required(cls, name):
-            line = f'{off}{key(name)} = {_empty(cls, name)}'
-            remark = "; ".join(filter(None, ["must be given", remark]))
-        else:
-            line = f"# {key(name)} = {_empty(cls, name)}"
-            remark = "; ".join(filter(None, ["not set", remark]))
-        yield from _with_remark(line, " ".join(remark.split()))
-    yield from STEPS if header == "data" else ()
+def _table(classes: Sequence[tuple[type[Config], bool]], draft: Draft) -> Iterator[str]:
+    """One table of the recipe: the keys of every class that reads it."""
+    header = table_of(classes[0][0])
+    on = any(always for _, always in classes)
+    for cls, _ in classes:
+        about = inspect.cleandoc(cls.__doc__ or "")
+        if about and not about.startswith(f"{cls.__name__}("):
+            yield from _comment(about.split("\n\n")[0])
+    for note in draft.notes.get(header, ()):
+        yield from _comment(note)
+    yield f"{'' if on else '# '}[{dotted_header(header)}]"
+    below = {"data": STEPS, **draft.blocks}
+    seen: set[str] = set()
+    for cls, _ in classes:
+        docs = field_docs(cls)
+        for name, default in sketch(cls):
+            if name not in seen and not (name == "steps" and header in below):       # tables of their own
+                yield from _key(cls, name, default, draft.fills.get((header, name)), docs.get(name, ""), on)
+            seen.add(name)
+    yield from below.get(header, ())
     yield ""
+
+
+def _key(
+    cls: type[Config], name: str, default: str | None, fill: Fill | None, about: str, on: bool
+) -> Iterator[str]:
+    """The line of one key: filled in, with its default behind a #, or with a value to start from."""
+    off = "" if on else "# "
+    remark = "; ".join(filter(None, [(fill.remark if fill else about).rstrip("."), _allowed(cls, name)]))
+    if fill is not None:
+        line = f"{off}{key(name)} = {fill.text}"
+    elif default is not None:
+        line = f"# {key(name)} = {default}"
+    elif _required(cls, name):
+        line = f"{off}{key(name)} = {_empty(cls, name)}"
+        remark = "; ".join(filter(None, ["must be given", remark]))
+    else:
+        line = f"# {key(name)} = {_empty(cls, name)}"
+        remark = "; ".join(filter(None, ["not set", remark]))
+    yield from _with_remark(line, " ".join(remark.split()))
 
 
 def _required(cls: type[Config], name: str) -> bool:

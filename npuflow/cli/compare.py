@@ -10,79 +10,106 @@ import typer
 from npuflow.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from npuflow.cli._run_model import Model
-    from npuflow.engine.difference import Difference
+    from npuflow.cli._compared import Found, Side
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="An npz, a .npu program or an .onnx model.", show_default=False)],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The same, compared with A.", show_default=False)],
+    first: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="An npz, a .npu program or an .onnx model.", show_default=False),
+    ],
+    second: Annotated[
+        Path, typer.Argument(metavar="B", help="The same, compared with A.", show_default=False)
+    ],
     inputs: Annotated[
-        list[Path] | None, typer.Option("--inputs", "-i", help="What programs and models are run on; may be repeated.")
+        list[Path] | None,
+        typer.Option("--inputs", "-i", help="What programs and models are run on; may be repeated."),
     ] = None,
-    all_tensors: Annotated[bool, typer.Option("--all", help="Every tensor that both have, not only outputs.")] = False,
-    tolerance: Annotated[float, typer.Option("--tolerance", help="Differences up to this count as equal.")] = 0.0,
+    all_tensors: Annotated[
+        bool, typer.Option("--all", help="Every tensor that both have, not only outputs.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Differences up to this count as equal.")
+    ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per tensor.")] = False,
 ) -> None:
-    """Per tensor: elements that differ, largest difference, cosine, SQNR; and the first tensor to diverge (then exit 1)."""
+    """Per tensor, in the network's order: elements that differ, largest difference, cosine, SQNR; then the
+    first layer, tile and element to diverge (exit code 1). What both have as codes is compared as codes."""
     import json
-    from dataclasses import asdict
 
-    from npuflow.engine.difference import differences
+    from npuflow.cli._compared import compared, sides
 
-    found = differences(*_tensors((first, second), inputs, all_tensors))
+    both, notes = sides((first, second), inputs or [], all_tensors)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    found = compared(both[0], both[1], tolerance)
     if not found:
         raise UsageError(f'"{first}" and "{second}" have no tensor in common')
-    for difference in found:
-        if as_json:
-            plain = asdict(difference).items()
-            typer.echo(json.dumps({k: str(v) if v in (float("inf"), -float("inf")) else v for k, v in plain}))
-    diverged = [d for d in found if d.different and (d.max_abs > tolerance or d.note)]
-    if not as_json:
+    diverged = [one for one in found if one.difference.diverges(tolerance)]
+    if as_json:
+        for one in found:
+            typer.echo(json.dumps(_plain(one, both if one in diverged[:1] else ())))
+    else:
         _table(found)
         typer.echo(f"{len(found) - len(diverged)} of {len(found)} tensors agree")
         if diverged:
-            typer.echo(f'first divergence: "{diverged[0].name}" {diverged[0].note}'.rstrip())
+            typer.echo("\n".join(_where(diverged[0], both)))
     if diverged:
         raise typer.Exit(1)
 
 
-def _tensors(paths: tuple[Path, Path], inputs: list[Path] | None, everything: bool) -> list[dict[str, Any]]:
-    """Named arrays of each: of an npz, or of a program or model run on the inputs, prepared as the program among them says."""
-    from npuflow.cli._run_model import open_model, picture_note, read_npz
+def _plain(one: Found, sides: Sequence[Side]) -> dict[str, Any]:
+    """A tensor as JSON has it; the first that diverges with its tile."""
+    from dataclasses import asdict
+    from math import isfinite
 
-    for path in paths:
-        if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
-            raise UsageError(f'"{path}" cannot be compared', hint="an .npz of arrays, a .npu program or an .onnx model")
-        if path.suffix != ".npz" and not inputs:
-            raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE")
-    held = [None if p.suffix == ".npz" else open_model(p, dump=everything, real=True) for p in paths]
-    models = [m for m in held if m is not None]
-    preparation = next((m.preparation for m in models if m.preparation is not None), None)
-    notes = [note for m in models for note in m.notes] + ([picture_note(inputs or [], preparation)] if models else [])
-    for note in dict.fromkeys(n for n in notes if n):
-        typer.echo(f"note: {note}", err=True)
-    return [read_npz(p, ()) if m is None else _ran(m, inputs or [], preparation) for p, m in zip(paths, held, strict=True)]
+    from npuflow.cli._compared import tile
 
+    def number(value: Any) -> Any:
+        return str(value) if isinstance(value, float) and not isfinite(value) else value
 
-def _ran(model: Model, inputs: list[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The outputs for the samples, one after the other."""
-    import numpy as np
-
-    from npuflow.cli._run_model import load_inputs
-
-    outputs = model.run(load_inputs(inputs, model.ports, preparation)[0])
-    # a program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike
-    parts = {name: [np.asarray(o[name]) for o in outputs] for name in outputs[0]}
-    return {name: np.concatenate([p if p.ndim else p[None] for p in found]) for name, found in parts.items()}
+    body = {key: number(value) for key, value in asdict(one.difference).items()}
+    body["sides"] = (
+        [number(value) for value in one.difference.sides] if one.difference.sides is not None else None
+    )
+    made = tile(one.difference, sides)
+    return {**body, "layer": one.layer, "tile": asdict(made[0]) if made is not None else None}
 
 
-def _table(found: tuple[Difference, ...]) -> None:
-    width = min(48, max(6, *(len(d.name) for d in found)))
-    typer.echo(f"{'tensor':{width}s} {'elements':>10s} {'different':>10s} {'max abs':>11s} {'cosine':>10s} {'SQNR dB':>8s}")
-    for d in found:
+def _where(one: Found, sides: Sequence[Side]) -> list[str]:
+    """The first divergence: tensor and layer, element with both values, and the tile that made it."""
+    from npuflow.cli._compared import tile
+
+    found = one.difference
+    lines = [
+        f'first divergence: "{found.name}" {found.note}'.rstrip()
+        + (f", made by {one.layer}" if one.layer else "")
+    ]
+    if found.index is not None and found.sides is not None:
+        kind = "codes " if found.codes else ""
+        a, b = (f"{v:.9g}" if isinstance(v, float) else str(v) for v in found.sides)
+        lines.append(f"  element  {list(found.index)}: {kind}{a} and {b}")
+    made = tile(found, sides)
+    if made is not None:
+        part, sample = made
+        box = ", ".join(f"{a}:{b}" for a, b in part.box)
+        of = f" of sample {sample}" if sample else ""
+        lines.append(
+            f"  tile     {part.number} of {part.count}{of}: [{box}], "
+            f"command {part.command} of core {part.core}"
+        )
+    return lines
+
+
+def _table(found: Sequence[Found]) -> None:
+    width = min(48, max(6, *(len(one.difference.name) for one in found)))
+    typer.echo(
+        f"{'tensor':{width}s} {'elements':>10s} {'different':>10s} {'max abs':>11s} "
+        f"{'cosine':>10s} {'SQNR dB':>8s}"
+    )
+    for d in (one.difference for one in found):
         name = d.name if len(d.name) <= width else "…" + d.name[-(width - 1) :]
         numbers = f"{d.elements:10d} {d.different:10d} {d.max_abs:11.4g} {d.cosine:10.6f} {d.sqnr:8.2f}"
-        typer.echo(f"{name:{width}s} {numbers} {d.note}".rstrip())
+        typer.echo(f"{name:{width}s} {numbers} {'codes' if d.codes else d.note}".rstrip())

@@ -52,6 +52,8 @@ def eval(  # noqa: A001
 
 
 def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | None) -> Score:
+    from dataclasses import replace
+
     from npuflow.cli._engine import settings, stages
     from npuflow.flow.recipe import load
     from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
@@ -59,7 +61,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
     recipe = load(path, sets)
     if recipe.table("evaluate") is None:
         raise UsageError(f"{path} has no [evaluate] table", hint='[evaluate] source = "...", metric = "agreement"')
-    chosen = settings(cache=cache, until="evaluate")
+    chosen = replace(settings(cache=cache, until="evaluate"), publish=False)     # measures only
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     if program is None:
         result = run_plan(plan, recipe, store, chosen).check()
@@ -68,7 +70,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
         return store.load(_digest(result, "evaluate"), Evaluation).score
     if not program.is_file():
         raise UsageError(f'no file "{program}"')
-    early = settings(cache=cache, until="placement")
+    early = replace(chosen, until="placement")
     result = run_plan(plan_recipe(recipe, stages(), early), recipe, store, early).check()
     return _given(program, plan, store, result)
 

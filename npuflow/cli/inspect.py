@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._engine import SetOption
 
 if TYPE_CHECKING:
     from npuflow.engine.place import Placement
@@ -30,44 +31,46 @@ OutputOption = Annotated[
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.", show_default=False)],
-    target: Annotated[str, typer.Option("--target", "-t", help="A target's name or TOML file.")] = "edge-4t",
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model file, or a recipe (TOML).", show_default=False)
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help="A target's name or TOML file; else the recipe's, or edge-4t."),
+    ] = None,
     inputs: ShapeOption = None,
     dims: DimOption = None,
     constants: ConstantOption = None,
     outputs: OutputOption = None,
+    sets: SetOption = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line per node.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
-    from npuflow.engine.place import place
+    from npuflow.cli._inspected import asked
     from npuflow.engine.rewrite import rewrite
     from npuflow.ir.contracts import Bindings
+    from npuflow.ir.rule import RULES
     from npuflow.stages.model import frontend
 
-    chip = _target(target)
-    _, reader = frontend(model)
     shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
     bindings = Bindings(
         shapes, {n: _number(v, int, n) for n, v in _pairs(dims)}, tuple(outputs or ()),
         {n: _number(v, float, n) for n, v in _pairs(constants)},
     )  # fmt: skip
-    reading = reader.read(reader.gather(model), bindings)
-    done = rewrite(reading.graph)
+    what = asked(model, target, bindings, sets or [])
+    _, reader = frontend(what.model)
+    reading = reader.read(reader.gather(what.model), what.bindings)
+    done = rewrite(reading.graph, [name for name in RULES.names() if name not in what.skip])
     if text:
         from npuflow.ir.text import to_text
 
         typer.echo(to_text(done.graph), nl=False)
         return
-    report = _report(reading.graph, done, place(done.graph, chip), reading.notes, chip)
-    typer.echo(json.dumps(report) if as_json else _page(model.name, chip.name or target, report, nodes=nodes))
-
-
-def _target(name: str) -> Any:
-    from npuflow.cli import targets
-
-    return targets._read(targets._path(name))
+    report = _report(reading.graph, done, what.place(done.graph), reading.notes, what.chip)
+    named = what.chip.name or what.target
+    typer.echo(json.dumps(report) if as_json else _page(model.name, named, report, nodes=nodes))
 
 
 def _pairs(options: list[str] | None) -> list[tuple[str, str]]:

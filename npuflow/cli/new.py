@@ -12,23 +12,52 @@ from npuflow.cli._engine import stages
 
 
 def new(
-    model: Annotated[str, typer.Argument(metavar="MODEL.onnx", help="The model, or pkg:NAME/FILE.", show_default=False)],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL.onnx", help="The model, or pkg:NAME/FILE.", show_default=False)
+    ],
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            metavar="NAME=D,D,...",
+            help="The shape of an input with free dimensions. May be repeated.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Samples: a folder (with parts calib* and eval*), a file, or a pattern.",
+        ),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The recipe to write; MODEL.toml here if not given, - to print.")
+        Path | None,
+        typer.Option("--output", "-o", help="The recipe to write; MODEL.toml here if not given, - to print."),
     ] = None,
     target: Annotated[str | None, typer.Option("--target", help="The target to write into it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
-    """Write a commented recipe for a model, with the model's own inputs and outputs in it."""
-    from npuflow.cli._template import write
+    """Write a commented recipe that builds: the model's inputs and outputs, its data with the steps that make
+    them fit.
+    """
+    from npuflow.cli._new import text
 
     path = output if output is not None else Path(Path(model).stem + ".toml")
     printing = str(path) == "-"
     if path.exists() and not force and not printing:
-        raise UsageError(f'"{path}" is there already', hint="--output OTHER.toml, or --force to write over it")
-    text = write(model, Path.cwd() if printing else path.parent, stages(), target)
+        raise UsageError(
+            f'"{path}" is there already', hint="--output OTHER.toml, or --force to write over it"
+        )
+    if not printing and not path.parent.is_dir():
+        raise UsageError(f'no folder "{path.parent}" to write {path.name} into')
+    written = text(model, Path.cwd() if printing else path.parent, stages(), target, shapes or (), data)
     if printing:
-        typer.echo(text, nl=False)
-    else:
-        path.write_text(text)
-        typer.echo(f"wrote {path}; next: npuflow plan {path}")
+        typer.echo(written, nl=False)
+        return
+    path.write_text(written)
+    open_points = sum(line.startswith("# CHECK: ") for line in written.splitlines())
+    note = (
+        f" ({open_points} line{'s' if open_points > 1 else ''} with CHECK to look at)" if open_points else ""
+    )
+    typer.echo(f"wrote {path}; next: npuflow plan {path}{note}")

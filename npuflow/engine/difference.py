@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, log10
 from typing import Any
@@ -15,7 +14,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor in both: `sqnr` in dB with the first as the signal (inf: equal), `different` elements."""
+    """One tensor in both: `sqnr` in dB with the first as the signal (inf: equal), `different` elements.
+
+    `index`: the first element, in C order, that differs by more than the tolerance; its value on both `sides`;
+    `codes`: integers of quantised tensors were compared, not the numbers that they stand for.
+    """
 
     name: str
     elements: int
@@ -24,20 +27,27 @@ class Difference:
     cosine: float
     sqnr: float
     note: str = ""
+    codes: bool = False
+    index: tuple[int, ...] | None = None
+    sides: tuple[Any, Any] | None = None
+
+    def diverges(self, tolerance: float) -> bool:
+        return self.different > 0 and (self.max_abs > tolerance or bool(self.note))
 
 
-def differences(first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[Difference, ...]:
-    """Every tensor that both have, in the order of the first."""
-    return tuple(_difference(name, a, second[name]) for name, a in first.items() if name in second)
-
-
-def _difference(name: str, a: Array, b: Array) -> Difference:
+def difference(
+    name: str, a: Array, b: Array, *, tolerance: float = 0.0, codes: bool = False, zero: int = 0
+) -> Difference:
+    """How far two arrays of one name are apart; of codes, those above and below the code `zero` that stands
+    for 0.
+    """
     if a.shape != b.shape:
         return Difference(name, int(a.size), int(a.size), inf, 0.0, -inf, f"shapes {a.shape} and {b.shape}")
     if a.dtype.kind not in "iubf" or b.dtype.kind not in "iubf":
         wrong = int(np.count_nonzero(a != b))
-        return Difference(name, int(a.size), wrong, 0.0, float(not wrong), inf if not wrong else -inf, "not numbers")
-    x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+        where, sqnr = _first(a != b, a, b), inf if not wrong else -inf
+        return Difference(name, int(a.size), wrong, 0.0, float(not wrong), sqnr, "not numbers", False, *where)
+    x, y = (v.astype(np.float64).reshape(-1) - zero for v in (a, b))
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     noise = np.where(same, 0.0, x - y)
     signal, power = float(np.dot(x, x)), float(np.dot(noise, noise))
@@ -45,4 +55,15 @@ def _difference(name: str, a: Array, b: Array) -> Difference:
     cosine = 1.0 if same.all() else float(np.dot(x, y)) / norm if norm else 0.0
     sqnr = inf if power == 0 else -inf if signal == 0 else 10 * log10(signal / power)
     largest = float(np.abs(noise).max(initial=0.0))
-    return Difference(name, int(a.size), int(np.count_nonzero(~same)), largest, cosine, sqnr)
+    far = ~same & ~(np.abs(noise) <= tolerance)
+    where = _first(far.reshape(a.shape), a, b)
+    wrong = int(np.count_nonzero(~same))
+    return Difference(name, int(a.size), wrong, largest, cosine, sqnr, "", codes, *where)
+
+
+def _first(wrong: Array, a: Array, b: Array) -> tuple[tuple[int, ...] | None, tuple[Any, Any] | None]:
+    """The first element that is wrong, and what both sides hold there."""
+    if not wrong.any():
+        return None, None
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+    return index, (a[index].item(), b[index].item())

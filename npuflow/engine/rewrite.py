@@ -23,7 +23,9 @@ Named = tuple[str, str]
 
 @dataclass(frozen=True)
 class Applied:
-    """One change that was made, at a node; operator and name of the nodes it removed and of those in their place."""
+    """One change that was made, at a node; operator and name of the nodes that are gone and of those in their
+    place.
+    """
 
     rule: str
     node: str
@@ -98,15 +100,24 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
             if made is None:
                 index += 1
                 continue
-            graph = apply(graph, made[1])
+            before_it, graph = graph, apply(graph, made[1])
             if run.careful:
                 verify(graph, made[0])
-            applied.append(Applied(made[0], node.name, _named(made[1].remove), _named(made[1].nodes)))
+            gone = _named(_gone(before_it, graph, made[1]))
+            applied.append(Applied(made[0], node.name, gone, _named(made[1].nodes)))
             index = max(0, index - 1)
             if len(applied) > _ROUNDS:
                 tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
                 raise InternalError("the rewrite rules do not come to an end", because=f"the last were {tail}")
     return graph
+
+
+def _gone(before: Graph, after: Graph, change: Change) -> tuple[Node, ...]:
+    """What the change removed, and the nodes that nothing reads any more without it."""
+    there = {o for n in after.nodes for o in n.outputs} | {new for _, new in change.alias}
+    taken = {id(node) for node in change.remove}
+    dead = (n for n in before.nodes if id(n) not in taken and not any(o in there for o in n.outputs))
+    return (*change.remove, *dead)
 
 
 def _named(nodes: Iterable[Node]) -> tuple[Named, ...]:

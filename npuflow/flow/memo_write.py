@@ -12,6 +12,7 @@ from npuflow.base import code
 from npuflow.base.code_find import CodeError
 from npuflow.base.errors import NpuflowError
 from npuflow.base.files import DIGESTS
+from npuflow.base.foreign import named
 from npuflow.base.registry import Registry, folders
 from npuflow.base.tables import Config, FilePath, Location, hints
 from npuflow.flow.memo import Memo, names
@@ -115,7 +116,7 @@ def _paths(value: Any) -> Iterator[FilePath | Location]:
 def _location(place: Location, files: dict[str, str | None], places: dict[str, None]) -> None:
     """What a listing may have looked at below a path or pattern."""
     if place.text.startswith("python:"):
-        module, _, name = place.text.removeprefix("python:").partition(":")
+        module, name, _ = named(place.text, place.base)
         code.definition_closure(module, name)  # its modules are then among those read
         return
     if "://" in place.text:

@@ -36,6 +36,7 @@ class Settings:
     override: Mapping[str, Path] = field(default_factory=dict)
     out: Path | None = None
     memory: str | None = None
+    publish: bool = True                  # whether products are copied out of the cache
 
 
 def cache_place(recipe: Recipe | None, settings: Settings) -> Path:
@@ -112,7 +113,7 @@ def _build(
         keep_going=settings.keep_going,
         force=settings.force,
         on_event=on_event,
-        out_dir=output_folder(recipe, settings),
+        out_dir=output_folder(recipe, settings) if settings.publish else None,
     )
 
 

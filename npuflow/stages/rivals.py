@@ -51,7 +51,7 @@ def rivals(
     source, on_npu = graph.graph, placement.placed.on_npu
     chosen = choices(source, statistics.content, calibrate, quantize, numerics, [])
     free = {name: one for name, one in chosen.items() if not one.fixed}
-    own = thresholds(source, statistics.content, calibrate, quantize, numerics, on_npu)
+    own = thresholds(source, statistics.content, calibrate, quantize, numerics, on_npu, graph.applied)
     yield "recipe", Rival(dict(own.ranges), dict(own.methods))
     found = spans_to_search(free, search.methods)
     for method, ranges in found.items():

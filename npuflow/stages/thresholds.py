@@ -72,7 +72,9 @@ def thresholds(
     numerics: Numerics,
 ) -> Thresholds:
     """Ask each tensor's method for its range."""
-    found = choosing.thresholds(graph.graph, statistics.content, calibrate, quantize, numerics, placement.placed.on_npu)
+    on_npu, history = placement.placed.on_npu, graph.applied
+    source, known = graph.graph, statistics.content
+    found = choosing.thresholds(source, known, calibrate, quantize, numerics, on_npu, history)
     for note in found.notes:
         log(note)
     return Thresholds(dict(found.ranges), dict(found.methods), found.notes)

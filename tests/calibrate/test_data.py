@@ -15,6 +15,7 @@ from npuflow.base.tables import Location, Locator, read
 from npuflow.engine.data.config import Data, Sample
 from npuflow.engine.data.image import decode
 from npuflow.engine.data.listing import found
+from npuflow.engine.data.match import steps_for
 from npuflow.engine.data.read import samples
 from npuflow.engine.data.steps import Step, applied
 from npuflow.engine.evaluate import label_file
@@ -282,3 +283,69 @@ def test_files_that_are_one_sample_each(tmp_path: Path) -> None:
     assert list(found(data)) == ["0.npz", "1.npz", "2.npz"]
     fed = loaded(data)["2.npz"].feed({"a": TensorType((2, 3)), "b": TensorType(())})
     assert fed["a"].tolist() == [[2.0] * 3] * 2 and fed["b"] == 2.0
+
+
+def test_a_function_in_a_file_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "recipes").mkdir()
+    text = "import numpy as np\ndef some():\n    yield 'a', np.ones(3)\n"
+    (tmp_path / "tools/feed_of_a_file.py").write_text(text)
+    (one,) = loaded(table(tmp_path / "recipes", "python:../tools/feed_of_a_file.py:some")).values()
+    np.testing.assert_array_equal(one.arrays[""], np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("python:../nosuch.py:some", 'no file "../nosuch.py"'),
+        ("python:../tools/feed:some", "no name of a Python module"),
+        ("python:feed", "names no function"),
+        ("python::some", "names no function"),
+    ],
+)
+def test_functions_that_are_nowhere(tmp_path: Path, source: str, said: str) -> None:
+    with pytest.raises(DataError, match=re.escape(said)):
+        found(table(tmp_path, source))
+
+
+def test_a_label_file_that_is_not_there_is_a_fault(pictures: Path) -> None:
+    (pictures.parent / "labels.csv").write_text("a.png,1\n")
+    with pytest.raises(DataError, match="no label file") as error:
+        found(table(pictures.parent, pictures.name, labels=str(pictures.parent / "label.csv")))
+    assert error.value.where.key == "data.labels" and "labels.csv" in error.value.hint
+    assert found(table(pictures.parent, pictures.name, labels=str(pictures.parent / "labels.csv")))
+
+
+def test_files_of_one_sample_taken_for_rows_are_told(tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", np.zeros((3, 8, 8), np.float32))
+    (first, *_) = loaded(table(tmp_path, "*.npy")).values()
+    with pytest.raises(DataError) as error:
+        first.feed({"x": TensorType((1, 3, 8, 8))})
+    assert "rows = false" in error.value.hint
+    (whole,) = loaded(table(tmp_path, "*.npy", rows=False)).values()
+    assert whole.feed({"x": TensorType((1, 3, 8, 8))})["x"].shape == (1, 3, 8, 8)
+
+
+def test_axes_of_stored_arrays_are_put_in_order_and_pictures_left_alone(tmp_path: Path) -> None:
+    image = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(3, 2, 4)
+    np.save(tmp_path / "rows.npy", image[None])
+    steps = [{"transpose": [1, 2, 0]}, {"resize": [2, 4]}]
+    (one,) = loaded(table(tmp_path, "rows.npy", steps=steps)).values()
+    np.testing.assert_array_equal(one.arrays[""], image.transpose(1, 2, 0))
+    Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / "a.png")
+    (picture,) = loaded(table(tmp_path, "a.png", steps=steps)).values()
+    np.testing.assert_array_equal(picture.arrays[""], image.transpose(1, 2, 0))
+    _, faults = read(Step, {"transpose": [0, 2]}, Locator())
+    assert "no order of axes" in faults[0].message
+
+
+def test_steps_are_found_by_shape() -> None:
+    u8, f4 = np.dtype(np.uint8), np.dtype(np.float32)
+    wide, deep = TensorType((1, 8, 6, 3)), TensorType((1, 3, 8, 6))
+    assert steps_for((3, 8, 6), u8, deep) == [] == steps_for((8, 6, 3), u8, wide)
+    assert steps_for((8, 6), u8, deep) == [{"channels": "rgb"}, {"layout": "nchw"}]
+    assert steps_for((9, 9, 3), u8, deep, picture=True) == [{"resize": [8, 6]}]
+    assert steps_for((9, 9, 3), f4, deep) is None      # only 8 bits look like a picture
+    assert steps_for((8, 6, 16), f4, TensorType((1, 16, 8, 6))) == [{"layout": "nchw"}]
+    assert steps_for((16, 8, 6), f4, TensorType((1, 8, 6, 16))) == [{"transpose": [1, 2, 0]}]
+    assert steps_for((13, 40), f4, TensorType((1, 1, 13, 10))) is None

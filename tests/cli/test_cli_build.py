@@ -58,7 +58,7 @@ def test_json_lines(npuflow: Npuflow, project: Path) -> None:
     last = {one["stage"]: one for one in paces}
     assert all((one["done"], one["total"], one["hits"], one["shard"]) == (2, 2, 0, 2) for one in last.values())
     assert all(one["rate"] > 0 and one["workers"] == 1 and one["memory"] > 10_000_000 for one in last.values())
-    assert all(set(step) == STEP and step["event"] == "step" for step in steps)
+    assert all(set(step) == STEP | {"figures"} and step["event"] == "step" for step in steps)
     assert statuses(steps) == {"words": ["ran"] * 2, "tally": ["ran"] * 2, "total": ["ran"], "page": ["ran"]}
     assert {step["item"] for step in steps if step["stage"] == "words"} == {"one.txt", "two.txt"}
     assert all(step["key"].startswith("x3:") and step["output"].startswith("x3:") for step in steps)
@@ -224,3 +224,15 @@ def test_places_that_take_no_files_are_no_bugs(npuflow: Npuflow, project: Path) 
     ran = npuflow("build", "words.toml", "--cache", "/proc/nothing")
     assert ran.code == 2 and "Traceback" not in ran.err
     assert "cannot write to the cache" in ran.err
+
+
+def test_json_lines_of_steps_carry_the_figures_of_the_terminal(npuflow: Npuflow) -> None:
+    lines = npuflow("build", "words.toml", "--json").lines
+    text = npuflow("build", "words.toml", "--force", "total").err
+    for line in lines:
+        if line["event"] == "step" and line["item"] is None:
+            assert isinstance(line["figures"], dict)
+            shown = ", ".join(f"{name} {value}" for name, value in line["figures"].items())
+            rows = [row for row in text.splitlines() if row.startswith(line["stage"])]
+            assert any(row.endswith(shown) for row in rows), (line, text)
+    assert any(line["event"] == "step" and line["figures"] for line in lines)

@@ -68,3 +68,22 @@ def test_wrong_options_are_explained(
 ) -> None:
     assert run(["inspect", model, *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_recipe_is_inspected_with_its_own_model_shapes_rules_and_target(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "net.toml"
+    own = f'target = "aries"\n[model]\npath = "{model}"\ninputs = {{ x = [2, 5] }}\n'
+    recipe.write_text(own + '[parse]\nskip = ["recognise_gated"]\n')
+    assert run(["inspect", str(recipe)]) == 0
+    out = capsys.readouterr().out
+    assert "net.toml on aries" in out and "float32[2, 5]" in out and "rewrites: none" in out
+    sets = ["--set", "parse.skip=[]", "--set", "model.inputs.x=[3, 5]"]
+    assert run(["inspect", str(recipe), *sets, "--target", "edge-4t"]) == 0
+    out = capsys.readouterr().out
+    assert "on edge-4t" in out and "float32[3, 5]" in out and "recognise_gated 1" in out
+    assert run(["inspect", str(recipe), "--set", "parse.skp=[]"]) == 2
+    assert 'unknown key "skp"' in capsys.readouterr().err
+    assert run(["inspect", model, "--set", "model.inputs.x=[4, 5]"]) == 0
+    assert "float32[4, 5]" in capsys.readouterr().out

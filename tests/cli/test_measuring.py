@@ -96,3 +96,13 @@ def test_other_verbs_say_what_is_wrong(built: Path, capfd: pytest.CaptureFixture
         code = main(list(args))
         out, err = capfd.readouterr()
         assert code == 2 and said in err and "Traceback" not in err, (args, code, out, err)
+
+
+def test_eval_writes_no_products(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also where the recipe's folder takes none, and with settings that the products beside it were not built
+    with.
+    """
+    before = {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts}
+    assert call(capfd, built, "eval", "--set", "evaluate.count=6").code == 0
+    assert {p: p.stat().st_mtime_ns for p in built.rglob("*") if "cache" not in p.parts} == before
+    assert not (built / "out").exists()

@@ -155,3 +155,85 @@ def test_equal_faults_of_two_stages_are_told_once() -> None:
     faults = [DataError("no data", where=Where(stage=stage, line=4)) for stage in ("evaluate", "evaluation_inputs")]
     other = DataError("no data", where=Where(stage="samples", line=9))
     assert distinct([*faults, other]) == [faults[0], other]
+
+
+def changed_bias(built: Path, folder: Path) -> tuple[Path, str]:
+    """The QDQ model with one bias of a layer in its middle changed, and the tensor that this layer makes."""
+    import onnx
+
+    model = onnx.load(product(built, ".qdq.onnx"))
+    convolutions = [n for n in model.graph.node if n.op_type == "Conv"]
+    node = convolutions[len(convolutions) // 2]
+    bias = node.input[2].removesuffix(":dq")
+    held = next(t for t in model.graph.initializer if t.name == bias)
+    array = onnx.numpy_helper.to_array(held).copy()
+    array[3] += 1 << 14
+    held.CopyFrom(onnx.numpy_helper.from_array(array, bias))
+    onnx.save(model, str(folder / "changed.onnx"))
+    return folder / "changed.onnx", node.output[0].removesuffix(":real")
+
+
+def test_compare_goes_in_the_networks_order_and_names_layer_element_and_tile(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program, inputs = product(built, ".npu"), str(built / "two.npy")
+    model, tensor = changed_bias(built, tmp_path)
+    options = ["-i", inputs, "--all", "--tolerance", "8"]             # onnxruntime rounds some ties otherwise
+    ran = call(capfd, "compare", program, str(model), *options, "--json")
+    names = [line["name"] for line in ran.lines]
+    assert names[0] == "image:q" and names[-1] == "logits"            # what is an output does not come first
+    (first,) = [line for line in ran.lines if line["tile"]]
+    assert first["name"] == tensor and first["codes"] and "(Conv)" in first["layer"]
+    assert first["index"][1] == 3 and abs(first["sides"][0] - first["sides"][1]) > 8
+    box = first["tile"]["box"]
+    within = [0, *first["index"][1:]]                                 # of a sample, whose batch is 1
+    assert all(a <= i < b for i, (a, b) in zip(within, box, strict=True))
+    assert 1 <= first["tile"]["number"] <= first["tile"]["count"]
+    text = call(capfd, "compare", program, str(model), *options)
+    assert text.code == 1 and f'first divergence: "{tensor}", made by ' in text.out
+    assert f"element  {first['index']}: codes {first['sides'][0]} and {first['sides'][1]}" in text.out
+    assert f"tile     {first['tile']['number']} of {first['tile']['count']}" in text.out
+
+
+def test_a_program_and_its_qdq_model_are_compared_by_codes(
+    built: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program, qdq, inputs = product(built, ".npu"), product(built, ".qdq.onnx"), str(built / "two.npy")
+    lines = call(capfd, "compare", program, qdq, "-i", inputs, "--all", "--json").lines
+    codes = [line for line in lines if line["codes"]]
+    assert len(codes) > 40 and all(float(line["max_abs"]) <= 4 for line in codes)
+    assert sum(line["different"] for line in codes) < 0.01 * sum(line["elements"] for line in codes)
+
+
+def test_every_element_has_the_tile_that_made_it(built: Path) -> None:
+    from npuflow.engine.program.container import load_program
+    from npuflow.engine.sim.made import tile_of
+
+    program = load_program(product(built, ".npu"))
+    shapes = {n: tuple(v.shape) for n, v in program.taps.values.items()}
+    shapes |= {n: tuple(v["shape"]) for n, v in program.meta["values"].items() if v.get("node") is not None}
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        for _ in range(3):
+            index = tuple(int(rng.integers(0, d)) for d in shape)
+            tile = tile_of(program, name, index)
+            assert tile is not None, name
+            assert all(a <= i < b for i, (a, b) in zip(index, tile.box, strict=True)), name
+            assert program.decoded[tile.core][tile.command].node == tile.node
+    assert tile_of(program, "image:q", (0, 0, 0, 0)) is None            # the host writes the input
+
+
+def test_pictures_feed_inputs_that_take_codes(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--cache", str(built / "cache"), "--out", str(tmp_path), "--until", "codegen"]
+    assert main(["build", str(built / "net.toml"), *where, "--set", "quantize.inputs=integer"]) == 0
+    program, floats = str(next(tmp_path.rglob("*.npu"))), product(built, ".npu")
+    outputs = []
+    for one in (program, floats):
+        assert call(capfd, "run", one, str(built / "image.png"), "-o", str(tmp_path / "o.npz")).code == 0
+        outputs.append(dict(np.load(tmp_path / "o.npz")))
+    np.testing.assert_array_equal(outputs[0]["logits"], outputs[1]["logits"])
+    real = ["-o", str(tmp_path / "real.npz")]
+    assert call(capfd, "run", program, str(built / "two.npy"), *real).code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "real.npz")["logits"][:1], outputs[0]["logits"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from npuflow.engine.calibrate.infinite import trimmed
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
-from npuflow.engine.quantize.names import answers, stated, unknown_layers
+from npuflow.engine.quantize.names import Replaced, answers, stated, unknown_layers
 from npuflow.engine.quantize.scales import activation_types
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid
@@ -81,11 +81,16 @@ def thresholds(
     quantize: Quantize,
     numerics: Numerics,
     on_npu: Callable[[int], bool] | None = None,
+    history: Sequence[Replaced] = (),
 ) -> Thresholds:
-    """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone."""
+    """A range for every tensor that has statistics; `on_npu` is asked for [calibrate] as_trimmed alone.
+
+    `history`: the rewrites of the graph, for the message when the recipe names a layer that they replaced.
+    """
     notes: list[str] = []
     check_scheme(quantize, numerics)
-    unknown_layers(graph, [*stated("calibrate.layers", calibrate.layers), *stated("quantize.overrides", quantize.overrides)])
+    named = [*stated("calibrate.layers", calibrate.layers), *stated("quantize.overrides", quantize.overrides)]
+    unknown_layers(graph, named, history)
     chosen = choices(graph, statistics, calibrate, quantize, numerics, notes)
     ranges = {name: one.range() for name, one in chosen.items()}
     if on_npu is not None and quantize.trim and calibrate.as_trimmed:

@@ -16,6 +16,8 @@ def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
     """At most `count` of them. The choice looks at ids and classes only, so that a new file displaces few of the old."""
     if data.choose == "balanced":
         listed = _labelled(listed, data)
+    elif data.labels is not None:
+        label_file(data.labels.path)          # a balanced choice alone needs it, but it must be there
     if data.count is None or data.count >= len(listed):
         return listed
     names = list(listed)

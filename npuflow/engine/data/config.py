@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.base.tables import Config, Doc, Location, Range
+from npuflow.base.tables import Config, Doc, Location, Range, Words
 from npuflow.engine.data.image import Alpha
 from npuflow.engine.data.steps import Plain, Step, finished
 from npuflow.ir.types import Array, TensorType
@@ -25,7 +25,11 @@ class Data(Config):
 
     source: Annotated[
         Location,
-        Doc('folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", "python:module:function", or "random"'),
+        Doc(
+            'folder, pattern, list file, .npy/.npz, zarr store, "pkg:NAME/PATTERN", '
+            '"python:module:function", "python:FILE.py:function", or "random"'
+        ),
+        Words("random"),
     ]
     count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
     seed: Annotated[int, Range(0, None)] = 0
@@ -101,6 +105,10 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
             hint = 'the model takes one channel: [[data.steps]] channels = "grey"'
         elif array.ndim == 3 and array.shape[0] == 1 and _spare(kind.shape) == (3, *array.shape[1:]):
             hint = 'the model takes three channels: [[data.steps]] channels = "rgb"'
+        elif _one_short(array.shape, kind.shape):
+            hint = "one axis is missing: where each file holds one sample, [data] rows = false takes it whole"
+            if array.ndim == 2 and 3 in kind.shape:
+                hint += '; grey pictures become colours with [[data.steps]] channels = "rgb", then layout'
         elif sorted(d for d in array.shape if d != 1) == sorted(d for d in kind.shape if d != 1):
             hint = 'the sizes fit in another order: [[data.steps]] layout = "nchw" or "nhwc"'
         raise DataError(
@@ -109,6 +117,12 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
             hint=hint,
         )
     return _typed(shaped, kind.dtype, name)
+
+
+def _one_short(have: tuple[int, ...], want: tuple[int, ...]) -> bool:
+    """Whether the sample is what is left of the input when its first axis is taken for samples."""
+    needed = [d for d in want if d != 1]
+    return len(needed) > 0 and [d for d in have if d != 1] == needed[1:]
 
 
 def _spare(shape: tuple[int, ...]) -> tuple[int, ...]:

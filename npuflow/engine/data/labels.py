@@ -7,11 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from npuflow.base.errors import DataError
+from npuflow.base.errors import DataError, suggestion
 
 
 def label_file(path: Path) -> dict[str, Any]:
     """Label by file name: second column of a .csv (further ones are left alone), boxes of COCO annotations."""
+    if not path.is_file():
+        near = sorted(p.name for p in path.parent.glob("*") if p.suffix.lower() in (".csv", ".json"))
+        hint = suggestion(path.name, near)
+        raise DataError(f'no label file "{path.name}"', because=f"looked at {path}", hint=hint)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:

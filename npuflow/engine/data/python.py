@@ -13,6 +13,7 @@ import numpy as np
 from npuflow.base.code import closure
 from npuflow.base.errors import DataError
 from npuflow.base.foreign import function as foreign
+from npuflow.base.foreign import named
 from npuflow.engine.data.config import Found
 from npuflow.ir.types import Array
 
@@ -23,10 +24,8 @@ def python_source(
     text: str, base: Path, count: int | None, common: Mapping[str, Any]
 ) -> Iterator[tuple[str, Found]]:
     """The ids that the function yields. A sample's key holds the function's code and its module's file."""
-    module_name, _, function_name = text.removeprefix("python:").partition(":")
-    if not module_name or not function_name:
-        raise DataError(f'"{text}" names no function', hint='"python:module:function"')
-    function, origin = foreign(module_name, function_name, base)
+    module_name, function_name, folder = named(text, base)
+    function, origin = foreign(module_name, function_name, folder)
     detail = {
         "kind": "python", "module": module_name, "function": function_name,
         "code": closure(function).digest, **common,

@@ -13,7 +13,7 @@ from npuflow.engine.data.array import Rows
 from npuflow.engine.data.config import Sample
 from npuflow.engine.data.image import decode
 from npuflow.engine.data.python import python_samples
-from npuflow.engine.data.steps import applied, grey, split
+from npuflow.engine.data.steps import applied, grey, of_picture, split
 from npuflow.ir.types import Array, TensorType
 
 Listed = tuple[tuple[Path, ...], Mapping[str, Any]]     # the files and the detail of a `Found`
@@ -39,7 +39,7 @@ def samples(listed: Mapping[str, Listed]) -> Iterator[tuple[str, Sample]]:
 
 def prepared(path: Path, preparation: Mapping[str, Any], name: str, kind: TensorType) -> Array:
     """A picture as the recipe that a program was built from feeds it (`Preparation.plain`)."""
-    first, rest = split(preparation["steps"])
+    first, rest = split(of_picture(preparation["steps"]))
     pixels = decode(path, preparation["alpha"], preparation["colour"])
     single = len(kind.shape) == 4 and 1 in (kind.shape[1], kind.shape[3])
     if single and pixels.ndim == 3 and not any("channels" in step for step in preparation["steps"]):
@@ -81,7 +81,8 @@ def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
 
 
 def _sample(arrays: Mapping[str, Array], detail: Mapping[str, Any], picture: bool) -> Sample:
-    first, rest = split(detail.get("steps", ()))
+    steps = detail.get("steps", ())
+    first, rest = split(of_picture(steps) if picture else steps)
     if "" in arrays and any(step.get("input") for step in first):
         first, rest = [], [*first, *rest]     # which model input this array is for is known when it is fed
     return Sample({name: applied(array, first, name) for name, array in arrays.items()}, tuple(rest), picture)

@@ -12,7 +12,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
 from npuflow.ir.types import Array
 
-GEOMETRY = ("resize", "center_crop", "pad")
+GEOMETRY = ("transpose", "resize", "center_crop", "pad")
 Size = tuple[int, int]
 
 
@@ -34,6 +34,10 @@ class Step(Config):
     """One step; exactly one of its operations is given, with the settings that belong to it."""
 
     input: str = ""                       # the model input it is for; empty: every one
+    transpose: tuple[int, ...] | None = None
+    """The axes of a stored array in their new order, [1, 2, 0] from CHW to HWC; pictures are HWC and left
+    alone.
+    """
     resize: Size | None = None            # height, width
     method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
     keep_ratio: Literal["no", "short", "letterbox"] = "no"   # short: cover the size; letterbox: fit into it and fill
@@ -51,6 +55,10 @@ class Step(Config):
         if len(given) != 1:
             because = f"given: {', '.join(given)}" if given else "none is given"
             yield Fault("", "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}")
+        if self.transpose is not None and sorted(self.transpose) != list(range(len(self.transpose))):
+            because = f"{list(self.transpose)} does not name every axis from 0 on once"
+            hint = "[1, 2, 0] makes [C, H, W] into [H, W, C]"
+            yield Fault("transpose", "this is no order of axes", because, hint)
         if any(d < 1 for d in (self.resize or ()) + (self.center_crop or ())):
             yield Fault("resize" if self.resize else "center_crop", "a size must be at least 1 x 1")
         if any(d < 0 for d in self.pad or ()):
@@ -73,7 +81,7 @@ class Step(Config):
         return found
 
 
-OPERATIONS = ("resize", "center_crop", "pad", "channels", "normalize", "layout", "dtype")
+OPERATIONS = ("transpose", "resize", "center_crop", "pad", "channels", "normalize", "layout", "dtype")
 Plain = Mapping[str, Any]                 # a step as `Step.plain` gives it
 
 
@@ -88,6 +96,11 @@ def split(steps: Sequence[Plain]) -> tuple[list[Plain], list[Plain]]:
     """The leading geometric steps, and the rest (a resize after a normalisation stays where the recipe has it)."""
     at = next((i for i, step in enumerate(steps) if not any(name in step for name in GEOMETRY)), len(steps))
     return list(steps[:at]), list(steps[at:])
+
+
+def of_picture(steps: Iterable[Plain]) -> list[Plain]:
+    """The steps that a decoded picture takes: its axes are [H, W, C] already, however arrays are stored."""
+    return [step for step in steps if "transpose" not in step]
 
 
 def applied(array: Array, steps: Sequence[Plain], input_name: str = "") -> Array:
@@ -179,6 +192,13 @@ def _pad(array: Array, step: Plain) -> Array:
     return _filled(array, step["pad"], step.get("fill", 0.0))
 
 
+def _transpose(array: Array, step: Plain) -> Array:
+    order = tuple(step["transpose"])
+    if array.ndim != len(order):
+        raise DataError(f"transpose = {list(order)} needs {len(order)} axes, got {list(array.shape)}")
+    return np.ascontiguousarray(array.transpose(order))
+
+
 # --- point-wise
 
 
@@ -235,6 +255,6 @@ def _need_picture(array: Array, what: str) -> None:
 
 
 _APPLY = {
-    "resize": _resize, "center_crop": _center_crop, "pad": _pad, "channels": _channels,
-    "normalize": _normalize, "layout": _layout, "dtype": _dtype,
+    "transpose": _transpose, "resize": _resize, "center_crop": _center_crop, "pad": _pad,
+    "channels": _channels, "normalize": _normalize, "layout": _layout, "dtype": _dtype,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -35,22 +36,93 @@ def stated(key: str, tables: Sequence[Naming]) -> list[tuple[str, tuple[str, ...
     return [(f"{key}[{i}].layers", table.layers) for i, table in enumerate(tables)]
 
 
-def unknown_layers(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Every name or pattern that nothing in the graph answers to, as one error; `stated`: recipe keys and their names."""
-    faults = list(_unknown(graph, stated))
+class Replaced(Protocol):
+    """What a rewrite did: operators and names of the nodes that it removed, and of those in their place."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def removed(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def made(self) -> tuple[tuple[str, str], ...]: ...
+
+
+def unknown_layers(
+    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced] = ()
+) -> None:
+    """Every name or pattern that nothing in the graph answers to, as one error.
+
+    `stated`: recipe keys and their names; `history`: the rewrites that led to the graph.
+    """
+    faults = list(_unknown(graph, stated, history))
     if faults:
         raise RecipeError(faults)
 
 
-def _unknown(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) -> Iterator[NpuflowError]:
+def _unknown(
+    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced]
+) -> Iterator[NpuflowError]:
     layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [((value,), "input") for value in graph.inputs]
     sources = [(names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)]
     allowed = tuple(dict.fromkeys(name for names, op in sources for name in (*names, op)))
     for key, patterns in stated:
         for pattern in patterns:
-            if not any(answers((pattern,), names, op) for names, op in layers):
-                what = "no layer matches" if any(c in pattern for c in "*?[") else "no layer is called"
-                yield RecipeError(f'{what} "{pattern}"', where=Where(key=key), hint=_alike(pattern, allowed))
+            if any(answers((pattern,), names, op) for names, op in layers):
+                continue
+            what = "no layer matches" if any(c in pattern for c in "*?[") else "no layer is called"
+            message, where = f'{what} "{pattern}"', Where(key=key)
+            same = next((op for _, op in layers if op.lower() == pattern.lower()), "")
+            because, now = _became(graph, pattern, history) if not same else ("", [])
+            if same:
+                because = "operators are written as npuflow has them"
+                yield RecipeError(message, where=where, because=because, hint=f'"{same}"')
+            elif because:
+                names = ", ".join(json.dumps(name, ensure_ascii=False) for name in now[:3])
+                hint = f"layers = [{names}]" if now else ""
+                yield RecipeError(message, where=where, because=because, hint=hint)
+            else:
+                yield RecipeError(message, where=where, hint=_alike(pattern, allowed))
+
+
+def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[str, list[str]]:
+    """What rewrites made of the nodes that a name or operator means, and the layers that stand for them now.
+    """
+    meant: dict[str, tuple[int, str]] = {}      # node -> the last change that removed it, and its operator
+    for at, change in enumerate(history):
+        for op, name in change.removed:
+            if pattern.lower() == op.lower() or answers((pattern,), (name,), op):
+                meant[name] = (at, op)
+    if not meant:
+        return "", []
+    rules = dict.fromkeys(history[at].rule for at, _ in meant.values())
+    first, (at, op) = next(iter(meant.items()))
+    every = (_standing(graph, name, history, at) for name, (at, _) in meant.items())
+    now = list(dict.fromkeys(layer for layers in every for layer in layers))
+    mine = _standing(graph, first, history, at)
+    kinds = {node.name: op_name(node) for node in graph.nodes}
+    fate = f'is now part of {kinds[mine[0]]} "{mine[0]}"' if mine else "left nothing behind"
+    many = f"{len(meant)} such nodes" if len(meant) > 1 else f'{op} "{first}"'
+    told = f'{op} "{first}" {fate}' if len(meant) > 1 else f"it {fate}"
+    return f"the rewrite{'s' if len(rules) > 1 else ''} {', '.join(rules)} replaced {many}: {told}", now
+
+
+def _standing(graph: Graph, name: str, history: Sequence[Replaced], at: int) -> list[str]:
+    """The nodes of the graph that a replaced one went into, followed from change to change."""
+    alive = {one: node.name for node in graph.nodes for one in (node.name, *node.origin)}
+    followed, seen = [name, *(made for _, made in history[at].made)], set[str]()
+    found: dict[str, None] = {}
+    while followed:
+        one = followed.pop(0)
+        if one in seen:
+            continue
+        seen.add(one)
+        if one in alive:
+            found[alive[one]] = None
+            continue
+        for change in history:
+            if any(one == gone for _, gone in change.removed):
+                followed += [made for _, made in change.made]
+    return list(found)
 
 
 def _alike(pattern: str, allowed: Sequence[str]) -> str:

@@ -1,0 +1,85 @@
+"""What `npuflow inspect` looks at: a model with options, or what a recipe says of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuflow.base.errors import RecipeError, UsageError
+from npuflow.ir.contracts import Bindings
+
+if TYPE_CHECKING:
+    from npuflow.engine.place import Placement
+    from npuflow.flow.recipe import Recipe
+    from npuflow.hw.target import Target
+    from npuflow.ir.graph import Graph
+
+DEFAULT = "edge-4t"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model, what is fixed of it, the rules left out, and the target, read from `recipe`."""
+
+    model: Path
+    bindings: Bindings
+    skip: tuple[str, ...]
+    chip: Target
+    target: str
+    recipe: Recipe
+
+    def place(self, graph: Graph) -> Placement:
+        """Who runs each node, by the stage that a build runs, with the tables that it reads."""
+        from npuflow.flow.signature import signature
+        from npuflow.flow.stage import STAGES
+        from npuflow.stages.parse import Parsed
+
+        stage = STAGES["placement"]
+        configs: dict[str, Any] = {
+            name: _read(self.recipe, [cls])[0] for name, cls in signature(stage).tables.items()
+        }
+        found: Placement = stage.function(graph=Parsed(graph), **configs).placed
+        return found
+
+
+def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]) -> Asked:
+    """A recipe's own model, target and bindings, with the options over them; a model file is a recipe of the
+    options alone.
+    """
+    from npuflow.cli import targets
+    from npuflow.flow.recipe import load
+    from npuflow.hw.target import Target
+    from npuflow.stages.model import ModelTable
+    from npuflow.stages.parse import Parse
+
+    if path.suffix == ".toml":
+        chosen = [f'target="{targets._path(target).resolve()}"'] if target is not None else []
+        recipe = load(path, [*chosen, *sets], lenient=True)
+    else:
+        if not path.is_file():
+            raise UsageError(f'no file "{path}"', hint="a model file, or a recipe that ends in .toml")
+        name = str(targets._path(target or DEFAULT).resolve())
+        recipe = load(
+            None, sets, tables={"target": name, "model": {"path": str(path.resolve())}}, lenient=True
+        )
+    table, parse, chip = _read(recipe, [ModelTable, Parse, Target])
+    own = table.bindings
+    bindings = Bindings(
+        {**own.inputs, **options.inputs}, {**own.dims, **options.dims}, options.outputs or own.outputs,
+        {**own.constants, **options.constants},
+    )  # fmt: skip
+    return Asked(table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe)
+
+
+def _read(recipe: Recipe, classes: Sequence[type[Any]]) -> list[Any]:
+    """The recipe's tables of these classes, or every fault of the recipe."""
+    from npuflow.cli._engine import known_tables
+    from npuflow.flow.stage import STAGES
+
+    known = [*known_tables(STAGES), *classes]
+    faults = recipe.faults(known, classes)
+    if faults:
+        raise RecipeError(faults)
+    return [recipe.read(cls, known)[0] for cls in classes]

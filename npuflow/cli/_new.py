@@ -1,0 +1,121 @@
+"""The new verb at work: a recipe for a model, with its shapes and, where they are named, its data."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuflow.base.errors import DataError, NpuflowError
+from npuflow.base.tables import Locator, read
+from npuflow.base.tables_files import existing_file
+from npuflow.base.tables_toml import Origin
+from npuflow.base.tables_write import key, value
+from npuflow.cli._model import Port, Ports, ports
+from npuflow.cli._new_shapes import bound, is_free, whole
+from npuflow.cli._template import Draft, Fill, write
+
+if TYPE_CHECKING:
+    from npuflow.base.registry import Registry
+    from npuflow.ir.types import TensorType
+
+TRIED = 8  # samples that are read to find one that is sound
+
+
+def text(
+    model: str,
+    folder: Path,
+    registry: Registry,
+    target: str | None = None,
+    shapes: Sequence[str] = (),
+    data: str | None = None,
+) -> str:
+    """The text of a recipe in `folder`. Without data its samples are noise, so that it builds as it is."""
+    file = existing_file(model, Path.cwd())
+    found = ports(file.path)
+    shown = (
+        model
+        if model.startswith("pkg:")
+        else os.path.relpath(file.path, folder.resolve()).replace(os.sep, "/")
+    )
+    given = bound(found, shapes)
+    fixed = whole(found, given, _stored(data, found) if data is not None else {})
+    draft = _draft(data, folder, found, fixed)
+    draft.fills["model", "path"] = Fill(value(shown), "")
+    freed = {port.name: fixed[port.name] for port in found.inputs if port.name in given or _free(port)}
+    if freed:
+        batch = [name for name in freed if name not in given]
+        remark = f"the free batch dimension of {', '.join(batch)} is 1" if batch else "as --shape says"
+        inner = ", ".join(f"{key(name)} = {value(shape)}" for name, shape in freed.items())
+        draft.fills["model", "inputs"] = Fill(f"{{ {inner} }}", remark)
+    written = write(shown, found, registry, target, draft)
+    if data is not None:
+        _try(written, folder, fixed, found)
+    return written
+
+
+def _free(port: Port) -> bool:
+    return port.shape is None or any(map(is_free, port.shape))
+
+
+def _draft(data: str | None, folder: Path, found: Ports, fixed: Mapping[str, tuple[int, ...]]) -> Draft:
+    if data is None:
+        return Draft(
+            {("data", "source"): Fill('"random"', "noise, to see a build work; put your samples here")}
+        )
+    from npuflow.cli._new_data import draft
+
+    return draft(data, folder, found, _types(found, fixed))
+
+
+def _types(found: Ports, fixed: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
+    from npuflow.ir.types import TensorType
+
+    names = {"float": "float32", "double": "float64"}
+    return {
+        port.name: TensorType(fixed[port.name], names.get(port.dtype, port.dtype)) for port in found.inputs
+    }
+
+
+def _stored(data: str, found: Ports) -> dict[str, tuple[int, ...]]:
+    """Shapes of the stored samples by model input, for the flags that an error proposes; nothing where they
+    are unknown.
+    """
+    from npuflow.base.tables_files import resolve
+    from npuflow.engine.data.propose import parts, sample_shapes
+
+    try:
+        part = parts(resolve(data, Path.cwd())).calibration
+        return sample_shapes(str(part), Path.cwd(), [port.name for port in found.inputs])
+    except NpuflowError:
+        return {}
+
+
+def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found: Ports) -> None:
+    """Read a sample as a build will and feed the inputs with it: what does not work is said now."""
+    from npuflow.engine.data.config import Data
+    from npuflow.engine.data.listing import found as listed
+    from npuflow.engine.data.read import samples
+
+    tables: Mapping[str, Any] = tomllib.loads(written)
+    types = _types(found, fixed)
+    for name in ("data", "evaluate"):
+        if name not in tables:
+            continue
+        own = {k: v for k, v in tables[name].items() if k not in ("metric", "labels", "label")}
+        if name == "evaluate" and "steps" not in own:
+            own["steps"] = tables["data"].get("steps", [])
+        table, faults = read(Data, own, Locator(default=Origin(None, None, folder.resolve())))
+        if table is None:
+            raise faults[0]
+        if table.source.text == "random" or table.source.text.startswith("python:"):
+            continue
+        few = {k: (v.files, v.detail) for k, v in islice(listed(table).items(), TRIED)}
+        read_ones = [sample for _, sample in samples(few)]
+        sound = [sample for sample in read_ones if not sample.broken]
+        if not sound:
+            raise DataError(f'no sample of "{table.source.text}" can be read', because=read_ones[0].broken)
+        sound[0].feed(types)

@@ -1,0 +1,104 @@
+"""`npuflow new --shape NAME=D,D,...`: binds free dimensions of inputs, and the error for those left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from npuflow.base.errors import UsageError, suggestion
+from npuflow.cli._model import Port, Ports
+
+FORM = "--shape NAME=D,D,..., one size for each dimension"
+
+
+def is_free(size: int | str | None) -> bool:
+    """Whether a dimension is the user's to fix; some exporters write -1 for it."""
+    return not isinstance(size, int) or size < 1
+
+
+def bound(found: Ports, options: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """The shapes that `--shape` gives, each checked against what the model declares."""
+    inputs = {port.name: port for port in found.inputs}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for option in options:
+        name, equals, text = option.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f'--shape "{option}" is not NAME=D,D,...', hint=FORM)
+        if name not in inputs:
+            raise UsageError(
+                f'--shape {option}: the model has no input "{name}"',
+                because=f"its inputs are {', '.join(inputs) or 'none'}",
+                hint=suggestion(name, list(inputs)),
+            )
+        sizes = [part.strip() for part in text.split(",") if part.strip()]
+        if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+            raise UsageError(f"--shape {option}: sizes are whole numbers from 1 on", hint=FORM)
+        shapes[name] = tuple(map(int, sizes))
+        declared = inputs[name].shape
+        if declared is not None and not _fits(declared, shapes[name]):
+            raise UsageError(
+                f"--shape {option} is no shape of this input", because=f"the model declares {inputs[name]}"
+            )
+    return shapes
+
+
+def _fits(declared: Sequence[int | str | None], shape: tuple[int, ...]) -> bool:
+    return len(declared) == len(shape) and all(
+        is_free(d) or d == s for d, s in zip(declared, shape, strict=True)
+    )
+
+
+def whole(
+    found: Ports, shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Every input's shape; a free first dimension is a batch of 1. Others that nothing binds are an error.
+
+    `stored`: the shapes of stored samples, where they are known, for the flags that the error proposes.
+    """
+    made: dict[str, tuple[int, ...]] = {}
+    left: list[Port] = []
+    for port in found.inputs:
+        if port.name in shapes:
+            made[port.name] = shapes[port.name]
+        elif port.shape is None or any(map(is_free, port.shape[1:])):
+            left.append(port)
+        else:
+            made[port.name] = tuple(1 if is_free(d) else int(d) for d in port.shape)  # type: ignore[arg-type]
+    if left:
+        flags = " ".join(f"--shape {_quoted(p.name)}={','.join(_sizes(p, stored.get(p.name)))}" for p in left)
+        unknown = "?" in flags
+        raise UsageError(
+            "the model leaves dimensions of its inputs free, and a program has fixed ones",
+            because="; ".join(map(_free, left)),
+            hint=f"{flags}{', with a size for every ?' if unknown else ', as the stored samples are'}",
+        )
+    return made
+
+
+def _free(port: Port) -> str:
+    """An input with the dimensions that it leaves free."""
+    if port.shape is None:
+        return f"{port.name} is {port.dtype} of any rank"
+    free = [f"{i} ({d})" if isinstance(d, str) else str(i) for i, d in enumerate(port.shape) if is_free(d)]
+    return f"{port.name} is {port}: dimension{'s' if len(free) > 1 else ''} {', '.join(free)}"
+
+
+def _sizes(port: Port, stored: tuple[int, ...] | None) -> list[str]:
+    """The sizes to write: what the model declares, 1 for the batch, what a stored sample has, or a question
+    mark.
+    """
+    if port.shape is None:
+        return [*map(str, (1, *stored))] if stored is not None else ["?"]
+    sample: Sequence[int | str] = ["?"] * len(port.shape)
+    if stored is not None and len(stored) == len(port.shape) - 1 and _fits(port.shape[1:], stored):
+        sample = [1, *stored]
+    elif stored is not None and _fits(port.shape, stored):
+        sample = stored
+    first = [is_free(d) and i == 0 for i, d in enumerate(port.shape)]
+    pairs = zip(port.shape, sample, first, strict=True)
+    return [str(d) if not is_free(d) else "1" if batch and s == "?" else str(s) for d, s, batch in pairs]
+
+
+def _quoted(name: str) -> str:
+    import shlex
+
+    return shlex.quote(name)

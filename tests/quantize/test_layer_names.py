@@ -1,0 +1,52 @@
+"""Layers that a recipe names and a rewrite replaced: the fault says what became of them."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import parser
+
+from npuflow.base.errors import RecipeError
+from npuflow.engine.place import op_name
+from npuflow.engine.quantize.names import unknown_layers
+from npuflow.engine.rewrite import Applied, rewrite
+from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.ir.graph import Graph
+
+REPLACED = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,4,4] x) => (float[1,2,4,4] y)
+    <float[2,2,1,1] w = {1, 2, 3, 4}, float[2] s = {1, 2}, float[2] b = {0, 1}, float[2] m = {0, 0},
+     float[2] v = {1, 1}> {
+    c = Conv (x, w) n = BatchNormalization (c, s, b, m, v) g = Sigmoid (n) y = Mul (n, g) }"""
+
+
+def rewritten_here() -> tuple[Graph, tuple[Applied, ...]]:
+    reading = FRONTENDS["onnx"]().read(parser.parse_model(REPLACED).SerializeToString(), Bindings())
+    done = rewrite(reading.graph)
+    return done.graph, done.applied
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rule", "now"),
+    [
+        ("batchnormalization", "fold_scale", "conv"),
+        ("BatchNormalization", "fold_scale", "conv"),
+        ("sigmoid", "recognise_gated", "silu"),
+    ],
+)
+def test_a_layer_that_a_rewrite_replaced_is_said_with_what_it_became(
+    pattern: str, rule: str, now: str
+) -> None:
+    graph, history = rewritten_here()
+    with pytest.raises(RecipeError) as error:
+        unknown_layers(graph, [("quantize.overrides[0].layers", (pattern,))], history)
+    (fault,) = error.value.faults()
+    node = next(node for node in graph.nodes if op_name(node) == now)
+    assert fault.message == f'no layer is called "{pattern}"' and rule in fault.because
+    assert f'is now part of {now} "{node.name}"' in fault.because
+    assert fault.hint == f'layers = ["{node.name}"]'
+
+
+def test_an_operator_in_other_letters_is_named() -> None:
+    graph, history = rewritten_here()
+    with pytest.raises(RecipeError) as error:
+        unknown_layers(graph, [("quantize.overrides[0].layers", ("Conv",))], history)
+    assert error.value.faults()[0].hint == '"conv"'
