@@ -69,14 +69,10 @@ def _tensors(paths: tuple[Path, Path], inputs: list[Path] | None, everything: bo
 
 def _ran(model: Model, inputs: list[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
-    import numpy as np
+    from npuflow.cli._run_model import joined, load_inputs
 
-    from npuflow.cli._run_model import load_inputs
-
-    outputs = model.run(load_inputs(inputs, model.ports, preparation)[0])
     # a program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike
-    parts = {name: [np.asarray(o[name]) for o in outputs] for name in outputs[0]}
-    return {name: np.concatenate([p if p.ndim else p[None] for p in found]) for name, found in parts.items()}
+    return joined(model.run(load_inputs(inputs, model.ports, preparation)[0]))
 
 
 def _table(found: tuple[Difference, ...]) -> None:
