@@ -150,10 +150,10 @@ def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[
 def decibels(truth: Array, other: Array) -> float:
     """SQNR of the samples whose shapes are equal; 200 where there is no noise."""
     signal = noise = 0.0
-    for real, found in alike(truth, other):
+    for real, made in alike(truth, other):
         wide = real.astype(np.float64)
         signal += float((wide**2).sum())
-        noise += float(((wide - found.astype(np.float64)) ** 2).sum())
+        noise += float(((wide - made.astype(np.float64)) ** 2).sum())
     if noise == 0.0:
         return 200.0
     return float(10 * np.log10(signal / noise)) if signal else -200.0

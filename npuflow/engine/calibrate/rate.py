@@ -63,8 +63,8 @@ def rating(truth: Sequence[Sequence[Array]], made: Sequence[Sequence[Array]]) ->
     """An output that has another shape than it should counts as zeros."""
     sqnr, cosine = [], []
     for real, found in zip(truth, made, strict=True):
-        pairs = [(x.reshape(-1), y.reshape(-1) if x.shape == y.shape else np.zeros(x.size)) for x, y in zip(real, found, strict=True)]
-        a, b = (np.concatenate([pair[side] for pair in pairs]).astype(np.float64) for side in (0, 1))
+        same = [y if y.shape == x.shape else np.zeros_like(x) for x, y in zip(real, found, strict=True)]
+        a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, same))
         noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
         sqnr.append(10 * log10(max(signal, 1e-200) / max(noise, 1e-200)))
         cosine.append(float(a @ b) / max(float(np.sqrt(signal * float((b**2).sum()))), 1e-200))

@@ -13,7 +13,7 @@ from npuflow.frontends.onnx import fold
 from npuflow.frontends.onnx.fit import fit
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
-from npuflow.frontends.onnx.upgrade import schema, upgraded
+from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.onnx_nodes import captured, frozen, plain, subgraphs
 from npuflow.ir.onnx_types import PLAIN, UNRANKED, is_tensor
@@ -203,9 +203,13 @@ class Builder:
     def host(
         self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], reason: str, origin: tuple[str, ...]
     ) -> None:
-        found = schema(node.op_type, version, node.domain)
-        since = found.since_version if found is not None else version
         captures = captured(node)
+        if node.domain == "":
+            known = {n: self.type(n) for n in node.input if n} | dict(zip(node.output, types, strict=True))
+            version = stated_opset(node, version, known)
+        found = schema(node.op_type, version, node.domain)
+        whole = any(True for _ in subgraphs(node))       # its opset is that of what its subgraphs hold
+        since = found.since_version if found is not None and not whole else version
         attributes = tuple(sorted((a.name, frozen(a)) for a in node.attribute))
         op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason)
         self.nodes.append(Node(op, (*node.input, *captures), tuple(node.output), origin))

@@ -1,4 +1,4 @@
-"""Types of a model's inputs, with the sizes that the recipe gives; dimensions that stay free are one error that names them all."""
+"""Types of a model's inputs, with the sizes that the recipe gives; one error names all dimensions that stay free."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class Free:
         return ["?" if size == UNKNOWN else str(size) for size in self.shape] or ["?"]
 
 
-def input_types(inputs: Iterable[onnx.ValueInfoProto], bindings: Bindings, notes: list[str]) -> list[tuple[str, TensorType]]:
-    """Every input with its type, static where it is a tensor. A free first dimension is a batch: 1 unless the recipe says other."""
+def input_types(
+    inputs: Iterable[onnx.ValueInfoProto], bindings: Bindings, notes: list[str]
+) -> list[tuple[str, TensorType]]:
+    """Every input with its type, static where it is a tensor; a free first dimension is a batch of 1 unless the recipe gives it."""
     infos = list(inputs)
     known, moved = _named_sizes(infos, bindings), _not_batches(infos)
     found: list[tuple[str, TensorType]] = []
