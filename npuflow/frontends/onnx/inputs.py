@@ -40,7 +40,7 @@ class Free:
 def input_types(
     inputs: Iterable[onnx.ValueInfoProto], bindings: Bindings, notes: list[str]
 ) -> list[tuple[str, TensorType]]:
-    """Every input with its type, static where it is a tensor; a free first dimension is a batch of 1 unless the recipe gives it."""
+    """Every input with its type, static where it is a tensor; a free first dimension is a batch of 1 unless bound otherwise."""
     infos = list(inputs)
     known, moved = _named_sizes(infos, bindings), _not_batches(infos)
     found: list[tuple[str, TensorType]] = []
