@@ -10,6 +10,7 @@ import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx.forms import rewritten
+from npuflow.frontends.onnx.microsoft import spelled
 from npuflow.ir.onnx_nodes import subgraphs
 from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
 from npuflow.ir.onnx_types import is_tensor, value_info
@@ -57,9 +58,10 @@ def upgraded(
     node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str
 ) -> tuple[list[onnx.NodeProto], int]:
     """The node as one or more nodes of the newest opset that runs, and their opset."""
-    if node.domain not in ("", "ai.onnx"):
-        return [node], version
     target = max(newest_opset(), 21)
+    if node.domain not in ("", "ai.onnx"):
+        plain = spelled(node, types, prefix)
+        return ([node], version) if plain is None else (plain, target)
     _upgrade_subgraphs(node, version, types, prefix)
     if version > target:
         return [node], _runnable(node, version, target)
@@ -92,6 +94,7 @@ def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str
                 return None
             found |= inner | {"Identity"}                     # a folded branch ends in these
         version = opsets.get("", opsets.get("ai.onnx", target))
+        found |= {new.op_type for new in spelled(node, {}, "") or ()}
         if node.domain not in ("", "ai.onnx") or version > target or compatible(node.op_type, version, target):
             continue
         if not (node.input and node.output):                  # no node that reading takes
