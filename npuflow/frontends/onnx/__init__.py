@@ -11,8 +11,8 @@ from npuflow.base.tables_toml import dotted
 from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import prune
 from npuflow.ir.onnx_nodes import ordered
+from npuflow.ir.onnx_types import from_proto
 from npuflow.ir.op import OPS
-from npuflow.ir.types import Value
 
 if TYPE_CHECKING:
     import onnx
@@ -47,20 +47,22 @@ class Onnx:
 
     def read(self, data: bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.onnx.build import Builder
+        from npuflow.frontends.onnx.floats import is_other, said
         from npuflow.frontends.onnx.inputs import fixed, input_types
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
 
         source = lifted(parse(data))
         model, notes = source.model, list(source.notes)
-        builder = Builder({o.domain: o.version for o in model.opset_import})
+        names = {o for node in model.graph.node for o in node.output}
+        builder = Builder({o.domain: o.version for o in model.opset_import}, names)
         stored = _stored(model)
         fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
         declared = [i.name for i in model.graph.input]
         for key, asked in (("inputs", bindings.inputs), ("constants", bindings.constants)):
             _check_names(asked, declared, "input", key)
         for name, kind in input_types(fed, bindings, notes):
-            builder.define(Value(name, kind))
+            builder.port(name, kind)
         inputs = [info.name for info in fed]
         for info in model.graph.input:
             if info.name in bindings.constants:
@@ -75,8 +77,14 @@ class Onnx:
             raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
         _check_names(outputs, list(builder.values), "output", "outputs")
+        for info in model.graph.output:
+            builder.give(info.name, from_proto(info.type).dtype)
         graph = prune(builder.graph(inputs, outputs))
-        return Reading(graph, tuple(notes), {name: q for name, q in source.stated.items() if name in graph.values})
+        if builder.counts:
+            ports = [n for n in (*inputs, *outputs) if n in graph.values and is_other(graph.type(n).dtype)]
+            notes.append(said(builder.counts, ports))
+        stated = {builder.singles.get(name, name): quant for name, quant in source.stated.items()}
+        return Reading(graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values})
 
     def runnable(self, data: bytes, bindings: Bindings) -> bytes:
         import onnx

@@ -52,7 +52,7 @@ def input_types(
         else:
             found.append((info.name, made))
     if free:
-        raise _unbound(free)
+        raise _unbound(free).at(key=dotted(("model", "inputs")))
     return found
 
 
@@ -130,7 +130,7 @@ def _unbound(free: Sequence[Free]) -> ModelError:
         f"the model leaves {count} dimension{'s' if count > 1 else ''} of its inputs free",
         because=f"an NPU program has fixed shapes; {'; '.join(one.said() for one in free)}",
         hint=f"[model] inputs = {{ {shapes} }} with a size for each ?, or `npuflow new MODEL {flags}`",
-    ).at(key=dotted(("model", "inputs")))
+    )
 
 
 def _dims(info: onnx.ValueInfoProto) -> Sequence[Any] | None:
