@@ -18,7 +18,7 @@ from npuflow.frontends.onnx.shapes import label, output_types, short
 from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.onnx_nodes import captured, frozen, plain, rename_inputs, subgraphs
-from npuflow.ir.onnx_run import EXPORT_OPSET
+from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
 from npuflow.ir.onnx_types import ELEMENTS, PLAIN, UNRANKED, is_tensor
 from npuflow.ir.op import OPS, No, OnnxCall
 from npuflow.ir.types import Array, TensorType, Value
@@ -64,8 +64,9 @@ class Builder:
             self.constant(name, values)
         else:
             node = onnx.helper.make_node("Constant", [], [name], value=tensor)
-            types = output_types(node, self.version(""), {}, {})
-            self.host(node, self.version(""), types, f"a constant of {values.dtype}", (name,))
+            newest = max(self.opsets.get("", 0), newest_opset())         # onnxruntime has such types in operators of its own
+            types = output_types(node, newest, {}, {})
+            self.host(node, newest, types, f"a constant of {values.dtype}", (name,))
 
     def type(self, name: str) -> TensorType:
         return self.values[name].type
