@@ -19,6 +19,7 @@ from npuflow.ir.match import kind
 from npuflow.ir.onnx_run import run
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
+from npuflow.stages.rewrite_check import RewriteCheck
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model
 
@@ -76,6 +77,12 @@ def test_they_build_and_are_measured(dtype: str, tmp_path: Path) -> None:
     assert {p.type.tensor_type.elem_type for p in (*shown.input, *shown.output)} == {
         helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     }
+
+
+def test_half_networks_pass_the_check_of_rewrites(tmp_path: Path) -> None:
+    done = built(tmp_path, network("float16"), {"x": X.astype(np.float32)}, until="rewrite_check")
+    found = done.artifact("rewrite_check", RewriteCheck)
+    assert found.errors and "warning" not in found.summary() and found.worst.limit > 1e-3
 
 
 def test_integer_ports_of_a_half_network_are_codes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from npuflow.base.errors import ModelError, suggestion
 from npuflow.base.tables_toml import dotted
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
+from npuflow.ir.contracts import FRONTENDS, Bindings, Reading, Source
 from npuflow.ir.graph import prune
 from npuflow.ir.onnx_nodes import ordered
 from npuflow.ir.onnx_types import from_proto
@@ -29,33 +29,35 @@ class Onnx:
 
         return (path, *external_files(path))
 
-    def gather(self, path: Path) -> bytes:
+    def gather(self, path: Path) -> Source:
         from npuflow.frontends.onnx.load import gather
 
         return gather(path)
 
-    def operators(self, data: bytes) -> tuple[str, ...]:
+    def operators(self, source: Source | bytes) -> tuple[str, ...]:
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
         from npuflow.frontends.onnx.upgrade import words
 
-        model = lifted(parse(data)).model
+        given = _source(source)
+        model = lifted(parse(given.data), given.tensors).model
         made = words(model.graph.node, {o.domain: o.version for o in model.opset_import})
         if made is None:                 # what onnx's converter makes shows only when it has the types
             return OPS.names()
         return tuple(sorted({"host"} | {name for name in map(str.lower, made) if name in OPS}))
 
-    def read(self, data: bytes, bindings: Bindings) -> Reading:
+    def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.onnx.build import Builder
         from npuflow.frontends.onnx.floats import is_other, said
         from npuflow.frontends.onnx.inputs import fixed, input_types
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
 
-        source = lifted(parse(data))
-        model, notes = source.model, list(source.notes)
+        given = _source(source)
+        float_ = lifted(parse(given.data), given.tensors)
+        model, notes = float_.model, list(float_.notes)
         names = {o for node in model.graph.node for o in node.output}
-        builder = Builder({o.domain: o.version for o in model.opset_import}, names)
+        builder = Builder({o.domain: o.version for o in model.opset_import}, names, given.tensors)
         stored = _stored(model)
         fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
         declared = [i.name for i in model.graph.input]
@@ -83,21 +85,23 @@ class Onnx:
         if builder.counts:
             ports = [n for n in (*inputs, *outputs) if n in graph.values and is_other(graph.type(n).dtype)]
             notes.append(said(builder.counts, ports))
-        stated = {builder.singles.get(name, name): quant for name, quant in source.stated.items()}
+        stated = {builder.singles.get(name, name): quant for name, quant in float_.stated.items()}
         return Reading(graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values})
 
-    def runnable(self, data: bytes, bindings: Bindings) -> bytes:
+    def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
         import onnx
 
-        from npuflow.frontends.onnx.load import parse
+        from npuflow.frontends.onnx.inputs import fixed as held
+        from npuflow.frontends.onnx.load import parse, whole
         from npuflow.frontends.onnx.quantized import lifted
 
-        plain = lifted(parse(data))
-        if not (plain.stated or bindings.outputs or bindings.constants):
-            return data
-        model = plain.model
+        given = _source(source)
+        plain = lifted(parse(given.data), given.tensors)
+        if not (plain.stated or plain.blocked or bindings.outputs or bindings.constants or given.tensors):
+            return given.data
+        model = whole(plain.model, given.tensors)
         inputs = [i for i in model.graph.input if i.name not in bindings.constants]
-        fixed = {i.name: _fixed(i, bindings) for i in model.graph.input if i.name in bindings.constants}
+        fixed = {i.name: held(i, bindings) for i in model.graph.input if i.name in bindings.constants}
         del model.graph.input[:]
         model.graph.input.extend(inputs)
         model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
@@ -105,6 +109,16 @@ class Onnx:
             del model.graph.output[:]
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in bindings.outputs)
         return bytes(model.SerializeToString())
+
+    def rounding(self, source: Source | bytes) -> float:
+        from npuflow.frontends.onnx.floats import rounding
+        from npuflow.frontends.onnx.load import parse
+
+        return rounding(parse(_source(source).data).graph)
+
+
+def _source(given: Source | bytes) -> Source:
+    return given if isinstance(given, Source) else Source(given)
 
 
 def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:

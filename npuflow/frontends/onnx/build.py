@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
+from npuflow.base.mapped import forget
 from npuflow.frontends.onnx import floats, fold
+from npuflow.frontends.onnx.external import EXTERNAL
 from npuflow.frontends.onnx.fit import fit
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
@@ -27,9 +29,12 @@ from npuflow.ir.types import Array, TensorType, Value
 class Builder:
     """The graph under construction."""
 
-    def __init__(self, opsets: dict[str, int], taken: Collection[str] = ()) -> None:
+    def __init__(
+        self, opsets: dict[str, int], taken: Collection[str] = (), tensors: Mapping[str, Array] = MappingProxyType({})
+    ) -> None:
         self.opsets = opsets
         self.taken = taken                          # names of values that are yet to come
+        self.tensors = tensors                      # initialisers kept apart from the model
         self.values: dict[str, Value] = {}
         self.consts: dict[str, Array] = {}
         self.nodes: list[Node] = []
@@ -56,14 +61,16 @@ class Builder:
 
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:
         """A stored tensor; element types numpy lacks stay ONNX Constant nodes."""
-        values = array(tensor)
+        values = array(tensor, self.tensors)
         if values.dtype.name == "bfloat16":
             self.counts["bfloat16"] += 1
             values = floats.single(values)
         if values.dtype.name in PLAIN:
             self.constant(name, values)
+            forget(values)
         else:
-            node = onnx.helper.make_node("Constant", [], [name], value=tensor)
+            whole = onnx.numpy_helper.from_array(values, name) if tensor.data_location == EXTERNAL else tensor
+            node = onnx.helper.make_node("Constant", [], [name], value=whole)
             newest = max(self.opsets.get("", 0), newest_opset())         # onnxruntime has such types in operators of its own
             types = output_types(node, newest, {}, {})
             self.host(node, newest, types, f"a constant of {values.dtype}", (name,))

@@ -32,6 +32,16 @@ def single(values: Any) -> Array:
     return np.asarray(made)
 
 
+def rounding(graph: onnx.GraphProto) -> float:
+    """The relative rounding of the coarsest type that the graph computes in."""
+    kinds = {t.data_type for t in graph.initializer} | {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    for node in graph.node:
+        kinds |= {a.i for a in node.attribute if a.name in _TYPED} | {a.t.data_type for a in node.attribute}
+    inner = [rounding(part) for node in graph.node for part in subgraphs(node)]
+    own = 2.0**-8 if OTHER["bfloat16"] in kinds else 2.0**-11 if OTHER["float16"] in kinds else 2.0**-24
+    return max([own, *inner])
+
+
 def narrow(node: onnx.NodeProto) -> bool:
     """Make the node, in place, compute in float32: types and tensors in its attributes and subgraphs. False: nothing to do."""
     changed = False

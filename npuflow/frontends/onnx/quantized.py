@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -31,11 +32,12 @@ class Lifted:
     model: onnx.ModelProto
     stated: dict[str, QuantType] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    blocked: int = 0                          # weights whose scales change within a channel
 
 
-def lifted(model: onnx.ModelProto) -> Lifted:
+def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyType({})) -> Lifted:
     """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value between them; weights become floats.
-    What does not come in such pairs stays, and runs on the host."""
+    What does not come in such pairs stays, and runs on the host. `tensors`: those kept apart from the model."""
     kinds = {node.op_type for node in model.graph.node}
     if not any(k in (ROUNDING, BACK) or k.startswith(MARKS) for k in kinds):
         dynamic = sorted(kinds & set(DYNAMIC))
@@ -43,16 +45,16 @@ def lifted(model: onnx.ModelProto) -> Lifted:
         return Lifted(model, {}, (said,) if dynamic else ())
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    return _Lifter(copy).result()
+    return _Lifter(copy, tensors).result()
 
 
 class _Lifter:
     """One model being lifted, in place."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, tensors: Mapping[str, Array]) -> None:
         self.model, self.graph = model, model.graph
         inputs = {i.name for i in self.graph.input}
-        consts = {t.name: array(t) for t in self.graph.initializer if t.name not in inputs}
+        consts = {t.name: array(t, tensors) for t in self.graph.initializer if t.name not in inputs}
         for node in self.graph.node:
             value = next((a for a in node.attribute if a.name == "value"), None)
             if node.op_type == "Constant" and value is not None and node.output:
@@ -115,7 +117,7 @@ class _Lifter:
         if self.kept:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
             notes.append(f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they are: {shown}")
-        return Lifted(self.model, self.stated, tuple(notes))
+        return Lifted(self.model, self.stated, tuple(notes), len(self.blocked))
 
     def clip(self, name: str) -> onnx.NodeProto:
         """What saturation does to a value, as a node."""
