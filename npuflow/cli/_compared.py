@@ -203,7 +203,7 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
 
 def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
-    outputs = model.run(load_inputs(inputs, model.ports, preparation)[0])
-    # a program runs samples one by one where a model with a free axis may take them all at once
-    parts = {name: [np.asarray(o[name]) for o in outputs] for name in outputs[0]}
-    return {name: np.concatenate([p if p.ndim else p[None] for p in found]) for name, found in parts.items()}
+    from npuflow.cli._run_model import joined, load_inputs
+
+    # A program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike.
+    return joined(model.run(load_inputs(list(inputs), model.ports, preparation)[0]))

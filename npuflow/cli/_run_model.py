@@ -247,15 +247,23 @@ def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> A
 
 
 def save_outputs(path: Path, outputs: Sequence[Mapping[str, Array]], stacked: bool) -> dict[str, tuple[int, ...]]:
-    """One npz; several samples are concatenated along the first axis. Returns the shapes."""
-    names = list(outputs[0]) if outputs else []
-    arrays = {}
-    for name in names:
-        parts = [np.asarray(o[name]) for o in outputs]
-        arrays[name] = np.concatenate([p if p.ndim else p[None] for p in parts]) if stacked else parts[0]
+    """One npz; several samples are joined. Returns the shapes."""
+    arrays = joined(outputs) if stacked else {name: np.asarray(array) for name, array in (outputs or [{}])[0].items()}
     try:
         with path.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
     except OSError as error:
         raise UsageError(f'cannot write "{path}": {error.strerror}') from error
     return {name: tuple(a.shape) for name, a in arrays.items()}
+
+
+def joined(outputs: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Samples concatenated along the first axis; an output whose other dimensions depend on the data is kept sample by sample."""
+    found: dict[str, Array] = {}
+    for name in outputs[0] if outputs else ():
+        parts = [np.atleast_1d(np.asarray(one[name])) for one in outputs]
+        if len({part.shape[1:] for part in parts}) == 1:
+            found[name] = np.concatenate(parts)
+        else:
+            found.update({f"{name}[{i}]": part for i, part in enumerate(parts)})
+    return found

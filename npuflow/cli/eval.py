@@ -43,6 +43,8 @@ def eval(  # noqa: A001
         typer.echo(f"{name:<{width}}  {mine:>9}  {theirs:>9}  {change:>9}")
     for name, value in score.sqnr_db.items():
         typer.echo(f"SQNR of {name}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
+    for name, count in score.unlike.items():
+        typer.echo(f"{name}: {count} of {score.samples} samples have another shape than in the float model and are not compared")
     if score.agreement is not None:
         typer.echo(f"agreement with the float model: {100 * score.agreement:.2f} %")
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"

@@ -15,6 +15,7 @@ from npuflow.engine.data.config import Data, Found
 from npuflow.engine.data.labels import label_file
 from npuflow.engine.data.listing import found
 from npuflow.ir.contracts import METRICS, Metric
+from npuflow.ir.ragged import alike, is_ragged, stacked, unlike
 from npuflow.ir.types import Array
 
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
@@ -84,6 +85,7 @@ class Score:
     npu_macs: float
     left_out: Mapping[str, str] = field(default_factory=dict)
     host_macs: int = 0
+    unlike: Mapping[str, int] = field(default_factory=dict)     # output -> samples in which its shape is another: not compared
 
     @property
     def delta(self) -> dict[str, float]:
@@ -106,11 +108,13 @@ def score(
     if not labels:
         raise DataError("there are no samples to evaluate")
     given = asked(metric, name, labels)
-    outputs, truth = stacked(mine), stacked(theirs)
-    numbers = [n for n in truth if truth[n].dtype.kind == "f"]
+    outputs, truth = stacked(mine, theirs), stacked(theirs, mine)
+    numbers = [n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)]
+    apart = {n: count for n in truth if (count := unlike(truth[n], outputs[n]))}
     return Score(
         name, len(labels), metric(outputs, truth, given), metric(truth, truth, given),
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
+        unlike=apart,
     )  # fmt: skip
 
 
@@ -143,20 +147,13 @@ def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[
         yield part
 
 
-def stacked(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Outputs with samples along the first axis: the batch axis of 1 if there is one, else a new one."""
-    made: dict[str, Array] = {}
-    for name in rows[0]:
-        arrays = [row[name] for row in rows]
-        whole = all(a.ndim and a.shape[0] == 1 for a in arrays)
-        made[name] = np.concatenate(arrays) if whole else np.stack(arrays)
-    return made
-
-
 def decibels(truth: Array, other: Array) -> float:
-    """SQNR; 200 where there is no noise."""
-    signal = float((truth.astype(np.float64) ** 2).sum())
-    noise = float(((truth.astype(np.float64) - other.astype(np.float64)) ** 2).sum())
+    """SQNR of the samples whose shapes are equal; 200 where there is no noise."""
+    signal = noise = 0.0
+    for real, made in alike(truth, other):
+        wide = real.astype(np.float64)
+        signal += float((wide**2).sum())
+        noise += float(((wide - made.astype(np.float64)) ** 2).sum())
     if noise == 0.0:
         return 200.0
     return float(10 * np.log10(signal / noise)) if signal else -200.0
@@ -164,6 +161,6 @@ def decibels(truth: Array, other: Array) -> float:
 
 def _agreement(outputs: Mapping[str, Array], truth: Mapping[str, Array], names: Sequence[str]) -> float | None:
     """Of the first output, if it is a row of scores."""
-    if not names or truth[names[0]].ndim != 2 or truth[names[0]].shape[1] < 2:
+    if not names or is_ragged(truth[names[0]]) or truth[names[0]].ndim != 2 or truth[names[0]].shape[1] < 2:
         return None
     return float(np.mean(outputs[names[0]].argmax(1) == truth[names[0]].argmax(1)))

@@ -18,13 +18,24 @@ from npuflow.ir.types import Array, QuantType
 @dataclass(frozen=True)
 class Fidelity:
     """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end of their range; and
-    of how many values the float network has no number (NaN, infinity), which are not compared.
+    of how many values the float network has no number (NaN, infinity), which are not compared. `apart`: in how many of the
+    `samples` its shape is another than in the float network, which are not compared either.
     """
 
     sqnr: float | None
     cosine: float
     ends: float
     strange: int = 0
+    apart: int = 0
+    samples: int = 0
+
+    def __str__(self) -> str:
+        if self.samples and self.apart == self.samples:
+            return "of another shape than in the float network in every sample: not compared"
+        found = f"{'exact' if self.sqnr is None else f'{self.sqnr:.1f} dB'}, cosine {self.cosine:.5f}"
+        if self.apart:
+            found += f", {self.apart} of {self.samples} samples of another shape left out"
+        return found + (f", {self.strange} values that are no numbers left out" if self.strange else "")
 
 
 @dataclass
@@ -36,8 +47,14 @@ class _Sums:
     ends: int = 0
     count: int = 0
     strange: int = 0
+    apart: int = 0
+    samples: int = 0
 
     def add(self, real: Array, found: Array, ends: int) -> None:
+        self.samples += 1
+        if real.shape != found.shape:
+            self.apart += 1
+            return
         a, b = real.astype(np.float64).ravel(), found.astype(np.float64).ravel()
         numbers = np.isfinite(a)
         if not numbers.all():
@@ -54,7 +71,8 @@ class _Sums:
         sqnr = 10 * np.log10(self.signal / self.noise) if self.noise and self.signal else None
         norm = np.sqrt(self.signal * self.other)
         cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
-        return Fidelity(None if sqnr is None else float(sqnr), float(cosine), self.ends / max(self.count, 1), self.strange)
+        level = None if sqnr is None else float(sqnr)
+        return Fidelity(level, float(cosine), self.ends / max(self.count, 1), self.strange, self.apart, self.samples)
 
 
 def measure(
@@ -77,7 +95,7 @@ def measure(
                 continue
             ends = 0 if quant is None else int(((array <= quant.lo) | (array >= quant.hi)).sum())
             sums[value_id].add(real[value_id], array if quant is None else real_of(array, quant), ends)
-    return {v: s.result() for v, s in sums.items() if s.count}
+    return {v: s.result() for v, s in sums.items() if s.count or s.apart}
 
 
 def _compared(graph: Graph, value_id: str) -> bool:

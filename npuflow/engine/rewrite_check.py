@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from npuflow.ir.onnx_run import CannotRunError, session
 from npuflow.ir.types import Array
 
 SAME = 1e-4                               # of an output's largest value: two orders of the same sums in float32
+SUMS = 40.0                               # times the rounding of one number: what a network of half precision may add up to
 ROOM = 30.0                               # times what the source model itself changes when it is not optimised
 MOST = 4                                  # rules that are looked for
 READING = "reading the model"
@@ -36,6 +37,7 @@ class OutputError:
     relative: float | None
     note: str = ""
     noise: float = 0.0
+    least: float = SAME
 
     @property
     def moved(self) -> bool:
@@ -43,7 +45,7 @@ class OutputError:
 
     @property
     def limit(self) -> float:
-        return max(SAME, ROOM * self.noise)
+        return max(self.least, ROOM * self.noise)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Culprit:
 class SourceModel:
     """The source model's outputs on some samples; CannotRunError where onnxruntime does not run it."""
 
-    def __init__(self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed]) -> None:
+    def __init__(self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0) -> None:
+        self.least = max(SAME, SUMS * rounding)
         self.model, self.outputs, self.feeds = model, tuple(outputs), feeds
         self.session = session(model)
         self.wanted = _run(self.session, self.outputs, feeds)
@@ -84,14 +87,15 @@ class SourceModel:
         if not any(e.moved for e in found):
             return found
         noise = self.noise
-        return tuple(OutputError(e.name, e.absolute, e.relative, e.note, noise.get(e.name, 0.0)) for e in found)
+        return tuple(replace(e, noise=noise.get(e.name, 0.0)) for e in found)
 
     def moved(self, graph: Graph) -> bool:
         return any(e.moved for e in self.errors(graph))
 
     def _errors(self, found: Sequence[Sequence[Array]]) -> tuple[OutputError, ...]:
         return tuple(
-            _error(name, [row[i] for row in self.wanted], [row[i] for row in found]) for i, name in enumerate(self.outputs)
+            replace(_error(name, [row[i] for row in self.wanted], [row[i] for row in found]), least=self.least)
+            for i, name in enumerate(self.outputs)
         )
 
 

@@ -37,6 +37,9 @@ def unclipped(value_id: str) -> str:
     return f"{value_id}:unclipped"
 
 
+MOST = (1 << 31) - (1 << 24)              # bytes of constants that one model holds beside its nodes
+
+
 class _Exporter:
     def __init__(self, graph: Graph) -> None:
         import onnx
@@ -47,6 +50,7 @@ class _Exporter:
         self.stored: set[str] = set()
         self.names: set[str] = set()
         self.nested = False
+        self.bytes = 0
 
     def node(self, node: Node) -> None:
         import onnx
@@ -116,6 +120,11 @@ class _Exporter:
     def array(self, name: str, values: Array) -> str:
         import onnx
 
+        self.bytes += values.nbytes
+        if self.bytes > MOST:
+            said = f"its constants take {self.bytes / (1 << 30):.2f} GiB and more; protobuf ends at 2 GiB"
+            hint = "[model] outputs cuts the network into parts that are built one by one"
+            raise ModelError("the network does not fit one ONNX model", because=said, hint=hint)
         self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
         return name
 

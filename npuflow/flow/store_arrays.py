@@ -13,6 +13,7 @@ import numpy as np
 
 from npuflow.base.digest import Hasher
 from npuflow.base.errors import StoreError
+from npuflow.base.mapped import forget
 from npuflow.flow.store_manifest import bytes_digest, file_digest
 
 if TYPE_CHECKING:
@@ -24,17 +25,27 @@ Verified = Callable[[str], bytes]  # path inside the object -> its checked bytes
 
 SMALL = 1 << 23  # bytes of one entry that stay in a single npz file
 CHUNK = 1 << 22
+MAPPED = 1 << 20  # bytes from which an array that is to be mapped is a file of its own
 _KINDS = "biufc"
 
 
-def write_arrays(folder: Path | None, name: str, arrays: Mapping[str, Array]) -> tuple[dict[str, Any], Files]:
-    """Write the arrays of one entry; return their members and the files that hold them."""
+def write_arrays(
+    folder: Path | None, name: str, arrays: Mapping[str, Array], mapped: bool = False
+) -> tuple[dict[str, Any], Files]:
+    """Write the arrays of one entry; return their members and the files that hold them. `mapped`: large ones as npy files."""
     members: dict[str, Any] = {}
     files: Files = {}
     small: dict[str, Array] = {}
     total = 0
     for index, key in enumerate(sorted(arrays)):
         array = _plain(key, arrays[key])
+        if mapped and array.nbytes >= MAPPED:
+            place = f"{name}.npy/{index}.npy"
+            members[key] = {"dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array), "npy": place}
+            if folder is not None:
+                files[place] = _write_npy(folder / place, array)
+            forget(array)
+            continue
         members[key] = {"dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array)}
         total += array.nbytes
         # The order is by name, so the same arrays always fall on the same side.
@@ -81,6 +92,18 @@ def write_blocks(
         files = _write_zarr(path / "0", f"{place}/0", kind, shape, checked())
     member = {"dtype": kind.str, "shape": list(shape), "digest": hasher.hexdigest(), "zarr": f"{place}/0"}
     return {"": member}, files
+
+
+def _write_npy(path: Path, array: Array) -> tuple[int, str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+    return file_digest(path)
+
+
+def open_npy(path: Path) -> Array:
+    """An array in a checked file, mapped: only what is looked at comes into memory."""
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def _plain(key: str, value: Any) -> Array:

@@ -70,16 +70,18 @@ class Reader:
     def sliced(self, name: str, key: str = "") -> Any:
         """An array that reads only what is indexed: `reader.sliced("acts")[3:7]`."""
         member = self._entry(name)["members"][key]
-        if "npz" in member:
+        if "npz" in member or "npy" in member:
             return self._member(name, self._entry(name)["kind"], key)
         from npuflow.flow.store_arrays import open_zarr
 
         return open_zarr(member["zarr"], self.manifest.files, self._bytes)
 
     def _member(self, name: str, kind: str, key: str) -> Array:
-        from npuflow.flow.store_arrays import open_zarr, read_npz
+        from npuflow.flow.store_arrays import open_npy, open_zarr, read_npz
 
         member = self._entry(name, kind)["members"][key]
+        if "npy" in member:
+            return open_npy(self.checked(member["npy"]))
         if "npz" in member:
             return read_npz(self._bytes(member["npz"]), [key])[key]
         array: Array = open_zarr(member["zarr"], self.manifest.files, self._bytes)[...]

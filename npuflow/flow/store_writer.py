@@ -103,9 +103,9 @@ class Writer:
         """One array of numbers or booleans."""
         self._arrays(name, "array", {"": array})
 
-    def arrays(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Named arrays; any text can be a name."""
-        self._arrays(name, "arrays", arrays)
+    def arrays(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]], mapped: bool = False) -> None:
+        """Named arrays; any text can be a name. `mapped`: large ones as plain files, which readers map instead of reading."""
+        self._arrays(name, "arrays", arrays, mapped)
 
     def blocks(self, name: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray[Any, Any]]) -> None:
         """One array too large for memory, as consecutive blocks of its first axis."""
@@ -115,11 +115,13 @@ class Writer:
         members, files = write_blocks(Path(path) if path is not None else None, name + ".zarr", dtype, shape, blocks)
         self._note_arrays(name, "array", members, files)
 
-    def _arrays(self, name: str, kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def _arrays(
+        self, name: str, kind: str, arrays: Mapping[str, np.ndarray[Any, Any]], mapped: bool = False
+    ) -> None:
         from npuflow.flow.store_arrays import write_arrays
 
         self._claim(name, name + ".npz")
-        members, files = write_arrays(Path(self.folder) if self.folder is not None else None, name, arrays)
+        members, files = write_arrays(Path(self.folder) if self.folder is not None else None, name, arrays, mapped)
         self._note_arrays(name, kind, members, files)
 
     def _note_arrays(

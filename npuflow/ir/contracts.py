@@ -153,28 +153,40 @@ class Reading:
     stated: Mapping[str, QuantType] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Source:
+    """A model file: its bytes, and tensors by name that are kept apart from them, mapped where they lie in files."""
+
+    data: bytes
+    tensors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
 class Frontend(Protocol):
-    """A source format."""
+    """A source format. Where it takes a `Source`, the bytes alone will do for a model without tensors of its own."""
 
     suffixes: ClassVar[tuple[str, ...]]
 
     def files(self, path: Path) -> tuple[Path, ...]:
         """Every file that the model at `path` consists of."""
 
-    def gather(self, path: Path) -> bytes:
-        """The whole model as one self-contained byte string."""
+    def gather(self, path: Path) -> Source:
+        """The whole model, from all its files."""
 
-    def operators(self, data: bytes) -> tuple[str, ...]:
+    def operators(self, source: Source | bytes) -> tuple[str, ...]:
         """Names in OPS whose code reading the model may use."""
 
-    def read(self, data: bytes, bindings: Bindings) -> Reading: ...
+    def read(self, source: Source | bytes, bindings: Bindings) -> Reading: ...
 
 
 @runtime_checkable
 class Runnable(Protocol):
     """A source format whose models onnxruntime runs."""
 
-    def runnable(self, data: bytes, bindings: Bindings) -> bytes:
+    def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
         """The model as ONNX bytes that nothing of npuflow has rewritten. Its rounding to codes, if it has any, is left out, as
-        `read` leaves it out; inputs held constant hold their numbers, and outputs are those asked for.
+        `read` leaves it out; inputs held constant hold their numbers, and outputs are those asked for. CannotRunError of
+        `onnx_run` where they are too many.
         """
+
+    def rounding(self, source: Source | bytes) -> float:
+        """The relative rounding of the coarsest floating-point type that the model computes in."""

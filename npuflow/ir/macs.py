@@ -100,8 +100,9 @@ def _transposed_convolution(c: _Call) -> int:
 
 def _product(c: _Call) -> int:
     a = c.shape(0)
-    depth = -2 if c.attributes.get("transA") and len(a) > 1 else -1
-    return prod(c.out()) * (a[depth] if a else 1)
+    if not c.attributes.get("transA") or len(a) < 2:
+        return prod(c.out()) * (a[-1] if a else 1)
+    return prod(c.out()) * a[0 if c.attributes.get("transBatchA") else -2]
 
 
 def _gemm(c: _Call) -> int:

@@ -82,6 +82,13 @@ def _free(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (o.name for o in graph.output if o.name and o.name not in known)
 
 
+def rename_inputs(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Rename, in place, what the node reads, and what its subgraphs take from outside."""
+    outside = {name: names[name] for name in captured(node) if name in names}
+    _replace(node.input, names)
+    rename(node, outside)
+
+
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Rename, in place, what the node's subgraphs take from outside."""
     changed = {old: new for old, new in names.items() if old != new}

@@ -14,7 +14,7 @@ class Folder(Protocol):
     """What is needed of a writer."""
 
     def text(self, name: str, text: str, /) -> None: ...
-    def arrays(self, name: str, arrays: Mapping[str, Array], /) -> None: ...
+    def arrays(self, name: str, arrays: Mapping[str, Array], mapped: bool = False, /) -> None: ...
 
 
 class Shelf(Protocol):
@@ -26,7 +26,7 @@ class Shelf(Protocol):
 
 def save_graph(graph: Graph, folder: Folder, name: str = "graph") -> None:
     folder.text(name, to_text(graph))
-    folder.arrays(f"{name}_consts", {_key(digest): graph.consts[digest] for digest in sorted(graph.consts)})
+    folder.arrays(f"{name}_consts", {_key(digest): graph.consts[digest] for digest in sorted(graph.consts)}, True)
 
 
 def load_graph(folder: Shelf, name: str = "graph") -> Graph:

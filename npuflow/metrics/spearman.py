@@ -10,6 +10,7 @@ import numpy as np
 from npuflow.base.errors import DataError
 from npuflow.base.tables import FilePath
 from npuflow.ir.contracts import METRICS, Metric, Outputs
+from npuflow.ir.ragged import judged_output
 
 
 @METRICS.entry
@@ -26,7 +27,7 @@ class Spearman(Metric):
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         from scipy.stats import spearmanr
 
-        values = outputs[self.output or next(iter(outputs))]
+        values = judged_output(outputs, self.output)
         flat = values.reshape(len(values), -1).astype(np.float64)
         if self.pairs is None:
             if flat.shape[1] != 1 or labels is None:

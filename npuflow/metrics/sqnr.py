@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.ir.contracts import METRICS, Metric, Outputs
+from npuflow.ir.ragged import alike
 
 
 @METRICS.entry
 @dataclass(frozen=True)
 class Sqnr(Metric):
-    """Over all samples of one output, or of all outputs together (`output` empty). Equal outputs give 200 dB."""
+    """Over all samples of one output, or of all outputs together (`output` empty). Equal outputs give 200 dB; samples
+    whose shape is another than the float model's are left out."""
 
     needs_labels: ClassVar[bool] = False
     output: str = ""
@@ -21,10 +23,13 @@ class Sqnr(Metric):
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
         names = [self.output] if self.output else list(reference)
         signal = noise = 0.0
+        compared = 0
         for name in names:
-            truth = reference[name].astype(np.float64)
-            signal += float((truth**2).sum())
-            noise += float(((truth - outputs[name].astype(np.float64)) ** 2).sum())
-        if noise == 0.0:
+            for real, found in alike(reference[name], outputs[name]):
+                truth = real.astype(np.float64)
+                compared += 1
+                signal += float((truth**2).sum())
+                noise += float(((truth - found.astype(np.float64)) ** 2).sum())
+        if noise == 0.0 and compared:
             return {"sqnr_db": 200.0}
         return {"sqnr_db": float(10 * np.log10(signal / noise)) if signal else -200.0}

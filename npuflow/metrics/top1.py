@@ -9,6 +9,7 @@ import numpy as np
 
 from npuflow.ir.contracts import METRICS, Metric, Outputs
 from npuflow.ir.labels import accepted
+from npuflow.ir.ragged import judged_output
 
 
 @METRICS.entry
@@ -19,8 +20,8 @@ class Top1(Metric):
     output: str = ""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        scores = outputs[self.output or next(iter(outputs))]
-        flat = scores.reshape(len(scores), -1)
+        rows = judged_output(outputs, self.output)
+        flat = rows.reshape(len(rows), -1)
         truth = accepted(labels or [], flat.shape[1])
         right = [int(a) in t for a, t in zip(flat.argmax(1), truth, strict=True)]
         return {"top1": float(np.mean(right))}

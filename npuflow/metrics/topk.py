@@ -10,6 +10,7 @@ import numpy as np
 from npuflow.base.tables import Range
 from npuflow.ir.contracts import METRICS, Metric, Outputs
 from npuflow.ir.labels import accepted
+from npuflow.ir.ragged import judged_output
 
 
 @METRICS.entry
@@ -21,8 +22,8 @@ class Topk(Metric):
     output: str = ""
 
     def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
-        scores = outputs[self.output or next(iter(outputs))]
-        flat = scores.reshape(len(scores), -1).astype(np.float64)
+        rows = judged_output(outputs, self.output)
+        flat = rows.reshape(len(rows), -1).astype(np.float64)
         best = np.argsort(-flat, axis=1, kind="stable")[:, : self.k]
         truth = accepted(labels or [], flat.shape[1])
         right = [bool(set(row.tolist()) & set(t)) for row, t in zip(best, truth, strict=True)]

@@ -133,6 +133,8 @@ def evaluate(
     score = replace(score, host_macs=quantized.host_macs)
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")
+    for name, count in score.unlike.items():
+        log(f"{name}: {count} of {score.samples} samples have another shape than in the float model and are not compared")
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
     log(f"{score.samples} samples, {share}, {score.host_macs:,} on the host")
     for figure, value in score.figures.items():

@@ -57,6 +57,5 @@ def fidelity(
     fed = list(feeds(samples, parse.graph, fidelity.samples))
     found = engine.measure(parse.graph, quantize.graph, numerics, fed)
     for name, f in found.items():
-        strange = f", {f.strange} values that are no numbers left out" if f.strange else ""
-        log(f"{name}: {'exact' if f.sqnr is None else f'{f.sqnr:.1f} dB'}, cosine {f.cosine:.5f}{strange}")
+        log(f"{name}: {f}")
     return Fidelity(found)

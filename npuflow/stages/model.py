@@ -12,9 +12,10 @@ from npuflow.base.tables import Config, Fault, FilePath
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.ir.contracts import FRONTENDS, Bindings, Frontend
+from npuflow.ir.contracts import FRONTENDS, Bindings, Frontend, Source
 from npuflow.ir.op import OPS
 from npuflow.ir.rule import RULES
+from npuflow.ir.types import Array
 
 
 @dataclass(frozen=True)
@@ -47,26 +48,34 @@ class ModelTable(Config, table="model"):
 
 @dataclass(frozen=True)
 class Model(Artifact):
-    """The file's bytes with external tensors read in, the format they are in, and the plug-ins that reading may need."""
+    """The file's bytes, the format they are in, the plug-ins that reading may need, and the tensors of its other files."""
 
     format: str
     data: bytes
     plugins: Mapping[str, tuple[str, ...]]
+    tensors: Mapping[str, Array] = field(default_factory=dict, compare=False)    # those of other files, by name
+
+    @property
+    def source(self) -> Source:
+        return Source(self.data, self.tensors)
 
     def save(self, folder: Writer) -> None:
         folder.json("about", {"format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()}})
         folder.bytes("model.onnx", self.data)
+        if self.tensors:
+            folder.arrays("tensors", self.tensors, mapped=True)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
-        return cls(about["format"], folder.bytes("model.onnx"), {k: tuple(v) for k, v in about["plugins"].items()})
+        tensors = folder.lazy("tensors") if "tensors" in folder.names() else {}
+        return cls(about["format"], folder.bytes("model.onnx"), {k: tuple(v) for k, v in about["plugins"].items()}, tensors)
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return dict(self.plugins)
 
     def summary(self) -> dict[str, Any]:
-        return {"bytes": len(self.data)}
+        return {"bytes": len(self.data) + sum(array.nbytes for array in self.tensors.values())}
 
 
 def frontend(path: Path) -> tuple[str, Frontend]:
@@ -81,7 +90,7 @@ def frontend(path: Path) -> tuple[str, Frontend]:
     raise ModelError(f'"{path.name}" is of no known model format', hint=hint).at(file=str(path))
 
 
-def plugins(name: str, reader: Frontend, data: bytes) -> dict[str, tuple[str, ...]]:
+def plugins(name: str, reader: Frontend, data: Source | bytes) -> dict[str, tuple[str, ...]]:
     """What reading and rewriting may use: the format, operators of the model and of what rules make, all rules."""
     made = {op for rule in RULES.names() for op in RULES[rule].makes}
     ops = sorted({*reader.operators(data), *(op for op in made if op in OPS)})
@@ -101,5 +110,5 @@ def model(files: Files) -> Model:
     """Read the model's files into one."""
     path = files["model"].files[0]
     name, reader = frontend(path)
-    data = reader.gather(path)
-    return Model(name, data, plugins(name, reader, data))
+    source = reader.gather(path)
+    return Model(name, source.data, plugins(name, reader, source), source.tensors)

@@ -15,7 +15,7 @@ from npuflow.engine.known_outputs import told
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
-from npuflow.ir.contracts import FRONTENDS, Frontend, Reading
+from npuflow.ir.contracts import FRONTENDS, Frontend, Reading, Source
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.rule import RULES, Refusal
@@ -80,7 +80,7 @@ def applied_of(row: list[Any]) -> Applied:
     return Applied(rule, node, tuple((op, name) for op, name in removed), tuple((op, name) for op, name in made))
 
 
-def parsed(data: bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:
+def parsed(data: Source | bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:
     """Read and rewrite one model."""
     return rewritten(reader.read(data, table.bindings), skip)
 
@@ -117,7 +117,7 @@ def parse(
 ) -> Parsed:
     """The model as a graph, at the rules' fixed point."""
     reader: Frontend = FRONTENDS[source.format]()
-    result = parsed(source.data, reader, model, parse.skip)
+    result = parsed(source.source, reader, model, parse.skip)
     _computes(result.graph)
     for note in result.notes:
         log(note)

@@ -93,7 +93,9 @@ def cause(culprit: Culprit) -> str:
 
 @stage(cpu="native", floats=True)
 def rewrite_check(
-    source: Annotated[Model, Uses("read", "runnable", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")],
+    source: Annotated[
+        Model, Uses("read", "runnable", "rounding", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")
+    ],
     graph: Annotated[Parsed, Uses("infer", "to_onnx")],
     samples: Items[Sample],
     model: ModelTable,
@@ -119,7 +121,7 @@ def _checked(source: Model, graph: Graph, fed: list[Any], model: ModelTable, par
     if not isinstance(reader, Runnable):
         return RewriteCheck(reason=f"onnxruntime does not run models of the format {source.format}")
     try:
-        original = SourceModel(reader.runnable(source.data, model.bindings), graph.outputs, fed)
+        original = SourceModel(reader.runnable(source.source, model.bindings), graph.outputs, fed, reader.rounding(source.source))
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
     errors = original.errors(graph)
@@ -127,7 +129,7 @@ def _checked(source: Model, graph: Graph, fed: list[Any], model: ModelTable, par
         return RewriteCheck(errors, samples=len(fed))
     if not original.repeats:
         return RewriteCheck(reason="the model gives other numbers every time it runs")
-    reading = reader.read(source.data, model.bindings)
+    reading = reader.read(source.source, model.bindings)
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
         done = rewritten(reading, (*parse.skip, *skip), most)

@@ -12,6 +12,7 @@ from npuflow.base.errors import DataError
 from npuflow.base.tables import FilePath
 from npuflow.engine.evaluate import labels_there, score
 from npuflow.ir.contracts import METRICS, Metric
+from npuflow.ir.ragged import is_ragged, stacked
 
 LOGITS = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
 
@@ -132,3 +133,33 @@ def test_evaluation_compares_with_the_float_model() -> None:
 def test_missing_labels_are_told() -> None:
     with pytest.raises(DataError, match="needs labels"):
         score([({"x": np.array(0)}, None)], Fixed(LOGITS), Fixed(LOGITS), METRICS["top1"](), "top1", 1.0)
+
+
+def ragged(*rows: list[list[float]]) -> dict[str, np.ndarray]:
+    return stacked([{"y": np.array(row, np.float32).reshape(-1, 2)} for row in rows])
+
+
+def test_outputs_of_changing_shape_are_compared_where_shapes_match() -> None:
+    truth, found = ragged([[3, 4]], [[1, 2], [3, 4]], []), ragged([[3, 4.5]], [[1, 2]], [])
+    assert is_ragged(truth["y"]) and METRICS["agreement"]()(found, truth, None) == {"agreement": pytest.approx(2 / 3)}
+    assert METRICS["sqnr"]()(found, truth, None)["sqnr_db"] == pytest.approx(20.0)
+    other = ragged([[1, 1], [1, 1]], [[1, 2]], [[0, 0]])
+    assert METRICS["sqnr"]()(other, truth, None) == {"sqnr_db": -200.0}
+    with pytest.raises(DataError, match="has no scores"):
+        METRICS["top1"]()(truth, truth, [0, 1, 0])
+    both = {**truth, "scores": np.eye(3, dtype=np.float32)}
+    assert METRICS["top1"]()(both, both, [0, 1, 0]) == {"top1": pytest.approx(2 / 3)}
+
+
+def test_an_evaluation_counts_samples_of_other_shapes() -> None:
+    class Model:
+        def __init__(self, *rows: int) -> None:
+            self.rows = rows
+
+        def run_many(self, samples: list) -> list:
+            return [{"y": np.ones((n, 2), np.float32)} for n in self.rows]
+
+    found = score([({}, None)] * 3, Model(1, 2, 0), Model(1, 1, 0), METRICS["agreement"](), "agreement", 1.0)
+    assert found.unlike == {"y": 1} and found.sqnr_db == {"y": 200.0} and found.figures["agreement"] == pytest.approx(2 / 3)
+    none = score([({}, None)], Model(2), Model(1), METRICS["agreement"](), "agreement", 1.0)
+    assert none.unlike == {"y": 1} and none.sqnr_db == {} and none.figures["agreement"] == 0

@@ -18,9 +18,10 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.onnx_run import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[1,4,8,8] x, float[N,M] free) => (float[1,4,8,8] y, float[N,M] z, float[8] w) {
+g (float[1,4,8,8] x, float[1,3] free) => (float[1,4,8,8] y, float[2,M] z, float[8] w) {
     a = Relu(x) b = Softsign(a) c = Add(a, b) d = CumSum(c, axis) e = Conv<pads=[1,1,1,1]>(d, k) f = Sigmoid(c)
-    g_ = LRN<size=3>(f) h = Mul(e, g_) i = Tanh(h) y = Add(i, a) z = Relu(free) q = RandomNormalLike<seed=1.0>(a)
+    g_ = LRN<size=3>(f) h = Mul(e, g_) i = Tanh(h) y = Add(i, a) p = NonZero(free) o = Cast<to=1>(p) z = Relu(o)
+    q = RandomNormalLike<seed=1.0>(a)
     r = ReduceMean<axes=[0,1,3], keepdims=0>(y) s = NonZero(r) t = Cast<to=1>(s) u = ReduceSum<keepdims=0>(t) w = Add(r, u)
 }"""
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.evaluate import stacked
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import Stranded, quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import Metric, Outputs
 from npuflow.ir.graph import Graph
+from npuflow.ir.ragged import stacked
 from npuflow.ir.types import Array, QuantType
 
 Marks = Mapping[str, float]               # a metric's figures; the first one counts
@@ -60,9 +60,11 @@ def by_name(outputs: Sequence[Sequence[Array]], names: Sequence[str]) -> Outputs
 
 
 def rating(truth: Sequence[Sequence[Array]], made: Sequence[Sequence[Array]]) -> Rating:
+    """An output that has another shape than it should counts as zeros."""
     sqnr, cosine = [], []
     for real, found in zip(truth, made, strict=True):
-        a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, found))
+        same = [y if y.shape == x.shape else np.zeros_like(x) for x, y in zip(real, found, strict=True)]
+        a, b = (np.concatenate([x.reshape(-1) for x in part]).astype(np.float64) for part in (real, same))
         noise, signal = float(((a - b) ** 2).sum()), float((a**2).sum())
         sqnr.append(10 * log10(max(signal, 1e-200) / max(noise, 1e-200)))
         cosine.append(float(a @ b) / max(float(np.sqrt(signal * float((b**2).sum()))), 1e-200))

@@ -35,6 +35,7 @@ from npuflow.engine.tiling.views import Views, views_of
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.movement import reach
+from npuflow.ir.onnx_types import UNRANKED
 from npuflow.ir.op import Move
 from npuflow.ir.space import elements
 from npuflow.ir.types import QuantType
@@ -332,7 +333,7 @@ def _terms(t: Terms) -> dict[str, float]:
 def _port(graph: Graph, value_id: str) -> dict[str, Any]:
     value = graph.values[value_id]
     return {
-        "name": value_id, "shape": list(value.type.shape), "dtype": value.dtype,
+        "name": value_id, "shape": None if value.type.shape == UNRANKED else list(value.type.shape), "dtype": value.dtype,
         "quant": quant_meta(value.quant) if value.quant else None,
     }  # fmt: skip
 

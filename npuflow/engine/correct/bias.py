@@ -91,6 +91,9 @@ def _tried(walk: Walk, at: int, delta: Real, truth: Sequence[Array], numerics: N
 def originals(real: Graph, graph: Graph) -> dict[str, str]:
     """Value of the quantised graph -> the float graph's value that it stands for (outputs change names)."""
     named = {v: v for v in graph.values if v in real.values and graph.values[v].quant is not None}
+    for name, node in real.producer().items():
+        if name in named and getattr(node.op, "op_type", "") == "Cast":     # integer outputs of a half or double network
+            named[name] = node.inputs[0]
     for node in graph.nodes:
         out = node.outputs[0]
         if node.op.onnx == "DequantizeLinear" and out in real.values and graph.values[out].quant is None:

@@ -14,11 +14,12 @@ Feed = Mapping[str, Array]
 
 
 def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
-    """Energy of the differences over that of the float values, all samples together; huge where there is only noise."""
+    """Energy of the differences over that of the float values, all samples together; huge where there is only noise.
+    An array that has another shape than it should counts as zeros."""
     wrong = signal = 0.0
     for a, b in zip(real, found, strict=True):
         wide = a.astype(np.float64)
-        wrong += float(((b - wide) ** 2).sum())
+        wrong += float(((b - wide) ** 2 if b.shape == a.shape else wide**2).sum())
         signal += float((wide**2).sum())
     return wrong / max(signal, 1e-200)
 

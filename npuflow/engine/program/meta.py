@@ -2,7 +2,7 @@
 
     name         str, for messages
     target       compute, numerics, memory, dma, limits: the tables of the target
-    inputs       [{"name", "shape", "dtype"}], outputs likewise; names are value ids
+    inputs       [{"name", "shape", "dtype"}], outputs likewise (shape null: known when it runs); names are value ids
     values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C order; `node` is the
                  index of the node whose STOREs complete it (null: the runner writes it), `owner` the value whose bytes it shares
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
@@ -38,7 +38,8 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
     for kind in ("inputs", "outputs"):
         for entry in _items(meta, kind):
             need(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"an entry of {kind} has no name")
-            _shape(entry.get("shape"), f"{kind} {entry['name']}")
+            if kind == "inputs" or entry.get("shape", ()) is not None:       # null: the host's, whose rank depends on the data
+                _shape(entry.get("shape"), f"{kind} {entry['name']}")
             need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
     values = meta.get("values")
     need(isinstance(values, dict), "values is not an object")

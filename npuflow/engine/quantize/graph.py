@@ -12,6 +12,7 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
+from npuflow.engine.quantize.ports import bare
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type, encode
@@ -53,6 +54,9 @@ def quantize_graph(
     `codes`: those that the model or a table fixes, by value id; those that the target lacks are only ranges, with a note.
     `stranded`: of the nodes left to the NPU those that others on the host have made pointless there (`Placement.stranded`).
     """
+    ports = bare(graph, config)
+    graph, on_npu = ports.graph, ports.placed(on_npu)
+    ranges, codes = ports.renamed(ranges), ports.renamed(codes)
     notes: dict[int, Note] = {}
     check_scheme(config, numerics)
     unknown_layers(graph, stated("quantize.overrides", config.overrides))

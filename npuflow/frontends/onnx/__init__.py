@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from npuflow.base.errors import ModelError, suggestion
 from npuflow.base.tables_toml import dotted
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
+from npuflow.ir.contracts import FRONTENDS, Bindings, Reading, Source
 from npuflow.ir.graph import prune
 from npuflow.ir.onnx_nodes import ordered
-from npuflow.ir.onnx_types import PLAIN, UNRANKED, from_proto, is_tensor
+from npuflow.ir.onnx_types import from_proto
 from npuflow.ir.op import OPS
-from npuflow.ir.types import UNKNOWN, TensorType, Value
 
 if TYPE_CHECKING:
     import onnx
@@ -30,41 +29,46 @@ class Onnx:
 
         return (path, *external_files(path))
 
-    def gather(self, path: Path) -> bytes:
+    def gather(self, path: Path) -> Source:
         from npuflow.frontends.onnx.load import gather
 
         return gather(path)
 
-    def operators(self, data: bytes) -> tuple[str, ...]:
+    def operators(self, source: Source | bytes) -> tuple[str, ...]:
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
         from npuflow.frontends.onnx.upgrade import words
 
-        model = lifted(parse(data)).model
+        given = _source(source)
+        model = lifted(parse(given.data), given.tensors).model
         made = words(model.graph.node, {o.domain: o.version for o in model.opset_import})
         if made is None:                 # what onnx's converter makes shows only when it has the types
             return OPS.names()
         return tuple(sorted({"host"} | {name for name in map(str.lower, made) if name in OPS}))
 
-    def read(self, data: bytes, bindings: Bindings) -> Reading:
+    def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.onnx.build import Builder
+        from npuflow.frontends.onnx.floats import is_other, said
+        from npuflow.frontends.onnx.inputs import fixed, input_types
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
 
-        source = lifted(parse(data))
-        model, notes = source.model, list(source.notes)
-        builder = Builder({o.domain: o.version for o in model.opset_import})
+        given = _source(source)
+        float_ = lifted(parse(given.data), given.tensors)
+        model, notes = float_.model, list(float_.notes)
+        names = {o for node in model.graph.node for o in node.output}
+        builder = Builder({o.domain: o.version for o in model.opset_import}, names, given.tensors)
         stored = _stored(model)
-        inputs = []
-        for info in model.graph.input:
-            if info.name in bindings.constants:
-                builder.constant(info.name, _fixed(info, bindings))
-            elif info.name not in stored:
-                builder.define(Value(info.name, _bound(info, bindings, notes)))
-                inputs.append(info.name)
+        fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
         declared = [i.name for i in model.graph.input]
         for key, asked in (("inputs", bindings.inputs), ("constants", bindings.constants)):
             _check_names(asked, declared, "input", key)
+        for name, kind in input_types(fed, bindings, notes):
+            builder.port(name, kind)
+        inputs = [info.name for info in fed]
+        for info in model.graph.input:
+            if info.name in bindings.constants:
+                builder.constant(info.name, fixed(info, bindings))
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
@@ -75,21 +79,29 @@ class Onnx:
             raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
         _check_names(outputs, list(builder.values), "output", "outputs")
+        for info in model.graph.output:
+            builder.give(info.name, from_proto(info.type).dtype)
         graph = prune(builder.graph(inputs, outputs))
-        return Reading(graph, tuple(notes), {name: q for name, q in source.stated.items() if name in graph.values})
+        if builder.counts:
+            ports = [n for n in (*inputs, *outputs) if n in graph.values and is_other(graph.type(n).dtype)]
+            notes.append(said(builder.counts, ports))
+        stated = {builder.singles.get(name, name): quant for name, quant in float_.stated.items()}
+        return Reading(graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values})
 
-    def runnable(self, data: bytes, bindings: Bindings) -> bytes:
+    def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
         import onnx
 
-        from npuflow.frontends.onnx.load import parse
+        from npuflow.frontends.onnx.inputs import fixed as held
+        from npuflow.frontends.onnx.load import parse, whole
         from npuflow.frontends.onnx.quantized import lifted
 
-        plain = lifted(parse(data))
-        if not (plain.stated or bindings.outputs or bindings.constants):
-            return data
-        model = plain.model
+        given = _source(source)
+        plain = lifted(parse(given.data), given.tensors)
+        if not (plain.stated or plain.blocked or bindings.outputs or bindings.constants or given.tensors):
+            return given.data
+        model = whole(plain.model, given.tensors)
         inputs = [i for i in model.graph.input if i.name not in bindings.constants]
-        fixed = {i.name: _fixed(i, bindings) for i in model.graph.input if i.name in bindings.constants}
+        fixed = {i.name: held(i, bindings) for i in model.graph.input if i.name in bindings.constants}
         del model.graph.input[:]
         model.graph.input.extend(inputs)
         model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
@@ -97,6 +109,16 @@ class Onnx:
             del model.graph.output[:]
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in bindings.outputs)
         return bytes(model.SerializeToString())
+
+    def rounding(self, source: Source | bytes) -> float:
+        from npuflow.frontends.onnx.floats import rounding
+        from npuflow.frontends.onnx.load import parse
+
+        return rounding(parse(_source(source).data).graph)
+
+
+def _source(given: Source | bytes) -> Source:
+    return given if isinstance(given, Source) else Source(given)
 
 
 def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
@@ -119,61 +141,6 @@ def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
             raise ModelError(f'sparse tensor "{sparse.values.name}" is damaged', because=str(fault)) from fault
         stored[sparse.values.name] = onnx.numpy_helper.from_array(dense, sparse.values.name)
     return stored
-
-
-def _bound(info: onnx.ValueInfoProto, bindings: Bindings, notes: list[str]) -> TensorType:
-    """An input's type with the recipe's sizes; a free first dimension is the batch, 1 unless the recipe says other."""
-    kind = from_proto(info.type)
-    wanted, place = bindings.inputs.get(info.name), dotted(("model", "inputs", info.name))
-    if not is_tensor(kind):
-        if wanted is not None:
-            raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name, key=place)
-        return kind
-    if wanted is not None:
-        empty = [d == 0 for d in kind.shape] if len(kind.shape) == len(wanted) else [False] * len(wanted)
-        if any(d < 1 and not (d == 0 and own) for d, own in zip(wanted, empty, strict=True)):
-            message = f'input "{info.name}" cannot have the shape {list(wanted)}'
-            because = "every dimension holds at least 1, unless the model itself says 0"
-            raise ModelError(message, because=because).at(value=info.name, key=place)
-        if kind.shape != UNRANKED and not _fits(kind.shape, wanted):
-            raise ModelError(
-                f'input "{info.name}" cannot have the shape {list(wanted)}', because=f"the model declares {_shown(info)}"
-            ).at(value=info.name, key=place)
-        return TensorType(tuple(wanted), kind.dtype)
-    if kind.shape == UNRANKED:
-        notes.append(f'the rank of input "{info.name}" is free; [model] inputs binds it')
-        return kind
-    names = [d.dim_param for d in info.type.tensor_type.shape.dim]
-    shape = [bindings.dims.get(n, d) if d < 0 else d for n, d in zip(names, kind.shape, strict=True)]
-    for index, size in enumerate(shape):
-        if size < 0 and index == 0:
-            shape[0] = 1
-            notes.append(f'dimension 0 ({names[0] or "?"}) of input "{info.name}" is free and taken as 1')
-        elif size < 0:
-            notes.append(f'dimension {index} ({names[index] or "?"}) of input "{info.name}" is free; [model] inputs binds it')
-    return TensorType(tuple(shape), kind.dtype)
-
-
-def _fits(declared: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(wanted) == len(declared) and all(d in (w, UNKNOWN) for d, w in zip(declared, wanted, strict=True))
-
-
-def _fixed(info: onnx.ValueInfoProto, bindings: Bindings) -> Any:
-    """The array of an input that the recipe holds constant."""
-    import numpy as np
-
-    kind = from_proto(info.type)
-    shape = bindings.inputs.get(info.name, kind.shape)
-    if kind.dtype not in PLAIN or any(d < 0 for d in shape):
-        message = f'input "{info.name}" cannot be held constant'
-        raise ModelError(message, because=f"it is declared {_shown(info)}").at(
-            value=info.name, key=dotted(("model", "constants", info.name))
-        )
-    return np.full(shape, bindings.constants[info.name], kind.dtype)
-
-
-def _shown(info: onnx.ValueInfoProto) -> list[Any]:
-    return [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in info.type.tensor_type.shape.dim]
 
 
 def _check_names(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> None:

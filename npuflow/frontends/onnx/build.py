@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
-from npuflow.frontends.onnx import fold
+from npuflow.base.mapped import forget
+from npuflow.frontends.onnx import floats, fold
+from npuflow.frontends.onnx.external import EXTERNAL
 from npuflow.frontends.onnx.fit import fit
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
-from npuflow.frontends.onnx.upgrade import schema, upgraded
+from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
 from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.onnx_nodes import captured, frozen, plain, subgraphs
-from npuflow.ir.onnx_types import PLAIN, UNRANKED, is_tensor
+from npuflow.ir.onnx_nodes import captured, frozen, plain, rename_inputs, subgraphs
+from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
+from npuflow.ir.onnx_types import ELEMENTS, PLAIN, UNRANKED, is_tensor
 from npuflow.ir.op import OPS, No, OnnxCall
 from npuflow.ir.types import Array, TensorType, Value
 
@@ -24,12 +29,18 @@ from npuflow.ir.types import Array, TensorType, Value
 class Builder:
     """The graph under construction."""
 
-    def __init__(self, opsets: dict[str, int]) -> None:
+    def __init__(
+        self, opsets: dict[str, int], taken: Collection[str] = (), tensors: Mapping[str, Array] = MappingProxyType({})
+    ) -> None:
         self.opsets = opsets
+        self.taken = taken                          # names of values that are yet to come
+        self.tensors = tensors                      # initialisers kept apart from the model
         self.values: dict[str, Value] = {}
         self.consts: dict[str, Array] = {}
         self.nodes: list[Node] = []
         self.arrays: dict[str, Array] = {}          # constants by value id
+        self.singles: dict[str, str] = {}           # values of other floating-point types -> their float32 form
+        self.counts: Counter[str] = Counter()       # how many values of each such type there were
 
     def graph(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         return Graph(
@@ -50,13 +61,19 @@ class Builder:
 
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:
         """A stored tensor; element types numpy lacks stay ONNX Constant nodes."""
-        values = array(tensor)
+        values = array(tensor, self.tensors)
+        if values.dtype.name == "bfloat16":
+            self.counts["bfloat16"] += 1
+            values = floats.single(values)
         if values.dtype.name in PLAIN:
             self.constant(name, values)
+            forget(values)
         else:
-            node = onnx.helper.make_node("Constant", [], [name], value=tensor)
-            types = output_types(node, self.version(""), {}, {})
-            self.host(node, self.version(""), types, f"a constant of {values.dtype}", (name,))
+            whole = onnx.numpy_helper.from_array(values, name) if tensor.data_location == EXTERNAL else tensor
+            node = onnx.helper.make_node("Constant", [], [name], value=whole)
+            newest = max(self.opsets.get("", 0), newest_opset())         # onnxruntime has such types in operators of its own
+            types = output_types(node, newest, {}, {})
+            self.host(node, newest, types, f"a constant of {values.dtype}", (name,))
 
     def type(self, name: str) -> TensorType:
         return self.values[name].type
@@ -83,6 +100,7 @@ class Builder:
         self.check(node, version)
         if node.op_type == "Constant" and node.domain == "" and self.literal(node):
             return
+        self.narrow(node)
         types = {n: self.type(n) for n in (*node.input, *captured(node)) if n}
         parts, now = upgraded(node, version, types, next((o for o in node.output if o), "node"))
         for part in parts:
@@ -120,6 +138,7 @@ class Builder:
         """One up-to-date node: fold it, inline it, give it to its operator file, or keep it for the host."""
         if node.op_type == "Constant" and node.domain == "" and self.literal(node):
             return
+        self.narrow(node)
         known = {n: self.type(n) for n in (*node.input, *captured(node)) if n}
         branch = fold.chosen_branch(node, self.arrays)
         if branch is not None:
@@ -130,6 +149,8 @@ class Builder:
         types = output_types(node, version, known, self.arrays)
         fit(node, known, types)
         folded = fold.folded(node, version, known, self.arrays, types)
+        if folded is None and self.narrow(node, constant=True):         # constants that no fold computes
+            types = output_types(node, version, {n: self.type(n) for n in known}, self.arrays)
         if folded is not None:
             for name, values in zip((o for o in node.output if o), folded, strict=True):
                 self.constant(name, values)
@@ -138,6 +159,65 @@ class Builder:
         native = self.native(node, version, types, origin)
         if isinstance(native, str):
             self.host(node, version, types, native, origin)
+
+    # --- other floating-point types
+    def port(self, name: str, kind: TensorType) -> None:
+        """An input of the network; one of half or double precision keeps its type, and is cast."""
+        if kind.dtype == "bfloat16":                     # numpy has none to feed it
+            self.counts["bfloat16"] += 1
+            kind = TensorType(kind.shape, "float32")
+        self.define(Value(name, kind))
+        if floats.is_other(kind.dtype):
+            self.singles[name] = self.cast(name, self.free(f"{name}:float32"), "float32")
+            self.counts[kind.dtype] += 1
+
+    def narrow(self, node: onnx.NodeProto, constant: bool = False) -> bool:
+        """A node that meets data computes in float32, and reads the float32 forms; constants alone keep their precision."""
+        inputs = [n for n in dict.fromkeys((*node.input, *captured(node))) if n]
+        if node.op_type in floats.BITS:
+            return False
+        if not constant and all(n in self.arrays for n in inputs) and not any(True for _ in subgraphs(node)):
+            return False
+        changed = floats.narrow(node)
+        forms = {n: self.single(n) for n in inputs if n in self.singles or floats.is_other(self.type(n).dtype)}
+        if forms:
+            rename_inputs(node, forms)
+        return changed or bool(forms)
+
+    def single(self, name: str) -> str:
+        """The float32 form of a value."""
+        if name not in self.singles:
+            form = self.singles[name] = self.free(f"{name}:float32")
+            self.counts[self.type(name).dtype] += 1
+            if name in self.arrays:
+                self.constant(form, floats.single(self.arrays[name]))
+            else:
+                self.cast(name, form, "float32")
+        return self.singles[name]
+
+    def cast(self, source: str, result: str, dtype: str) -> str:
+        """A Cast of the host."""
+        node = onnx.helper.make_node("Cast", [source], [result], to=ELEMENTS[dtype])
+        self.host(node, EXPORT_OPSET, [TensorType(self.type(source).shape, dtype)], "a type that no NPU knows", (result,))
+        return result
+
+    def free(self, name: str) -> str:
+        """The name, with marks behind it where the model has such a value."""
+        while name in self.values or name in self.taken:
+            name += "'"
+        return name
+
+    def give(self, name: str, dtype: str) -> None:
+        """An output of the network in its declared type; the value that it was goes on under another name."""
+        if name in self.arrays or name not in self.values or not floats.is_other(dtype) or self.type(name).dtype != "float32":
+            return
+        form = self.singles[name] = self.free(f"{name}:float32")
+        kind = self.values.pop(name).type
+        self.values[form] = Value(form, kind)
+        self.nodes = [
+            replace(n, inputs=_renamed(n.inputs, name, form), outputs=_renamed(n.outputs, name, form)) for n in self.nodes
+        ]
+        self.cast(form, name, dtype)
 
     def scalars(self, node: onnx.NodeProto, known: dict[str, TensorType]) -> dict[str, TensorType]:
         """One-element constants as the scalars Range asks for: computed ones pass onnxruntime, stated ones do not."""
@@ -203,15 +283,23 @@ class Builder:
     def host(
         self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], reason: str, origin: tuple[str, ...]
     ) -> None:
-        found = schema(node.op_type, version, node.domain)
-        since = found.since_version if found is not None else version
         captures = captured(node)
+        if node.domain == "":
+            known = {n: self.type(n) for n in node.input if n} | dict(zip(node.output, types, strict=True))
+            version = stated_opset(node, version, known)
+        found = schema(node.op_type, version, node.domain)
+        whole = any(True for _ in subgraphs(node))       # its opset is that of what its subgraphs hold
+        since = found.since_version if found is not None and not whole else version
         attributes = tuple(sorted((a.name, frozen(a)) for a in node.attribute))
         op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason)
         self.nodes.append(Node(op, (*node.input, *captures), tuple(node.output), origin))
         for output, kind in zip(node.output, types, strict=True):
             if output:
                 self.define(Value(output, kind))
+
+
+def _renamed(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+    return tuple(new if name == old else name for name in names)
 
 
 def _agree(mine: TensorType, theirs: TensorType) -> bool:

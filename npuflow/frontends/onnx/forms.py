@@ -23,6 +23,8 @@ def rewritten(node: onnx.NodeProto, version: int, prefix: str) -> list[onnx.Node
         return _coerced(node, prefix)
     if (name in ("Squeeze", "Unsqueeze", "ReduceSum") and version < 13) or (name in _REDUCED and version < 18):
         return _axes(node, prefix)
+    if name == "Scan" and version < 9 and not node.input[0]:
+        return [_scan(node)]
     if name == "Clip" and version < 11:
         return _clip(node, prefix)
     if name == "Dropout" and 7 <= version < 12 and len([o for o in node.output if o]) == 1:
@@ -55,6 +57,27 @@ def _axes(node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
         return [new]
     new.input.append(f"{prefix}/axes")
     return [_constant(f"{prefix}/axes", np.array(axes, np.int64)), new]
+
+
+def _scan(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Before opset 9 it worked on every element of a batch: a Scan over the batch, of a Scan over the sequence."""
+    given = {a.name: a for a in node.attribute}
+    body, count = given["body"].g, given["num_scan_inputs"].i
+    inner = onnx.helper.make_node("Scan", [f"{i.name}:one" for i in body.input], [f"{o.name}:one" for o in body.output])
+    inner.attribute.extend(given[name] for name in ("body", "num_scan_inputs"))
+    if "directions" in given:
+        inner.attribute.append(onnx.helper.make_attribute("scan_input_directions", list(given["directions"].ints)))
+    states = len(body.input) - count
+    graph = onnx.GraphProto(name="batch", node=[inner])
+    for values, known, ends in ((body.input, graph.input, inner.input), (body.output, graph.output, inner.output)):
+        for i, (value, name) in enumerate(zip(values, ends, strict=True)):
+            info = known.add(name=name)
+            info.type.CopyFrom(value.type)
+            if i >= states:
+                info.type.tensor_type.ClearField("shape")      # that of a sequence, not of one of its steps
+    made = onnx.helper.make_node("Scan", list(node.input[1:]), list(node.output), node.name, num_scan_inputs=len(body.input))
+    made.attribute.append(onnx.helper.make_attribute("body", graph))
+    return made
 
 
 def _clip(node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -11,11 +12,12 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 from onnx.inliner import inline_local_functions, inline_selected_functions
 
 from npuflow.base.errors import ModelError
+from npuflow.frontends.onnx.external import EXTERNAL, mapped, values
 from npuflow.frontends.onnx.upgrade import newer_functions
+from npuflow.ir.contracts import Source
 from npuflow.ir.onnx_nodes import subgraphs
-from npuflow.ir.onnx_run import newest_opset
+from npuflow.ir.onnx_run import CannotRunError, newest_opset
 
-_EXTERNAL = onnx.TensorProto.EXTERNAL
 _KEPT = 1024 * 1024 * 1024 * 2 - 1
 
 
@@ -74,12 +76,12 @@ def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
 def external_files(path: Path) -> list[Path]:
     """Files beside the model that hold its tensors."""
     model = _decode(path.read_bytes())
-    names = {e.value for t in _tensors(model) if t.data_location == _EXTERNAL for e in t.external_data if e.key == "location"}
+    names = {e.value for t in _tensors(model) if t.data_location == EXTERNAL for e in t.external_data if e.key == "location"}
     return [path.parent / name for name in sorted(names)]
 
 
-def gather(path: Path) -> bytes:
-    """The model as one self-contained file: external tensors are read in."""
+def gather(path: Path) -> Source:
+    """The model's bytes, and the tensors of its graph that lie in other files; those of subgraphs are read in."""
     try:
         data = path.read_bytes()
     except OSError as fault:
@@ -91,29 +93,51 @@ def gather(path: Path) -> bytes:
             f'"{path.name}" is {fault.message}' if fault.message.startswith("not") else fault.message, because=fault.because,
             hint=fault.hint or "is the file whole? (a download cut short, or a pointer that git-lfs left)",
         ).at(file=str(path)) from fault
-    outside = [t for t in _tensors(model) if t.data_location == _EXTERNAL]
+    outside = [t for t in _tensors(model) if t.data_location == EXTERNAL]
     if not outside:
-        return data
+        return Source(data)
+    own = {id(t) for t in model.graph.initializer}
+    tensors: dict[str, Any] = {}
     for tensor in outside:
         try:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
-        except (OSError, ValueError, onnx.checker.ValidationError) as fault:
-            raise ModelError(f'external data of tensor "{tensor.name}" cannot be read', because=str(fault)).at(
-                file=str(path), value=tensor.name
-            ) from fault
-        tensor.data_location = onnx.TensorProto.DEFAULT
+            held = mapped(tensor, path.parent)
+        except ModelError as fault:
+            raise fault.at(file=str(path)) from fault
         del tensor.external_data[:]
+        if id(tensor) in own:
+            tensors[tensor.name] = held
+            tensor.external_data.add(key="location", value="tensors")
+        else:
+            tensor.raw_data = held.tobytes()
+            tensor.data_location = onnx.TensorProto.DEFAULT
     try:
-        return bytes(model.SerializeToString(deterministic=True))
+        return Source(bytes(model.SerializeToString(deterministic=True)), tensors)
     except (EncodeError, ValueError) as fault:
-        raise ModelError("the model with its external data exceeds 2 GiB", because=str(fault)).at(file=str(path)) from fault
+        raise ModelError("the model exceeds 2 GiB without its external data", because=str(fault)).at(file=str(path)) from fault
 
 
-def array(tensor: onnx.TensorProto) -> Any:
-    """A tensor's values; a ModelError when its bytes do not fit its shape."""
-    if tensor.data_location == _EXTERNAL:
+def whole(model: onnx.ModelProto, tensors: Mapping[str, Any]) -> onnx.ModelProto:
+    """The model with its external tensors in it; CannotRunError where that is more than protobuf holds."""
+    size = sum(held.nbytes for held in tensors.values())
+    if size > _KEPT - (1 << 24):
+        raise CannotRunError(f"its tensors take {size / (1 << 30):.2f} GiB, one file holds 2 GiB")
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.data_location == EXTERNAL:
+            tensor.raw_data = tensors[tensor.name].tobytes()
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return copy
+
+
+def array(tensor: onnx.TensorProto, tensors: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A tensor's values; a ModelError when its bytes do not fit its shape. `tensors`: those kept apart, by name."""
+    if tensor.data_location == EXTERNAL and tensor.name not in tensors:
         raise ModelError(f'tensor "{tensor.name}" lies in an external file that was not read')
     try:
+        if tensor.data_location == EXTERNAL:
+            return values(tensor, tensors[tensor.name])
         return onnx.numpy_helper.to_array(tensor)
     except Exception as fault:  # ValueError, TypeError, KeyError, by kind of damage
         raise ModelError(f'tensor "{tensor.name}" is damaged', because=str(fault)).at(value=tensor.name) from fault

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from npuflow.frontends.onnx.microsoft import MICROSOFT
 from npuflow.ir.types import Array
 
-MICROSOFT = "com.microsoft"
 UNARY = {                                 # x, its scale and zero point, the result's scale and zero point
     "QLinearAveragePool": "AveragePool", "QLinearGlobalAveragePool": "GlobalAveragePool", "QLinearSigmoid": "Sigmoid",
     "QLinearLeakyRelu": "LeakyRelu", "QLinearSoftmax": "Softmax", "QLinearReduceMean": "ReduceMean",

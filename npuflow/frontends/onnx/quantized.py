@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 
+from npuflow.frontends.onnx import blocks
 from npuflow.frontends.onnx.load import array
+from npuflow.frontends.onnx.microsoft import MICROSOFT
 from npuflow.frontends.onnx.qoperators import Expander
 from npuflow.ir.ranges import span
 from npuflow.ir.types import Array, QuantType
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
-MARKS = ("QLinear", "QGemm")
+MARKS = ("QLinear", "QGemm", "MatMulNBits")
 DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 # Quantisers leave out a Relu or Clip whose work the rounding's saturation does: behind these it is spelled out.
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "BatchNormalization")
-WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4}
+WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 Key = tuple[bytes, bytes, str, int | None]
 
 
@@ -29,11 +32,12 @@ class Lifted:
     model: onnx.ModelProto
     stated: dict[str, QuantType] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    blocked: int = 0                          # weights whose scales change within a channel
 
 
-def lifted(model: onnx.ModelProto) -> Lifted:
+def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyType({})) -> Lifted:
     """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value between them; weights become floats.
-    What does not come in such pairs stays, and runs on the host."""
+    What does not come in such pairs stays, and runs on the host. `tensors`: those kept apart from the model."""
     kinds = {node.op_type for node in model.graph.node}
     if not any(k in (ROUNDING, BACK) or k.startswith(MARKS) for k in kinds):
         dynamic = sorted(kinds & set(DYNAMIC))
@@ -41,16 +45,16 @@ def lifted(model: onnx.ModelProto) -> Lifted:
         return Lifted(model, {}, (said,) if dynamic else ())
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    return _Lifter(copy).result()
+    return _Lifter(copy, tensors).result()
 
 
 class _Lifter:
     """One model being lifted, in place."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, tensors: Mapping[str, Array]) -> None:
         self.model, self.graph = model, model.graph
         inputs = {i.name for i in self.graph.input}
-        consts = {t.name: array(t) for t in self.graph.initializer if t.name not in inputs}
+        consts = {t.name: array(t, tensors) for t in self.graph.initializer if t.name not in inputs}
         for node in self.graph.node:
             value = next((a for a in node.attribute if a.name == "value"), None)
             if node.op_type == "Constant" and value is not None and node.output:
@@ -63,6 +67,8 @@ class _Lifter:
         self.renamed: dict[str, str] = {}
         self.kept: list[str] = []
         self.clips: dict[str, tuple[float, float]] = {}
+        self.blocked: list[str] = []                 # weights whose scales change within a channel
+        self.nodes = [part for node in self.nodes for part in self.products(node)]
         self.version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
     def result(self) -> Lifted:
@@ -104,11 +110,14 @@ class _Lifter:
         del self.graph.node[:]
         self.graph.node.extend(kept)
         self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
-        notes = [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"]
+        notes = [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"] if self.stated else []
+        if self.blocked:
+            what = f"{len(self.blocked)} weights have scales by blocks within a channel, which no target multiplies by"
+            notes.append(f"{what}: they are read as floats and get scales of their own, {self.blocked[0]} the first")
         if self.kept:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
             notes.append(f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they are: {shown}")
-        return Lifted(self.model, self.stated, tuple(notes))
+        return Lifted(self.model, self.stated, tuple(notes), len(self.blocked))
 
     def clip(self, name: str) -> onnx.NodeProto:
         """What saturation does to a value, as a node."""
@@ -181,8 +190,41 @@ class _Lifter:
         return QuantType(WIDTHS[dtype], not dtype.startswith("u"), tuple(scale.tolist()), zeros, axis)
 
     # --- values
+    def products(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """A MatMulNBits as MatMul with its weight, and Add of its bias."""
+        if node.op_type != "MatMulNBits" or node.domain != MICROSOFT or not all(node.output[:1]) or len(node.input) < 3:
+            return [node]
+        made = blocks.matmul(node, self.consts)
+        if made is None:
+            return [node]
+        out, weight = node.output[0], f"{node.output[0]}:weight"
+        self.consts[weight] = self.added[weight] = made.real
+        if made.quant is None:
+            self.blocked.append(node.name or out)
+        else:
+            self.stated[weight] = made.quant
+        bias = node.input[5] if len(node.input) > 5 else ""
+        product = onnx.helper.make_node("MatMul", [node.input[0], weight], [f"{out}:product" if bias else out], node.name)
+        return [product, onnx.helper.make_node("Add", [product.output[0], bias], [out])] if bias else [product]
+
+    def blocks(self, node: onnx.NodeProto, codes: Array) -> bool:
+        """The constant behind a DequantizeLinear with blocks as floats."""
+        given = {a.name: a.i for a in node.attribute}
+        held = [self.consts.get(name) for name in node.input[1:] if name]
+        if not given.get("block_size") or any(one is None for one in held) or codes.dtype.name not in WIDTHS:
+            return False
+        scale, zero = (*held, None)[:2]
+        real = None if scale is None else blocks.spread(codes, scale, zero, given.get("axis", 1), given["block_size"])
+        if real is None:
+            return False
+        self.consts[node.output[0]] = self.added[node.output[0]] = real
+        self.blocked.append(node.output[0])
+        return True
+
     def weight(self, node: onnx.NodeProto, codes: Array) -> bool:
         """The constant behind a DequantizeLinear as floats, with its codes stated."""
+        if self.blocks(node, codes):
+            return True
         params = self.params(node)
         fitting = self.along(params, codes) if params is not None and codes.dtype.name in (*WIDTHS, "int32") else None
         if fitting is None:

@@ -12,7 +12,7 @@ from npuflow.frontends.onnx.upgrade import schema
 from npuflow.ir.onnx_nodes import captured, subgraphs
 from npuflow.ir.onnx_run import EXPORT_OPSET, CannotRunError, model_of, run, session
 from npuflow.ir.onnx_types import PLAIN, UNRANKED, UNTYPED, from_proto, is_tensor, to_proto, value_info
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import UNKNOWN, Array, TensorType
 
 _DATA = 4096      # constants up to this many elements take part in inference
 
@@ -99,7 +99,36 @@ def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) 
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
         raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
     types = {o.name: o.type for o in inferred.graph.output}
-    return tuple(from_proto(types.get(o)) for o in node.output)
+    found = tuple(from_proto(types.get(o)) for o in node.output)
+    return _looped(node, version, known, found) if node.op_type == "Loop" and not node.domain else found
+
+
+def _looped(node: onnx.NodeProto, version: int, known: Known, told: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """Of a Loop, whose state may change its shape: where a body that gets the first shapes gives them back, they stay."""
+    body = onnx.GraphProto()
+    body.CopyFrom(next(a.g for a in node.attribute if a.name == "body"))
+    states = list(node.input[2:])
+    if len(body.input) != len(states) + 2 or len(body.output) != len(told) + 1 or not all(i in known for i in states):
+        return told
+    first = [TensorType((), "int64"), TensorType((), "bool"), *(known[i] for i in states)]
+    fed = [value_info(own.name, kind) for own, kind in zip(body.input, first, strict=True)]
+    fed += [value_info(name, known[name]) for name in captured(node)]
+    for values in (body.input, body.value_info):
+        del values[:]
+    body.input.extend(fed)
+    for output in body.output:
+        output.ClearField("type")
+    try:
+        made = onnx.shape_inference.infer_shapes(model_of(body, {"": version}), data_prop=True)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+        return told
+    after = [from_proto(o.type) for o in made.graph.output][1:]
+    if any(one != known[i] for one, i in zip(after, states, strict=False)):
+        return told
+    kept = [known[i] for i in states]
+    stacked = [TensorType((UNKNOWN, *one.shape), one.dtype) if one.shape != UNRANKED else mine
+               for one, mine in zip(after[len(states):], told[len(states):], strict=True)]
+    return tuple(kind if is_tensor(kind) else mine for kind, mine in zip((*kept, *stacked), told, strict=True))
 
 
 def _by_runtime(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:

@@ -10,13 +10,14 @@ import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx.forms import rewritten
+from npuflow.frontends.onnx.microsoft import spelled
 from npuflow.ir.onnx_nodes import subgraphs
-from npuflow.ir.onnx_run import newest_opset
-from npuflow.ir.onnx_types import value_info
+from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
+from npuflow.ir.onnx_types import is_tensor, value_info
 from npuflow.ir.types import TensorType
 
 # Same signature, other meaning: never taken for compatible.
-_CHANGED = {"GroupNormalization", "RoiAlign", "Split"}
+_CHANGED = {"GroupNormalization": 21, "RoiAlign": 16, "Split": 18}     # since these opsets
 _RENAMED = {"BatchNormalization"}     # inputs got other names, no more
 
 
@@ -37,7 +38,7 @@ def compatible(op_type: str, old: int, new: int) -> bool:
         return False
     if before.since_version == after.since_version:
         return True
-    if op_type in _CHANGED:
+    if before.since_version < _CHANGED.get(op_type, 0) <= after.since_version:
         return False
     old_names, new_names = ([i.name.lower() for i in s.inputs] for s in (before, after))
     same_inputs = op_type in _RENAMED or old_names == new_names[: len(old_names)]
@@ -57,15 +58,13 @@ def upgraded(
     node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str
 ) -> tuple[list[onnx.NodeProto], int]:
     """The node as one or more nodes of the newest opset that runs, and their opset."""
-    if node.domain not in ("", "ai.onnx"):
-        return [node], version
     target = max(newest_opset(), 21)
+    if node.domain not in ("", "ai.onnx"):
+        plain = spelled(node, types, prefix)
+        return ([node], version) if plain is None else (plain, target)
     _upgrade_subgraphs(node, version, types, prefix)
     if version > target:
         return [node], _runnable(node, version, target)
-    if node.op_type == "Scan" and version < 9:
-        message = f"Scan of opset {version} has no form in opset {target}"
-        raise ModelError(message, because="it loops over a batch").at(node=node.name or None)
     if compatible(node.op_type, version, target):
         return [node], target
     own = rewritten(node, version, prefix)
@@ -95,6 +94,7 @@ def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str
                 return None
             found |= inner | {"Identity"}                     # a folded branch ends in these
         version = opsets.get("", opsets.get("ai.onnx", target))
+        found |= {new.op_type for new in spelled(node, {}, "") or ()}
         if node.domain not in ("", "ai.onnx") or version > target or compatible(node.op_type, version, target):
             continue
         if not (node.input and node.output):                  # no node that reading takes
@@ -113,9 +113,48 @@ def _runnable(node: onnx.NodeProto, version: int, target: int) -> int:
         return target
     if before is None or before.deprecated or len(node.input) > before.max_input or len(node.output) > before.max_output:
         return int(now.since_version)
-    known = all(a.name in before.attributes and _default(before.attributes[a.name]) == _default(now.attributes[a.name])
-                for a in node.attribute)
-    return target if known else int(now.since_version)
+    return target if _has_attributes(node, before, now) else int(now.since_version)
+
+
+def _has_attributes(node: onnx.NodeProto, before: Any, now: Any) -> bool:
+    """Whether an older form of the operator has the attributes that the node states, with the same defaults."""
+    return all(
+        a.name in before.attributes and _default(before.attributes[a.name]) == _default(now.attributes[a.name])
+        for a in node.attribute
+    )
+
+
+def stated_opset(node: onnx.NodeProto, version: int, known: Mapping[str, TensorType]) -> int:
+    """The opset that a node of the default domain needs in an exported model: the lowest if it means the same there.
+
+    Not every runtime has a kernel for the newest form of each operator, where only its types were widened. `known`: types of
+    the node's values, as far as they are known.
+    """
+    now, before = schema(node.op_type, version, ""), schema(node.op_type, EXPORT_OPSET, "")
+    inner = [
+        stated_opset(n, version, {}) for graph in subgraphs(node) for n in graph.node if n.domain in ("", "ai.onnx")
+    ]
+    if now is None or now.since_version <= EXPORT_OPSET:
+        return max([EXPORT_OPSET, *inner])
+    same = (
+        before is not None and not before.deprecated and compatible(node.op_type, EXPORT_OPSET, version)
+        and len(node.input) <= before.max_input and len(node.output) <= before.max_output
+        and _has_attributes(node, before, now) and _takes(before, node, known)
+    )  # fmt: skip
+    return max([EXPORT_OPSET if same else int(now.since_version), *inner])
+
+
+def _takes(found: Any, node: onnx.NodeProto, known: Mapping[str, TensorType]) -> bool:
+    """Whether the schema allows the element types of the node's tensors."""
+    for names, formal in ((node.input, found.inputs), (node.output, found.outputs)):
+        for i, name in enumerate(names):
+            kind = known.get(name)
+            if kind is None or not is_tensor(kind) or not formal:
+                continue
+            word = {"float32": "float", "float64": "double"}.get(kind.dtype, kind.dtype)
+            if f"tensor({word})" not in formal[min(i, len(formal) - 1)].types:
+                return False
+    return True
 
 
 def newer_functions(nodes: Iterable[onnx.NodeProto], version: int) -> list[str]:
