@@ -14,10 +14,11 @@ from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, War
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
+from npuflow.flow.run_deaths import died
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
-from npuflow.flow.run_step import Done, Outcome, Task, died
+from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import add_root, claim
 from npuflow.flow.store_manifest import Damaged
@@ -307,12 +308,13 @@ class _Driver:
                 if outcome.damaged is not None:
                     self._send_back(*outcome.damaged, state)
                 else:
-                    text = f"a worker was lost under {state.step.name}; its work is given to another"
+                    how = f" ({outcome.how})" if outcome.how else ""
+                    text = f"a worker died under {state.step.name}{how}; its work is given to another"
                     self.emit(Warned(text, state.step.name))
                     self._wait(self._tasks(state, self._refs(state.step), left, size=1))
                 return
             if outcome.lost:
-                error = died(state.step.name, f"{ATTEMPTS} workers")
+                error = died(state.step.name, f"{ATTEMPTS} workers", outcome.how, state.step.stage.lighter)
         elif units(state.step, left.values()) > 1:
             # Not to blame a batch for one of its items: the rest go one by one.
             self._wait(self._tasks(state, self._refs(state.step), left, size=1))

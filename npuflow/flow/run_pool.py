@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from npuflow.flow.memory import machine
+from npuflow.flow.run_deaths import ended
 from npuflow.flow.run_step import Outcome, Task, execute
 
 Arrival = tuple[Task, Outcome]
@@ -178,10 +179,14 @@ class Processes:
     def _apart(self, task: Task) -> None:
         """A task whose worker died, or died beside another, gets a process of its own: the next death is its doing."""
         with self._single, _pool(1) as alone:
+            future = alone.submit(execute, task)
+            future.add_done_callback(lambda _: codes.extend(_codes(alone)))   # before the pool ends its other processes
+            codes: list[int] = []
             try:
-                outcome = alone.submit(execute, task).result()
+                outcome = future.result()
             except Exception as fault:  # whatever ended the process ends up in the outcome
-                outcome = Outcome(error=fault, lost=type(fault).__name__ == "BrokenProcessPool")
+                lost = type(fault).__name__ == "BrokenProcessPool"
+                outcome = Outcome(error=fault, lost=lost, how=ended(codes[0]) if codes and lost else "")
         self.arrivals.put((task, outcome))
 
     def _arrived(self, future: Future[Outcome]) -> None:
@@ -194,7 +199,8 @@ class Processes:
         else:
             broken = type(fault).__name__ == "BrokenProcessPool"
             error = fault if isinstance(fault, Exception) else RuntimeError(str(fault))
-            self.arrivals.put((task, Outcome(error=error, lost=broken)))
+            codes = _codes(self._pool) if broken and self._pool is not None else []
+            self.arrivals.put((task, Outcome(error=error, lost=broken, how=ended(codes[0]) if codes else "")))
 
     def learn(self, task: Task, outcome: Outcome) -> None:
         """Times change nothing here."""
@@ -210,6 +216,11 @@ class Processes:
         if not wait:
             for worker in workers:
                 worker.terminate()
+
+
+def _codes(pool: ProcessPoolExecutor) -> list[int]:
+    """The exit codes of a pool's processes that ended other than well."""
+    return [one.exitcode for one in list((pool._processes or {}).values()) if one.exitcode]
 
 
 def _pool(size: int) -> ProcessPoolExecutor:

@@ -16,6 +16,7 @@ from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.memory import peak
 from npuflow.flow.refs import Files, ItemsRef
+from npuflow.flow.run_deaths import memory_hint
 from npuflow.flow.stage import Groups, Items, Stage, listening
 from npuflow.flow.store import Spec, Store, open_store
 from npuflow.flow.store_files import Unwritable
@@ -99,6 +100,8 @@ class Outcome:
     """An input that is missing or damaged, and how."""
     lost: bool = False
     """The worker died under it."""
+    how: str = ""
+    """How it died, where that is known."""
     worker: str = ""
     memory: int = 0
     """The process that ran it, and the most that this has had in memory, in bytes."""
@@ -257,12 +260,6 @@ def _damage(fault: BaseException | None) -> Damaged | None:
     return None
 
 
-def died(step: str, who: str) -> BuildError:
-    """A step under which workers die again and again."""
-    hint = 'fewer --jobs, a smaller batch, or say what it needs: @stage(memory="4GB")'
-    return BuildError(f"{step}: {who} died, most likely out of memory", hint=hint, code="NF-STEP-002")
-
-
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<")
 
 
@@ -280,8 +277,9 @@ def _explained(task: Task, fault: Exception) -> NpuflowError:
     if isinstance(fault, NpuflowError):
         return fault.at(stage=task.step, item=item)
     if isinstance(fault, MemoryError):
-        hint = 'give the stage more memory, a smaller batch, or say what it needs: @stage(memory="4GB")'
-        error: NpuflowError = BuildError(f"{task.step} ran out of memory", hint=hint, code="NF-STEP-002")
+        hint = memory_hint(task.stage.lighter)
+        because = str(fault)                 # numpy says how much it asked for
+        error: NpuflowError = BuildError(f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002")
     else:
         place = _place(fault)
         text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__
