@@ -134,8 +134,9 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
     without which the stage is off. refines: the stage whose product this one improves, for all its consumers; after:
     refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB");
-    lighter: the recipe keys that make it need less, for the hint of an error. batch: items of `over` a call. floats: results depend on the processor's features, which then enter the key. quick: a second
-    or so, and what it gives decides what dear stages do, so that a plan runs it, in memory, instead of saying "maybe".
+    lighter: the recipe keys that make it need less, for the hint of an error. batch: items of `over` a call. floats:
+    results depend on the processor's features, which then enter the key. quick: a second or so, and what it gives
+    decides what dear stages do, so that a plan runs it, in memory, instead of saying "maybe".
     """
     defaults: dict[str, Any] = {
         "over": None, "by": None, "files": None, "when": None, "refines": None, "after": (),
