@@ -14,7 +14,7 @@ from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, War
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
-from npuflow.flow.run_deaths import died
+from npuflow.flow.run_deaths import died, one_died
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
@@ -308,9 +308,7 @@ class _Driver:
                 if outcome.damaged is not None:
                     self._send_back(*outcome.damaged, state)
                 else:
-                    how = f" ({outcome.how})" if outcome.how else ""
-                    text = f"a worker died under {state.step.name}{how}; its work is given to another"
-                    self.emit(Warned(text, state.step.name))
+                    self.emit(Warned(one_died(state.step.name, outcome.how), state.step.name))
                     self._wait(self._tasks(state, self._refs(state.step), left, size=1))
                 return
             if outcome.lost:

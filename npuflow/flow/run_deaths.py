@@ -47,6 +47,11 @@ def memory_hint(lighter: str = "") -> str:
     return f"{lighter}; or {general}" if lighter else general
 
 
+def one_died(step: str, how: str) -> str:
+    """The warning for a worker whose work is done again."""
+    return f"a worker died under {step}" + (f" ({how})" if how else "") + "; its work is given to another"
+
+
 def died(step: str, who: str, how: str = "", lighter: str = "") -> BuildError:
     """A step under which workers die again and again. Where nobody saw how, memory is what it mostly is."""
     if how and MEMORY not in how:

@@ -133,6 +133,8 @@ class _Batch:
         self.task, self.store, self.outcome = task, store, outcome
         self.lines: list[str] = []
         self.touched: set[str] = set()
+        self.loaded: dict[int, tuple[Artifact, ArtifactRef]] = {}
+        """Inputs by identity, and kept, so that no other object gets the number of one."""
         self.since = time.perf_counter()
 
     def run(self) -> None:
@@ -165,7 +167,9 @@ class _Batch:
         if isinstance(value, Load):
             if isinstance(value.ref, ItemsRef):
                 return _items(self.store, value.ref.items, value.kind)
-            return self.store.load(value.ref, value.kind)
+            loaded = self.store.load(value.ref, value.kind)
+            self.loaded[id(loaded)] = loaded, value.ref
+            return loaded
         if isinstance(value, Files) and self.task.stage.over == "files":
             return Files({str(work.item): value[str(work.item)] for work in todo})
         return value
@@ -204,8 +208,9 @@ class _Batch:
 
     def _settle(self, work: Work, artifact: Any) -> None:
         self._checked(artifact)
+        given = self.loaded.get(id(artifact))
         with untouched():
-            ref = self.store.write(artifact)
+            ref = self.store.write(artifact) if given is None else given[1]     # an input that is handed on is there already
             summary = artifact.summary()
         self._commit(work, ref.digest, ref.uses, None, summary)
 

@@ -132,11 +132,12 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     parameter of type `Groups[...]` has its groups handled so. by: a second collection; there is then an item, called
     `pair(by, over)`, for every two of them, and a call is given items of `over` that lack the same items of `by`, and
     yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
-    without which the stage is off. refines: the stage whose product this one improves, for all its consumers; after:
-    refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB");
-    lighter: the recipe keys that make it need less, for the hint of an error. batch: items of `over` a call. floats:
-    results depend on the processor's features, which then enter the key. quick: a second or so, and what it gives
-    decides what dear stages do, so that a plan runs it, in memory, instead of saying "maybe".
+    without which the stage is off. refines: the stage whose product this one improves, for all its consumers, on by
+    its first table unless `when` names another, or is empty: always; after: refinements that go first. cpu: "native"
+    releases the interpreter lock. memory: what one batch needs ("2GB"); lighter: the recipe keys that make it need
+    less, for the hint of an error. batch: items of `over` a call. floats: results depend on the processor's features,
+    which then enter the key. quick: a second or so, and what it gives decides what dear stages do, so that a plan
+    runs it, in memory, instead of saying "maybe".
     """
     defaults: dict[str, Any] = {
         "over": None, "by": None, "files": None, "when": None, "refines": None, "after": (),

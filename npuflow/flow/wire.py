@@ -59,7 +59,7 @@ class _Wiring:
         """The table that turns a stage on; a refinement's own first table unless it says otherwise."""
         stage = self.stages[name]
         if stage.when is not None or stage.refines is None:
-            return stage.when
+            return stage.when or None
         return next((table_of(cls) for cls in self.signatures[name].tables.values()), None)
 
     def _upstream(self, name: str) -> list[tuple[str, Upstream]]:
@@ -152,7 +152,8 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
         sign = wiring.signatures[name]
         source = name in override
         configs = {} if source else {param: config(cls) for param, cls in sign.tables.items()}
-        listing = {} if source else {param: config(cls) for param, cls in sign.listing.items()}
+        listed = {param: cls for param, cls in sign.listing.items() if param not in sign.maybe or recipe.has(table_of(cls))}
+        listing = {} if source else {param: config(cls) for param, cls in listed.items()}
         inputs = {
             param: Input(None if (made := wiring.inputs[name][param]) in wiring.off else made, need,
                          each=param in (wiring.stages[name].over, wiring.stages[name].by))
@@ -166,9 +167,12 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
 
 def _unlisted(steps: list[Step]) -> Iterator[NpuflowError]:
     """What the sources lack, of the steps whose tables could be read: a recipe's faults are told all at once."""
+    told: set[tuple[str | None, str]] = set()
     for step in steps:
         if all(config is not None for config in step.listing_configs.values()):
             try:
                 _ = step.listing
             except NpuflowError as fault:
-                yield fault
+                if (mark := (fault.where.key, fault.message)) not in told:      # two stages may list one source
+                    told.add(mark)
+                    yield fault

@@ -17,7 +17,7 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
 
 
-@stage(refines="parse", when="equalize", cpu="native", memory="1GB", floats=True)
+@stage(refines="parse", when="equalize", after=("checked",), cpu="native", memory="1GB", floats=True)
 def equalize(
     graph: Annotated[
         Parsed,

@@ -23,8 +23,8 @@ import toys
 from npuflow.base.errors import BuildError
 from npuflow.flow.events import Event, Started, Warned
 from npuflow.flow.processor import processor
-from npuflow.flow.run_cluster import Question, ask
 from npuflow.flow.run_deaths import died, ended
+from npuflow.flow.run_probe import Question, ask
 from npuflow.flow.store import Store
 
 HERE = Path(__file__).parent

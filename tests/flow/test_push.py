@@ -17,7 +17,8 @@ from npuflow.flow.store_remote import connect
 
 
 def local(tmp_path: Path, url: str | None = None, mode: str = "read-write", told: list[str] | None = None) -> Store:
-    return Store(tmp_path / "one", connect(url or f"file://{tmp_path / 'share'}", mode), warn=(told if told is not None else []).append)
+    lines = told if told is not None else []
+    return Store(tmp_path / "one", connect(url or f"file://{tmp_path / 'share'}", mode), warn=lines.append)
 
 
 def test_a_remote_added_to_a_full_cache_is_filled(tmp_path: Path) -> None:

@@ -37,12 +37,13 @@ def stated(key: str, tables: Sequence[Naming]) -> list[tuple[str, tuple[str, ...
 
 def unknown_layers(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) -> None:
     """Every name or pattern that nothing in the graph answers to, as one error; `stated`: recipe keys and their names."""
-    faults = list(_unknown(graph, stated))
+    faults = list(name_faults(graph, stated))
     if faults:
         raise RecipeError(faults)
 
 
-def _unknown(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) -> Iterator[NpuflowError]:
+def name_faults(graph: Graph, stated: Iterable[tuple[str, Iterable[str]]]) -> Iterator[NpuflowError]:
+    """A fault for every name or pattern that nothing in the graph answers to."""
     layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [((value,), "input") for value in graph.inputs]
     sources = [(names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)]
     allowed = tuple(dict.fromkeys(name for names, op in sources for name in (*names, op)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from npuflow.base.errors import ModelError, suggestion
+from npuflow.base.errors import ModelError, NpuflowError, RecipeError, suggestion
 from npuflow.base.tables_toml import dotted
 from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import prune
@@ -55,26 +55,35 @@ class Onnx:
         model, notes = source.model, list(source.notes)
         builder = Builder({o.domain: o.version for o in model.opset_import})
         stored = _stored(model)
-        inputs = []
+        inputs, faults = [], list(_unknown(bindings, [i.name for i in model.graph.input]))
         for info in model.graph.input:
-            if info.name in bindings.constants:
-                builder.constant(info.name, _fixed(info, bindings))
-            elif info.name not in stored:
-                builder.define(Value(info.name, _bound(info, bindings, notes)))
+            try:
+                if info.name in bindings.constants:
+                    builder.constant(info.name, _fixed(info, bindings))
+                elif info.name not in stored:
+                    builder.define(Value(info.name, _bound(info, bindings, notes)))
+                    inputs.append(info.name)
+            except ModelError as fault:          # what else is wrong shows with the input as the model has it
+                faults.append(fault)
+                builder.define(Value(info.name, _bound(info, Bindings(dims=bindings.dims), notes)))
                 inputs.append(info.name)
-        declared = [i.name for i in model.graph.input]
-        for key, asked in (("inputs", bindings.inputs), ("constants", bindings.constants)):
-            _check_names(asked, declared, "input", key)
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
         if nodes is None:
             raise ModelError("the nodes of the model form a cycle, or one reads a value that nothing produces")
-        builder.add_all(nodes)
+        try:
+            builder.add_all(nodes)
+        except ModelError as fault:
+            raise together([*faults, fault]) from None
         if bindings.constants and not inputs:
-            raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
+            faults.append(
+                ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
+            )
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
-        _check_names(outputs, list(builder.values), "output", "outputs")
+        faults += _absent(outputs, list(builder.values), "value", "outputs")
+        if faults:
+            raise together(faults)
         graph = prune(builder.graph(inputs, outputs))
         return Reading(graph, tuple(notes), {name: q for name, q in source.stated.items() if name in graph.values})
 
@@ -156,10 +165,20 @@ def _shown(info: onnx.ValueInfoProto) -> list[Any]:
     return [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in info.type.tensor_type.shape.dim]
 
 
-def _check_names(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> None:
-    """Names that the recipe's [model] gives; a fault points at the key that has it."""
+def _unknown(bindings: Bindings, declared: list[str]) -> Iterator[ModelError]:
+    for key, asked in (("inputs", bindings.inputs), ("constants", bindings.constants)):
+        yield from _absent(asked, declared, "input", key)
+
+
+def _absent(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> Iterator[ModelError]:
+    """Names that the recipe's [model] gives and the model lacks; a fault points at the key that has it."""
     for name in asked:
         if name not in known:
-            what = what if what == "input" else "value"
             fault = ModelError(f'the model has no {what} "{name}"', hint=suggestion(name, known))
-            raise fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
+            fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
+            yield fault
+
+
+def together(faults: Sequence[NpuflowError]) -> NpuflowError:
+    """One fault, or all of them as one error."""
+    return faults[0] if len(faults) == 1 else RecipeError(faults)
