@@ -11,6 +11,7 @@ from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
@@ -28,10 +29,7 @@ OnEvent = Callable[[Event], None]
 __all__ = ["Interrupted", "Result", "build"]
 
 
-class Interrupted(BuildError):
-    """The user stopped the build; what was finished is kept."""
-
-
+@heeding()
 def build(
     plan: Plan,
     store: Store,
@@ -108,16 +106,17 @@ class _Driver:
             self.workers.drop()
             settled = sum(len(state.found) for state in self.states.values())
             raise Interrupted(
-                f"interrupted; {settled} finished steps are kept",
-                hint="run the same command again to resume",
+                f"interrupted; {settled} finished steps are kept", hint="run the same command again to resume",
                 code="NF-BUILD-130",
             ) from None
         return self._conclude(time.perf_counter() - begun)
 
     def _settle_all(self) -> None:
+        check()
         self._advance()
         self._feed()
         while self.flying:
+            check()
             self._arrived(*self.workers.arrivals.get())
             while not self.workers.arrivals.empty():
                 self._arrived(*self.workers.arrivals.get())

@@ -15,6 +15,7 @@ from multiprocessing.pool import ThreadPool
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
+from npuflow.flow.interrupt import blocked
 from npuflow.flow.memory import machine
 from npuflow.flow.run_deaths import ended
 from npuflow.flow.run_step import Outcome, Task, execute
@@ -163,11 +164,12 @@ class Processes:
             if task.attempt:
                 threading.Thread(target=self._apart, args=(task,), daemon=True).start()
                 continue
-            try:
-                future = self._started().submit(execute, task)
-            except RuntimeError:  # a pool that a dying worker broke takes nothing any more
-                self._pool = None
-                future = self._started().submit(execute, task)
+            with blocked():
+                try:
+                    future = self._started().submit(execute, task)
+                except RuntimeError:  # a pool that a dying worker broke takes nothing any more
+                    self._pool = None
+                    future = self._started().submit(execute, task)
             self._held[future] = task
             future.add_done_callback(self._arrived)
 
@@ -179,7 +181,8 @@ class Processes:
     def _apart(self, task: Task) -> None:
         """A task whose worker died, or died beside another, gets a process of its own: the next death is its doing."""
         with self._single, _pool(1) as alone:
-            future = alone.submit(execute, task)
+            with blocked():
+                future = alone.submit(execute, task)
             future.add_done_callback(lambda _: codes.extend(_codes(alone)))   # before the pool ends its other processes
             codes: list[int] = []
             try:
