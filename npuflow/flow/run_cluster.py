@@ -12,6 +12,7 @@ from typing import Any
 
 from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow import store_files as files
+from npuflow.flow.interrupt import blocked
 from npuflow.flow.memory import machine, shown, size
 from npuflow.flow.plan import Plan
 from npuflow.flow.run_deaths import UNKNOWN, Deaths, died, none_left
@@ -68,11 +69,12 @@ class Cluster:
                 # A worker that takes more than its share is ended before it takes the machine down; the share
                 # is never less than what a stage says that it needs, as fewer of those run at once.
                 share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
-                self._own = cluster(
-                    n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=share,
-                    silence_logs=50, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                    worker_class=self._deaths.nanny(),
-                )  # fmt: skip
+                with blocked():
+                    self._own = cluster(
+                        n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=share,
+                        silence_logs=50, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                        worker_class=self._deaths.nanny(),
+                    )
                 self._join(jobs)
             self._client: Any = client(self._own or address, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
@@ -87,7 +89,9 @@ class Cluster:
         except BaseException:
             self.close(wait=True)
             raise
-        self.memory = memory or sum(self._limits().values()) or machine()
+        limits = self._limits()
+        self.memory = memory or sum(limits.values()) or machine()
+        self.largest = max(limits.values(), default=machine())
         self.slots = max(1, len(self._good))
         self.window = FEW * self.slots
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()

@@ -91,6 +91,7 @@ class Deaths:
                 codes[str(self.worker_address or self.name)] = exitcode
                 super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
 
+        Noting.__name__ = "Nanny"          # what dask calls it in its log
         return Noting
 
     def of(self, worker: str, events: Callable[[str], Any]) -> str:

@@ -35,6 +35,8 @@ class Executor(Protocol):
     dashboard: str | None
     memory: int
     """Bytes that tasks which run at once may claim together."""
+    largest: int
+    """Bytes that one of them can have at most."""
 
     def submit(self, tasks: Sequence[Task]) -> None: ...
 
@@ -68,7 +70,7 @@ class Threads:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window, self.slots = 256, jobs
         self.label = f"{jobs} thread{'s' if jobs > 1 else ''}"
-        self.memory = machine()
+        self.memory = self.largest = machine()
         self._jobs = jobs
         self._held: dict[str, Task] = {}
         self._lock = threading.Lock()
@@ -153,7 +155,7 @@ class Processes:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window, self.slots = 4 * jobs, jobs
         self.label = f"{jobs} process{'es' if jobs > 1 else ''}"
-        self.memory = machine()
+        self.memory = self.largest = machine()
         self._jobs = jobs
         self._pool: ProcessPoolExecutor | None = None
         self._single = threading.Semaphore(jobs)
