@@ -154,7 +154,7 @@ def built(path: Path, folder: Path, cache: Path, settings: list[str]) -> tuple[d
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode:
         raise SystemExit(f"{path}: {done.stderr.strip() or events[-1:]}")
-    return {e["step"]: e for e in events if "step" in e}, seconds
+    return {e["stage"]: e["figures"] for e in events if e.get("event") == "step" and e.get("figures")}, seconds
 
 
 def scored(task: Task, program: Path, baseline: Mapping[str, Any], limit: int) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def main() -> None:
         baseline = floats(task, out, args.limit)
         program = next((out / name / "out").rglob("model.npu"))
         figures = scored(task, program, baseline, args.limit)
-        kept = {k: steps[k].get("figures", steps[k].get("summary", {})) for k in ("precision", "tiling", "simulate") if k in steps}
+        kept = {k: steps[k] for k in ("baseline", "precision", "tiling", "simulate") if k in steps}
         print(json.dumps({"task": name, "seconds": round(seconds, 1), **figures, "steps": kept}), flush=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,15 +25,16 @@ def size(count: int) -> str:
     return f"{value:.1f} TB"
 
 
-def _open(path: Path | None, cache: Path | None) -> Store:
+def _open(path: Path | None, cache: Path | None, remote: str | None = None) -> Store:
     """An existing cache: looking after one must not make one."""
-    from npuflow.flow.recipe_build import Settings, cache_place
+    from npuflow.flow.recipe_build import Settings, cache_place, open_cache
 
     loaded = recipe(path) if path is not None else None
-    root = cache_place(loaded, Settings(cache=cache))
+    chosen = Settings(cache=cache, remote=remote)
+    root = cache_place(loaded, chosen)
     if not (root / "store.json").is_file():
         raise StoreError(f"there is no cache at {root}", hint="--cache DIR, or --recipe RECIPE for the one it uses")
-    found = store(loaded, cache)
+    found = open_cache(loaded, chosen)
     found.warn = warn_text
     return found
 
@@ -98,3 +100,33 @@ def collect(path: Path | None, cache: Path | None, grace: float, *, dry: bool) -
         f"kept: {found.kept_records} records, {found.kept_objects} objects\n"
     )
     return 0
+
+
+EVERY = 5.0         # seconds between two lines of a long upload
+
+
+def send(path: Path | None, cache: Path | None, remote: str | None, *, last: bool, dry: bool, as_json: bool) -> None:
+    from npuflow.flow.recipe_build import Settings, output_folder
+    from npuflow.flow.store_push import Pushed, last_build, push
+
+    if last and path is None:
+        raise UsageError("--last-build needs the recipe whose build it is", hint="--recipe RECIPE --last-build")
+    held = _open(path, cache, remote)
+    keys = last_build(held, output_folder(recipe(path), Settings()).absolute()) if last and path is not None else None
+    due = time.monotonic() + EVERY
+
+    def tell(done: Pushed) -> None:
+        nonlocal due
+        if time.monotonic() > due:
+            due = time.monotonic() + EVERY
+            sys.stderr.write(f"{done.records} records, {done.objects} objects, {size(done.bytes)} so far\n")
+
+    done = push(held, keys, dry=dry, tell=tell)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(done)) + "\n")
+        return
+    lost = f"; {done.left_out} records left out, because this cache lacks what they made" if done.left_out else ""
+    sys.stdout.write(
+        f"{'would send' if dry else 'sent'}: {done.records} records, {done.objects} objects, {size(done.bytes)}; "
+        f"there already: {done.records_there} records{lost}\n"
+    )

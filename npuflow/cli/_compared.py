@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npuflow.base.errors import UsageError
 from npuflow.cli._run_model import Model, load_inputs, open_model, picture_note, read_npz
 from npuflow.engine.difference import Difference, difference
@@ -203,7 +201,7 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
 
 def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
-    from npuflow.cli._run_model import joined, load_inputs
+    from npuflow.cli._run_model import joined
 
     # A program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike.
     return joined(model.run(load_inputs(list(inputs), model.ports, preparation)[0]))

@@ -1,4 +1,4 @@
-"""Look after the cache: stats, verify, gc."""
+"""Look after the cache: stats, verify, gc, push."""
 
 from __future__ import annotations
 
@@ -56,3 +56,24 @@ def gc(
     from npuflow.cli._cache import collect
 
     raise typer.Exit(collect(recipe, cache, grace * 3600, dry=dry_run))
+
+
+@app.command()
+def push(
+    remote: Annotated[
+        str | None, typer.Option("--remote", metavar="URL", help="Where to; else \\[build] remote of --recipe.")
+    ] = None,
+    recipe: RecipeOption = None,
+    last_build: Annotated[
+        bool, typer.Option("--last-build", help="Only what the last finished build of --recipe used.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only count what would be sent.")] = False,
+    cache: CacheOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Upload what the cache holds to the shared cache behind it. What is there already is passed over, so that a push that
+    was interrupted goes on where it stopped.
+    """
+    from npuflow.cli._cache import send
+
+    send(recipe, cache, remote, last=last_build, dry=dry_run, as_json=as_json)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,16 +23,31 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
+_Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values that are watched
+KINDS = 2                               # of idle machines: a full batch and a rest suffice, and memories are large
+
+
 class Runner:
-    """Runs samples through a program, at most `batch` at a time. Sessions, decoded words and plans are made once."""
+    """Runs samples through a program, at most `batch` at a time. Sessions, decoded words and plans are made once.
+
+    Any number of threads may share a runner: each run takes a simulated machine of its own from a pool, which holds as many
+    as have run at once, and the kernels release the interpreter lock. `shadows` is of the calling thread's last dump.
+    """
 
     def __init__(self, program: Program | str | os.PathLike[str], batch: int = 8) -> None:
         self.program = program if isinstance(program, Program) else load_program(program)
         self.batch = batch
         self.order = order_of(self.program)
-        self.shadows: Mapping[str, Shadow] = {}      # what taps showed of the last batch that was dumped
-        self._machines: dict[tuple[int, tuple[str, ...]], Machine] = {}
+        self._lock = threading.Lock()
+        self._idle: dict[_Kind, list[Machine]] = {}  # the kind that was used last comes last
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
+        self._shown = threading.local()
+
+    @property
+    def shadows(self) -> Mapping[str, Shadow]:
+        """What taps showed of the last batch that this thread dumped."""
+        found: Mapping[str, Shadow] = getattr(self._shown, "shadows", {})
+        return found
 
     def run(self, inputs: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
         """One sample: outputs by name, and with `dump` every integer tensor seen whole and every host value (or those named)."""
@@ -57,12 +74,17 @@ class Runner:
         meta = self.program.meta
         names = list(dict.fromkeys((*meta["values"], *self.program.taps.values))) if dump else []
         watch = tuple(names if dump is True else [n for n in (dump or ()) if n in names])
-        machine = self._machine(len(samples), watch)
-        machine.seen.clear()
-        self.shadows = machine.shadows
-        for shadow in self.shadows.values():
-            shadow.clear()
-        values: list[dict[str, Array]] = [self._fed(sample) for sample in samples]
+        values = [self._fed(sample) for sample in samples]
+        with self._machine(len(samples), watch) as machine:
+            return self._through(machine, values, dump)
+
+    def _through(
+        self, machine: Machine, values: list[dict[str, Array]], dump: bool | Iterable[str]
+    ) -> list[dict[str, Array]]:
+        """Run one batch on a machine that nobody else uses meanwhile."""
+        meta = self.program.meta
+        machine.forget()
+        self._shown.shadows = machine.shadows
         for name in [entry["name"] for entry in meta["inputs"] if entry["name"] in meta["values"]]:
             machine.write(name, np.stack([v[name] for v in values]))
         last = self._last_reads()
@@ -72,7 +94,7 @@ class Runner:
                 for stale in [n for n in values[0] if last.get(n, -1) <= i]:
                     for v in values:
                         v.pop(stale, None)
-        whole = {n: s.array.copy() for n, s in self.shadows.items() if n not in machine.seen and s.seen.all()}
+        whole = {n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()}
         for name, array in (*machine.seen.items(), *whole.items()):
             for v, sample in zip(values, array, strict=True):
                 v.setdefault(name, sample)
@@ -150,28 +172,39 @@ class Runner:
                 raise ModelError(f'the input "{name}" has the dtype {entry["dtype"]!r}', code="program") from error
         return found
 
-    def _machine(self, batch: int, watch: tuple[str, ...]) -> Machine:
-        key = (batch, watch)
-        if key not in self._machines:
-            if len(self._machines) >= 2:                       # memories are large: a full batch and a rest suffice
-                self._machines.pop(next(iter(self._machines)))
-            self._machines[key] = Machine(self.program, batch, watch=watch, order=self.order)
-        return self._machines[key]
+    @contextmanager
+    def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[Machine]:
+        """A machine for one run: an idle one, or a new one. A run that fails leaves it in an unknown state: it is dropped."""
+        kind = batch, watch
+        with self._lock:
+            idle = self._idle.get(kind)
+            machine = idle.pop() if idle else None
+        if machine is None:
+            machine = Machine(self.program, batch, watch=watch, order=self.order)
+        yield machine
+        with self._lock:
+            self._idle[kind] = [*self._idle.pop(kind, ()), machine]
+            while len(self._idle) > KINDS:
+                self._idle.pop(next(iter(self._idle)))
 
     def _session(self, index: int) -> onnxruntime.InferenceSession:
-        if index not in self._sessions:
-            import onnxruntime
+        """A host part's session, made once; onnxruntime lets threads share it."""
+        with self._lock:
+            if index not in self._sessions:
+                self._sessions[index] = _opened(self.program.hosts[index], index)
+            return self._sessions[index]
 
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = options.inter_op_num_threads = 1
-            options.log_severity_level = 4                         # what goes wrong is raised, and told once
-            try:
-                self._sessions[index] = onnxruntime.InferenceSession(
-                    self.program.hosts[index], options, providers=["CPUExecutionProvider"]
-                )
-            except Exception as error:  # onnxruntime's errors share no public base class
-                raise ModelError(f"host model {index} cannot run: {str(error).splitlines()[0]}", code="program") from error
-        return self._sessions[index]
+
+def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4                         # what goes wrong is raised, and told once
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no public base class
+        raise ModelError(f"host model {index} cannot run: {str(error).splitlines()[0]}", code="program") from error
 
 
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:

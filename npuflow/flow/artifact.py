@@ -11,9 +11,24 @@ from npuflow.flow.store_manifest import Damaged, Manifest
 from npuflow.flow.store_reader import Reader
 from npuflow.flow.store_writer import Writer
 
-__all__ = ["Artifact", "ArtifactRef", "Damaged", "Manifest", "Reader", "Writer"]
+__all__ = ["Artifact", "ArtifactRef", "Damaged", "Manifest", "Need", "Reader", "Writer"]
 
 Uses = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a later step will take of memory, foreseen: `fixed` bytes, and `each` for every one of the `count` things that it
+    holds at once. `least`: as many it needs at any rate. `key`: the recipe key that sets the count, with `{count}` in it, or
+    other words on what to set; empty where no key helps."""
+
+    fixed: int
+    each: int = 0
+    count: int = 1
+    least: int = 1
+    key: str = ""
+    about: str = ""
+    """What takes the most, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +67,10 @@ class Artifact(ABC):
 
     def summary(self) -> dict[str, Any]:
         """A few scalars worth a line on the terminal."""
+        return {}
+
+    def needs(self) -> Mapping[str, Need]:
+        """Stage name -> what this value tells of the memory that the stage will take."""
         return {}
 
     def digest(self) -> str:

@@ -31,6 +31,8 @@ class Build(Config):
     """A shared cache behind the local one: a folder or an fsspec URL."""
     remote_mode: Literal["off", "read", "read-write"] = "read-write"
     """What the remote cache is used for."""
+    remote_push: Literal["made", "used"] = "made"
+    """What a build uploads: what it made, or all that it used, also what the local cache held already."""
     jobs: Annotated[int, Range(1)] | None = None
     """Steps that run at once; as many as there are cores if absent."""
     memory: str | None = None

@@ -89,7 +89,23 @@ def run_plan(
         located(error, recipe, plan)
     if result.ok and settings.until is None:
         write_lock(plan, recipe, store, settings, result)
+    if recipe.build.remote_push == "used" and store.remote is not None:
+        _upload(store, result, on_event)
     return result
+
+
+def _upload(store: Store, result: Result, on_event: Callable[[Event], None] | None) -> None:
+    """Send all that a build used to the remote cache; a remote that fails is a warning, as it is during the build."""
+    from npuflow.flow.events import Warned
+    from npuflow.flow.store_push import push
+
+    if store.remote is None or store.remote.down or store.remote.mode != "read-write":
+        return
+    try:
+        push(store, [key for keys in result.keys.values() for key in keys.values()])
+    except NpuflowError as error:
+        if on_event is not None:
+            on_event(Warned(f"{error.message}: {error.because}", hint=error.hint))
 
 
 def keep_memos() -> None:

@@ -11,13 +11,16 @@ from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
 from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.foresight import Foresight
+from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
+from npuflow.flow.run_deaths import died, one_died
 from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
-from npuflow.flow.run_step import Done, Outcome, Task, died
+from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import add_root, claim
 from npuflow.flow.store_manifest import Damaged
@@ -27,10 +30,7 @@ OnEvent = Callable[[Event], None]
 __all__ = ["Interrupted", "Result", "build"]
 
 
-class Interrupted(BuildError):
-    """The user stopped the build; what was finished is kept."""
-
-
+@heeding()
 def build(
     plan: Plan,
     store: Store,
@@ -90,6 +90,7 @@ class _Driver:
         self.number = 0
         self.halted = False
         self._loaded: tuple[str, Any] | None = None
+        self.foresight = Foresight(plan, workers.largest)
 
     def run(self, out_dir: Path | None = None) -> Result:
         """Settle every step; with a folder, write the products there, and settle again what proves damaged then."""
@@ -107,16 +108,17 @@ class _Driver:
             self.workers.drop()
             settled = sum(len(state.found) for state in self.states.values())
             raise Interrupted(
-                f"interrupted; {settled} finished steps are kept",
-                hint="run the same command again to resume",
+                f"interrupted; {settled} finished steps are kept", hint="run the same command again to resume",
                 code="NF-BUILD-130",
             ) from None
         return self._conclude(time.perf_counter() - begun)
 
     def _settle_all(self) -> None:
+        check()
         self._advance()
         self._feed()
         while self.flying:
+            check()
             self._arrived(*self.workers.arrivals.get())
             while not self.workers.arrivals.empty():
                 self._arrived(*self.workers.arrivals.get())
@@ -191,11 +193,17 @@ class _Driver:
             return
         misses = {key: item for item, key in state.keys.items() if not self._hit(state, item, key)}
         state.pending = misses
-        state.conclude()
+        self._concluded(state)
         if state.over:
             self.emit(state.progress())
-        if misses:
+        if misses and not state.failed:
             self._wait(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
+
+    def _concluded(self, state: StepState) -> None:
+        """A step has its product, or is about to run: what it tells of later ones may end the build."""
+        state.conclude()
+        for name, error in self.foresight.faults(state, self.states, self._load, self.emit):
+            self._fail(self.states[name], None, error)
 
     def _hit(self, state: StepState, item: str | None, key: str) -> bool:
         if state.step.name in self.force and key not in state.forced:
@@ -237,14 +245,14 @@ class _Driver:
         handed: list[Task] = []
         if len(self.memory.tasks) > self.workers.window // 2:
             return  # a wave of a few is dearer than a wave of many
-        blocked = 0
+        blocked, hold = 0, self.foresight.pending(self.states)
         while blocked < len(self.queue) and not self.halted and len(self.memory.tasks) < self.workers.window:
             ready = self.queue[0]
             if ready.next is None:
                 self.queue.popleft()
                 continue
             self.queue.rotate(-1)  # steps that are ready together take turns
-            if not self.memory.fits(ready.next.stage.memory):
+            if not self.memory.fits(ready.next.stage.memory) or (hold and not ready.next.stage.quick):
                 blocked += 1
                 continue
             made, blocked = ready.take(), 0
@@ -277,7 +285,7 @@ class _Driver:
             outcome.error = BuildError(f"{sent.step} ended without a result").at(stage=sent.step)
         if left and outcome.error is not None:
             self._retry_or_fail(state, sent, outcome, left)
-        state.conclude()
+        self._concluded(state)
         if state.over:
             state.pace.took(units(state.step, (o.item for o in sent.work)), ran, outcome.worker, outcome.memory)
             self.emit(state.progress())
@@ -307,12 +315,11 @@ class _Driver:
                 if outcome.damaged is not None:
                     self._send_back(*outcome.damaged, state)
                 else:
-                    text = f"a worker was lost under {state.step.name}; its work is given to another"
-                    self.emit(Warned(text, state.step.name))
+                    self.emit(Warned(one_died(state.step.name, outcome.how), state.step.name))
                     self._wait(self._tasks(state, self._refs(state.step), left, size=1))
                 return
             if outcome.lost:
-                error = died(state.step.name, f"{ATTEMPTS} workers")
+                error = died(state.step.name, f"{ATTEMPTS} workers", outcome.how, state.step.stage.lighter)
         elif units(state.step, left.values()) > 1:
             # Not to blame a batch for one of its items: the rest go one by one.
             self._wait(self._tasks(state, self._refs(state.step), left, size=1))
@@ -357,7 +364,7 @@ class _Driver:
 
     def _send_back(self, digest: str | None, reason: str, victim: StepState) -> None:
         """A product is missing or damaged: set it aside, and have its producer and all that hangs on it look again."""
-        maker = next((state for state in self.states.values() if self._made(state, digest)), None)
+        maker = next((state for state in self.states.values() if state.made(digest)), None)
         if digest is None or maker is None:
             error = StoreError(f"an input of {victim.step.name} is damaged and no step of this build makes it: {reason}")
             self._fail(victim, None, error.at(stage=victim.step.name))
@@ -372,14 +379,6 @@ class _Driver:
         for name in stale:
             if not self.states[name].skipped:
                 self.states[name].reset()
-
-    @staticmethod
-    def _made(state: StepState, digest: str | None) -> bool:
-        for ref in state.found.values():
-            members = ref.items.values() if isinstance(ref, ItemsRef) else (ref,)
-            if any(one.digest == digest for one in members):
-                return True
-        return False
 
     def _adopt(self, state: StepState) -> None:
         step = state.step

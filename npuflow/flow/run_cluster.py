@@ -5,23 +5,28 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from npuflow.base.code_memo import PICTURES
 from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow import store_files as files
+from npuflow.flow.interrupt import blocked
 from npuflow.flow.memory import machine, shown, size
 from npuflow.flow.plan import Plan
+from npuflow.flow.run_deaths import UNKNOWN, Deaths, died, none_left
 from npuflow.flow.run_pool import Arrival, Executor, Threads
-from npuflow.flow.run_step import Outcome, Task, died, execute
+from npuflow.flow.run_probe import Question, ask
+from npuflow.flow.run_step import Outcome, Task, execute
 from npuflow.flow.store import Store
 
 FEW, MANY = 8, 64  # tasks at hand for each worker, and of short tasks
 SHORT = 0.05  # seconds
-LOOK = 0.5  # seconds between two looks at who has joined
+LOOK = 0.5  # seconds between two looks at who has joined or gone
+ROUNDS = 3  # times that a worker may leave the probe unanswered, and that all may die in it
+RETURN = 10.0  # seconds within which a nanny starts a worker anew
+PATIENCE = 30.0  # seconds that a build waits for a worker when it has none left
 _HINT = "threads, processes, processes:N, or the address of a scheduler such as tcp://host:8786"
 
 
@@ -41,74 +46,6 @@ def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | 
     raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT)
 
 
-class Question(NamedTuple):
-    """What a worker has to answer before it is given work."""
-
-    root: str
-    token: str
-    stages: Mapping[str, tuple[str, str, str]]
-    """Stage -> its module, its name in it, the digest of its code."""
-    plugins: Mapping[str, str]
-    """Selected plug-ins and their code."""
-    libraries: Mapping[str, str]
-
-
-def ask(question: Question) -> list[str]:
-    """Run on a worker: what differs here from the driver, or nothing."""
-    from importlib import import_module, metadata
-
-    from npuflow.flow.processor import processor
-
-    faults: list[str] = []
-    PICTURES.open(Path(question.root) / "memo" / "code.json")
-    for name, (module, attribute, wanted) in question.stages.items():
-        try:
-            from npuflow.base.code import closure
-
-            found = closure(getattr(import_module(module), attribute).function).digest
-        except Exception as fault:  # whatever keeps a stage from being imported there is the answer
-            faults.append(f"stage {name} cannot be imported ({fault}): install the same packages there")
-            continue
-        if found != wanted:
-            faults.append(f"the code of stage {name} differs: install the same npuflow and plug-ins there")
-    for label, wanted in question.plugins.items():
-        from npuflow.flow.keys import plugin_code
-
-        registry, _, entry = label.partition("/")
-        name, _, facets = entry.partition(":")
-        try:
-            found = plugin_code(registry, name, tuple(facets.split(",")) if facets else None)[1].digest
-        except Exception as fault:  # as above
-            faults.append(f"plug-in {label} is not there ({fault}): install it on the worker")
-            continue
-        if found != wanted:
-            faults.append(f"the code of plug-in {label} differs: install the same version there")
-    for library, wanted in question.libraries.items():
-        if library == "cpu":                      # stages of float results: the feature class that their keys state
-            if processor() != wanted:
-                faults.append(f"its processor ({processor()}) computes floats unlike the driver's ({wanted})")
-            continue
-        with suppress(metadata.PackageNotFoundError):
-            if metadata.version(library) == wanted:
-                continue
-            faults.append(f"it has {library} {metadata.version(library)}, not {wanted}: pip install {library}=={wanted}")
-            continue
-        faults.append(f"it has no {library}: pip install {library}=={wanted}")
-    probe = Path(question.root) / "tmp" / question.token
-    try:
-        seen = probe.read_text()
-        made = files.fresh(probe.parent, question.token + "-answer")
-        made.write_text(seen)
-        made.unlink()
-    except OSError as fault:
-        hint = "mount the cache there at the same path, or choose another with --cache"
-        faults.append(f"it cannot use the cache {question.root} ({fault.strerror}): {hint}")
-        return faults
-    if seen != question.token:
-        faults.append(f"it reads another folder at {question.root}: mount the driver's cache there")
-    return faults
-
-
 class Cluster:
     """A dask cluster, started for this build or joined by its address."""
 
@@ -121,37 +58,46 @@ class Cluster:
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._plan, self._store = plan, store
         self._held: dict[str, tuple[Any, Task]] = {}
+        self._bound: dict[str, frozenset[str]] = {}
+        """Task -> the workers that alone may take it; empty: all."""
         self._lock = threading.Lock()
         self._closed = False
         self._own: Any = None
+        self._deaths = Deaths()
         try:
             if address is None:
                 # A worker that takes more than its share is ended before it takes the machine down; the share
                 # is never less than what a stage says that it needs, as fewer of those run at once.
                 share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
-                self._own = cluster(
-                    n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=share,
-                    silence_logs=50, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                )  # fmt: skip
-                self._own.wait_for_workers(jobs, timeout=60)
+                with blocked():
+                    self._own = cluster(
+                        n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=share,
+                        silence_logs=50, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                        worker_class=self._deaths.nanny(),
+                    )
+                self._join(jobs)
             self._client: Any = client(self._own or address, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
             hint = "start one with `dask scheduler` and `dask worker`, or check the address"
             raise BuildError(f"there is no scheduler at {address}: {fault}", hint=hint, code="NF-CLUSTER-001") from fault
         self.dashboard: str | None = self._client.dashboard_link or None
         self._good: set[str] = set()
+        self._silent: Counter[str] = Counter()
         self.refused: dict[str, list[str]] = {}
         try:
-            self._probe()
+            self._first()
         except BaseException:
             self.close(wait=True)
             raise
-        self.memory = memory or sum(self._limits().values()) or machine()
+        limits = self._limits()
+        self.memory = memory or sum(limits.values()) or machine()
+        self.largest = max(limits.values(), default=machine())
         self.slots = max(1, len(self._good))
         self.window = FEW * self.slots
-        self._looked = 0.0
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._gather, name="npuflow-gather", daemon=True).start()
+        self._stop = threading.Event()
+        for work in (self._gather, self._watch):
+            threading.Thread(target=work, name=f"npuflow{work.__name__.replace('_', '-')}", daemon=True).start()
         self.label = f"{len(self._good)} workers at {self._client.scheduler.address if self._client.scheduler else address}"
 
     def _question(self) -> Question:
@@ -164,44 +110,148 @@ class Cluster:
         token = files.fresh(self._store.root / "tmp", "probe-").name
         return Question(str(self._store.root), token, stages, plugins, libraries)
 
-    def _probe(self) -> None:
-        """Ask every worker that has not answered yet; those that differ get no work, and the reason is told."""
-        known = self._good | set(self.refused)
-        fresh = [one for one in self._client.scheduler_info(n_workers=-1)["workers"] if one not in known]
-        if fresh:
-            question = self._question()
-            probe = self._store.root / "tmp" / question.token
-            with files.writing(self._store.root):
-                probe.write_text(question.token)
-            try:
-                answers = self._client.run(ask, question, workers=fresh, on_error="return")
-            finally:
-                probe.unlink(missing_ok=True)
-            for worker, answer in answers.items():
-                if isinstance(answer, Exception):
-                    answer = [f"it cannot run npuflow ({answer}): install the same npuflow there"]
-                if answer:
-                    self.refused[worker] = answer
-                    self._store.warn(f"worker {worker} is refused: {'; '.join(answer)}")
-                else:
-                    self._good.add(worker)
-        if not self._good:
-            text = "; ".join(f"{worker}: {', '.join(why)}" for worker, why in self.refused.items()) or "it has none"
-            raise BuildError(
-                "no worker of the cluster can do this build", because=text,
-                hint="make the workers equal to the driver, then run again", code="NF-CLUSTER-002",
-            )  # fmt: skip
+    def _join(self, jobs: int) -> None:
+        """Wait for the workers of this build to start."""
+        try:
+            self._own.wait_for_workers(jobs, timeout=60)
+        except TimeoutError:
+            self._own.close(timeout=10)
+            raise none_left(self._deaths.started(), own=True) from None
+
+    def _first(self) -> None:
+        """Find the first workers that may take work; those that die while they are asked come back and are asked again."""
+        for _ in range(ROUNDS):
+            self._look()
+            if self._good or not (self._silent or self._deaths.ways) or not self._returned():
+                break
+        if self._good:
+            return
+        for worker in self._silent.keys() - self.refused.keys() - self._deaths.ways.keys():
+            self._gone(worker)
+        if self._deaths.ways and not self.refused:
+            raise none_left(self._deaths.ways, own=self._own is not None)
+        text = "; ".join(f"{worker}: {', '.join(why)}" for worker, why in self.refused.items())
+        raise BuildError(
+            "no worker of the cluster can do this build", because=text or "it has none", code="NF-CLUSTER-002",
+            hint="make the workers equal to the driver, then run again" if text else "start some: dask worker ADDRESS",
+        )
+
+    def _returned(self) -> bool:
+        """Whether a worker is there that has not answered yet, after giving nannies the time to start one anew."""
+        known = {*self._good, *self.refused, *self._deaths.ways}
+        until = time.monotonic() + RETURN
+        while True:
+            time.sleep(LOOK)               # the scheduler takes a moment to notice a death
+            if self._workers().keys() - known:
+                return True
+            if time.monotonic() > until:
+                return False
+
+    def _workers(self) -> dict[str, Any]:
+        """The workers of the cluster as its scheduler knows them now."""
+        found: dict[str, Any] | None = self._client.scheduler_info(n_workers=-1).get("workers")
+        if found is None:                  # what dask gives when the connection is lost
+            raise self._lost()
+        self._deaths.limits.update({name: one["memory_limit"] for name, one in found.items() if one.get("memory_limit")})
+        return found
+
+    def _look(self) -> None:
+        """Ask every worker that has not answered yet, and report those that are gone.
+
+        Those that differ get no work, and the reason is reported; one that does not answer is asked again, or has died.
+        """
+        there = self._workers()
+        for worker in [name for name in self._good if name not in there]:
+            self._good.discard(worker)
+            self._gone(worker)
+        fresh = [one for one in there if one not in self._good and one not in self.refused]
+        if not fresh:
+            return
+        question = self._question()
+        probe = self._store.root / "tmp" / question.token
+        with files.writing(self._store.root):
+            probe.write_text(question.token)
+        try:
+            answers = self._client.run(ask, question, workers=fresh, on_error="return")
+        finally:
+            probe.unlink(missing_ok=True)
+        silent = {worker: answer for worker, answer in answers.items() if isinstance(answer, OSError | TimeoutError)}
+        there = self._workers() if silent else there
+        for worker, answer in answers.items():
+            if worker not in silent:
+                self._judge(worker, answer)
+            elif worker not in there:
+                self._gone(worker)
+            else:                          # lost on the way, or its end is not known yet
+                self._silent[worker] += 1
+                if self._silent[worker] >= ROUNDS:
+                    self._judge(worker, [f"it does not answer ({answer}): look at its log, and whether it can be reached"])
+
+    def _judge(self, worker: str, answer: list[str] | Exception) -> None:
+        """A worker without faults gets work; another is refused with what differs."""
+        if isinstance(answer, MemoryError):
+            answer = ["it ran out of memory when it was asked: give it more (dask worker --memory-limit)"]
+        if isinstance(answer, Exception):
+            answer = [f"it cannot run npuflow ({answer}): install the same npuflow there"]
+        if answer:
+            self.refused[worker] = answer
+            self._store.warn(f"worker {worker} is refused: {'; '.join(answer)}")
+        else:
+            self._good.add(worker)
+
+    def _gone(self, worker: str) -> None:
+        how = self._deaths.of(worker, self._client.get_events)
+        text = f"worker {worker} died: {how}" if how else f"worker {worker} is gone: {UNKNOWN}"
+        self._store.warn(f"{text}; what it had begun is given to another")
 
     def _limits(self) -> dict[str, int]:
         """Worker -> the memory that it may take; those without a limit are left out."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = self._workers()
         return {name: found for name in self._good if (found := workers.get(name, {}).get("memory_limit"))}
 
+    def _watch(self) -> None:
+        """Keep up with workers that join and go. When there are none for long, what runs is given back as failed."""
+        alone = time.monotonic()
+        while not self._stop.wait(LOOK):
+            try:
+                self._look()
+            except Exception as fault:  # the scheduler does not answer, or the build is closing
+                if not self._closed and time.monotonic() - alone > PATIENCE:
+                    self._give_up(fault if isinstance(fault, BuildError) else self._lost())
+                    return
+                continue
+            if self._good:
+                alone = time.monotonic()
+                self._release()
+            elif time.monotonic() - alone > PATIENCE and self._held:
+                self._give_up(none_left(self._deaths.ways, own=self._own is not None))
+                return
+
+    def _release(self) -> None:
+        """Steps that were bound to workers of which none is left go to others."""
+        with self._lock:
+            stranded = [
+                (name, held) for name, held in self._held.items() if (only := self._bound.get(name)) and not only & self._good
+            ]
+            for name, _ in stranded:
+                self._held.pop(name)
+                self._bound.pop(name)
+        if stranded:
+            self._client.cancel([future for _, (future, _) in stranded])
+        for _, (_, task) in stranded:
+            self.arrivals.put((task, Outcome(error=BuildError(f"{task.step}: its workers died"), lost=True)))
+
+    def _lost(self) -> BuildError:
+        hint = "start it again, then run the same command: what is finished is kept"
+        return BuildError("the connection to the scheduler of the cluster was lost", hint=hint, code="NF-CLUSTER-001")
+
+    def _give_up(self, error: BuildError) -> None:
+        with self._lock:
+            held, self._held = self._held, {}
+        for _, task in held.values():
+            self.arrivals.put((task, Outcome(error=error, fatal=True)))
+
     def submit(self, tasks: Sequence[Task]) -> None:
-        if time.monotonic() - self._looked > LOOK:
-            if len(self._client.scheduler_info(n_workers=-1)["workers"]) != len(self._good) + len(self.refused):
-                self._probe()
-            self._looked = time.monotonic()
         groups: dict[int, list[Task]] = {}
         for task in tasks:
             groups.setdefault(task.stage.memory, []).append(task)
@@ -216,12 +266,17 @@ class Cluster:
             for task, future in zip(group, futures, strict=True):
                 with self._lock:
                     self._held[task.name] = (future, task)
+                    self._bound[task.name] = frozenset(only.get("workers", ()))
                 future.add_done_callback(self._arrived)
 
     def _able(self, step: str, need: int) -> dict[str, Any]:
         """Which workers may take a step: those that were found equal to the driver, and have the memory it needs."""
+        if not self._good and not self.refused:
+            return {}                      # one that is started anew takes it, or the watch gives up
         small = {name for name, limit in self._limits().items() if limit < need} if need else set()
         able = sorted(self._good - small)
+        if not self._good:
+            raise none_left(self._deaths.ways, own=self._own is not None)
         if not able:
             raise BuildError(
                 f"{step} needs {shown(need)} of memory, which no worker of the cluster has",
@@ -232,18 +287,27 @@ class Cluster:
     def _arrived(self, future: Any) -> None:
         with self._lock:
             held = self._held.pop(future.key, None)
+            self._bound.pop(future.key, None)
         if held is None or self._closed:
             return
         if future.status == "finished":
             self._ended.put(held)
             return
         task = held[1]
+        if future.status == "cancelled" and self._client.status != "running":
+            self.arrivals.put((task, Outcome(error=self._lost(), fatal=True)))
+            return
         why = future.exception() if future.status == "error" else None
         lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
         error = why if isinstance(why, Exception) else BuildError(f"{task.step}: the cluster lost the step")
         if type(why).__name__ == "KilledWorker":  # the scheduler has already tried several
-            error = died(task.step, "the workers that ran it")
+            error = died(task.step, "the workers that ran it", self._how(why), task.stage.lighter)
         self.arrivals.put((task, Outcome(error=error, lost=lost)))
+
+    def _how(self, killed: Any) -> str:
+        """How the last worker of a step ended, where it can be known."""
+        worker = str(getattr(getattr(killed, "last_worker", None), "address", ""))
+        return self._deaths.of(worker, self._client.get_events)
 
     def _gather(self) -> None:
         """Bring results here, as many at once as have come: a message for each would cost more than a short step."""
@@ -282,6 +346,8 @@ class Cluster:
 
     def close(self, *, wait: bool) -> None:
         self._closed = True
+        if hasattr(self, "_stop"):
+            self._stop.set()
         if hasattr(self, "_ended"):
             self._ended.put(None)
         with suppress(OSError, TimeoutError):

@@ -19,7 +19,7 @@ class Mixed:
     dashboard: str | None = None
 
     def __init__(self, jobs: int) -> None:
-        self.memory = machine()
+        self.memory = self.largest = machine()
         self.arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._threads, self._processes = Threads(jobs, self.arrivals), Processes(jobs, self.arrivals)
         self._times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])

@@ -15,7 +15,9 @@ from multiprocessing.pool import ThreadPool
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
+from npuflow.flow.interrupt import blocked
 from npuflow.flow.memory import machine
+from npuflow.flow.run_deaths import ended
 from npuflow.flow.run_step import Outcome, Task, execute
 
 Arrival = tuple[Task, Outcome]
@@ -33,6 +35,8 @@ class Executor(Protocol):
     dashboard: str | None
     memory: int
     """Bytes that tasks which run at once may claim together."""
+    largest: int
+    """Bytes that one of them can have at most."""
 
     def submit(self, tasks: Sequence[Task]) -> None: ...
 
@@ -66,7 +70,7 @@ class Threads:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window, self.slots = 256, jobs
         self.label = f"{jobs} thread{'s' if jobs > 1 else ''}"
-        self.memory = machine()
+        self.memory = self.largest = machine()
         self._jobs = jobs
         self._held: dict[str, Task] = {}
         self._lock = threading.Lock()
@@ -151,7 +155,7 @@ class Processes:
         self.arrivals = arrivals if arrivals is not None else queue.SimpleQueue()
         self.window, self.slots = 4 * jobs, jobs
         self.label = f"{jobs} process{'es' if jobs > 1 else ''}"
-        self.memory = machine()
+        self.memory = self.largest = machine()
         self._jobs = jobs
         self._pool: ProcessPoolExecutor | None = None
         self._single = threading.Semaphore(jobs)
@@ -162,11 +166,12 @@ class Processes:
             if task.attempt:
                 threading.Thread(target=self._apart, args=(task,), daemon=True).start()
                 continue
-            try:
-                future = self._started().submit(execute, task)
-            except RuntimeError:  # a pool that a dying worker broke takes nothing any more
-                self._pool = None
-                future = self._started().submit(execute, task)
+            with blocked():
+                try:
+                    future = self._started().submit(execute, task)
+                except RuntimeError:  # a pool that a dying worker broke takes nothing any more
+                    self._pool = None
+                    future = self._started().submit(execute, task)
             self._held[future] = task
             future.add_done_callback(self._arrived)
 
@@ -178,10 +183,15 @@ class Processes:
     def _apart(self, task: Task) -> None:
         """A task whose worker died, or died beside another, gets a process of its own: the next death is its doing."""
         with self._single, _pool(1) as alone:
+            with blocked():
+                future = alone.submit(execute, task)
+            future.add_done_callback(lambda _: codes.extend(_codes(alone)))   # before the pool ends its other processes
+            codes: list[int] = []
             try:
-                outcome = alone.submit(execute, task).result()
+                outcome = future.result()
             except Exception as fault:  # whatever ended the process ends up in the outcome
-                outcome = Outcome(error=fault, lost=type(fault).__name__ == "BrokenProcessPool")
+                lost = type(fault).__name__ == "BrokenProcessPool"
+                outcome = Outcome(error=fault, lost=lost, how=ended(codes[0]) if codes and lost else "")
         self.arrivals.put((task, outcome))
 
     def _arrived(self, future: Future[Outcome]) -> None:
@@ -194,7 +204,8 @@ class Processes:
         else:
             broken = type(fault).__name__ == "BrokenProcessPool"
             error = fault if isinstance(fault, Exception) else RuntimeError(str(fault))
-            self.arrivals.put((task, Outcome(error=error, lost=broken)))
+            codes = _codes(self._pool) if broken and self._pool is not None else []
+            self.arrivals.put((task, Outcome(error=error, lost=broken, how=ended(codes[0]) if codes else "")))
 
     def learn(self, task: Task, outcome: Outcome) -> None:
         """Times change nothing here."""
@@ -210,6 +221,11 @@ class Processes:
         if not wait:
             for worker in workers:
                 worker.terminate()
+
+
+def _codes(pool: ProcessPoolExecutor) -> list[int]:
+    """The exit codes of a pool's processes that ended other than well."""
+    return [one.exitcode for one in list((pool._processes or {}).values()) if one.exitcode]
 
 
 def _pool(size: int) -> ProcessPoolExecutor:

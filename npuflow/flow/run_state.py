@@ -110,6 +110,11 @@ class StepState:
         self.found.clear()
         self.pending.clear()
 
+    def made(self, digest: str | None) -> bool:
+        """Whether an object is among what the step gave."""
+        found = (one for ref in self.found.values() for one in (ref.items.values() if isinstance(ref, ItemsRef) else (ref,)))
+        return any(one.digest == digest for one in found)
+
     def conclude(self) -> None:
         """Give the step its product once nothing is pending."""
         if self.pending or self.failed or not self.begun:

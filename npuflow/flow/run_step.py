@@ -16,6 +16,7 @@ from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
 from npuflow.flow.memory import peak
 from npuflow.flow.refs import Files, ItemsRef
+from npuflow.flow.run_deaths import memory_hint
 from npuflow.flow.stage import Groups, Items, Stage, listening
 from npuflow.flow.store import Spec, Store, open_store
 from npuflow.flow.store_files import Unwritable
@@ -99,6 +100,8 @@ class Outcome:
     """An input that is missing or damaged, and how."""
     lost: bool = False
     """The worker died under it."""
+    how: str = ""
+    """How it died, where that is known."""
     worker: str = ""
     memory: int = 0
     """The process that ran it, and the most that this has had in memory, in bytes."""
@@ -130,6 +133,8 @@ class _Batch:
         self.task, self.store, self.outcome = task, store, outcome
         self.lines: list[str] = []
         self.touched: set[str] = set()
+        self.loaded: dict[int, tuple[Artifact, ArtifactRef]] = {}
+        """Inputs by identity, and kept, so that no other object gets the number of one."""
         self.since = time.perf_counter()
 
     def run(self) -> None:
@@ -162,7 +167,9 @@ class _Batch:
         if isinstance(value, Load):
             if isinstance(value.ref, ItemsRef):
                 return _items(self.store, value.ref.items, value.kind)
-            return self.store.load(value.ref, value.kind)
+            loaded = self.store.load(value.ref, value.kind)
+            self.loaded[id(loaded)] = loaded, value.ref
+            return loaded
         if isinstance(value, Files) and self.task.stage.over == "files":
             return Files({str(work.item): value[str(work.item)] for work in todo})
         return value
@@ -201,8 +208,9 @@ class _Batch:
 
     def _settle(self, work: Work, artifact: Any) -> None:
         self._checked(artifact)
+        given = self.loaded.get(id(artifact))
         with untouched():
-            ref = self.store.write(artifact)
+            ref = self.store.write(artifact) if given is None else given[1]     # an input that is handed on is there already
             summary = artifact.summary()
         self._commit(work, ref.digest, ref.uses, None, summary)
 
@@ -257,12 +265,6 @@ def _damage(fault: BaseException | None) -> Damaged | None:
     return None
 
 
-def died(step: str, who: str) -> BuildError:
-    """A step under which workers die again and again."""
-    hint = 'fewer --jobs, a smaller batch, or say what it needs: @stage(memory="4GB")'
-    return BuildError(f"{step}: {who} died, most likely out of memory", hint=hint, code="NF-STEP-002")
-
-
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<")
 
 
@@ -280,8 +282,9 @@ def _explained(task: Task, fault: Exception) -> NpuflowError:
     if isinstance(fault, NpuflowError):
         return fault.at(stage=task.step, item=item)
     if isinstance(fault, MemoryError):
-        hint = 'give the stage more memory, a smaller batch, or say what it needs: @stage(memory="4GB")'
-        error: NpuflowError = BuildError(f"{task.step} ran out of memory", hint=hint, code="NF-STEP-002")
+        hint = memory_hint(task.stage.lighter)
+        because = str(fault)                 # numpy says how much it asked for
+        error: NpuflowError = BuildError(f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002")
     else:
         place = _place(fault)
         text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__

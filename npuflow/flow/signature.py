@@ -43,6 +43,8 @@ class Signature:
     output: type[Artifact]
     product: Product
     listing: dict[str, type[Config]]
+    maybe: frozenset[str] = frozenset()
+    """Parameters of the listing that are left out where the recipe lacks their table."""
 
 
 _READ: dict[int, tuple[Stage, Signature]] = {}
@@ -84,7 +86,7 @@ def _read(stage: Stage) -> Signature:
     _check(stage, files, upstream)
     if stage.over is not None:
         product = "items"
-    return Signature(configs, upstream, files, output, product, _listing_tables(stage))
+    return Signature(configs, upstream, files, output, product, _listing_tables(stage), _maybe(stage))
 
 
 def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> None:
@@ -110,12 +112,23 @@ def _listing_tables(stage: Stage) -> dict[str, type[Config]]:
 
 def tables_of(function: Callable[..., Any], stage: Stage) -> dict[str, type[Config]]:
     """The tables that a stage's listing, or its `wanted`, takes."""
-    hints = _hints(function, stage)
-    hints.pop("return", None)
+    hints = {name: _plain(kind) for name, kind in _hints(function, stage).items() if name != "return"}
     for name, kind in hints.items():
         if not (isinstance(kind, type) and issubclass(kind, Config)):
             raise InternalError(f'the listing of stage "{stage.name}" takes tables only; "{name}" is {kind!r}')
     return hints
+
+
+def _plain(kind: Any) -> Any:
+    """The table of `Table | None`."""
+    rest = [arg for arg in get_args(kind) if arg is not type(None)]
+    return rest[0] if isinstance(kind, types.UnionType) and len(rest) == 1 else kind
+
+
+def _maybe(stage: Stage) -> frozenset[str]:
+    """The listing's parameters that have a default: it is called without those whose table the recipe lacks."""
+    parameters = inspect.signature(stage.files).parameters if stage.files is not None else {}
+    return frozenset(name for name, one in parameters.items() if one.default is not inspect.Parameter.empty)
 
 
 def _hints(function: Any, stage: Stage) -> dict[str, Any]:

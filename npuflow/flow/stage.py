@@ -87,6 +87,7 @@ class Stage:
         self.cpu: Literal["python", "native"] = options["cpu"]
         self.memory: int = size(options["memory"]) if options["memory"] else 0
         """Bytes that one batch needs, so that no more of them run at once than fit."""
+        self.lighter: str = options["lighter"]
         self.batch: int = options["batch"]
         self.floats: bool = options["floats"]
         self.quick: bool = options["quick"]
@@ -123,6 +124,7 @@ def stage(
     after: tuple[str, ...] = (),
     cpu: Literal["python", "native"] = "python",
     memory: str | None = None,
+    lighter: str = "",
     batch: int = 8,
     floats: bool = False,
     quick: bool = False,
@@ -136,14 +138,14 @@ def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
     without which the stage is off. refines: the stage whose product this one improves, for all its consumers; it is on
     where the recipe has its first table, or `always`, or where `wanted` says so of the tables that it takes. after:
-    refinements that go first. cpu: "native" releases the
-    interpreter lock. memory: what one batch needs ("2GB"). batch: items of `over` a call. floats: results depend on the
-    processor's features, which then enter the key. quick: a second or so, and what it gives decides what dear stages do,
-    so that a plan runs it, in memory, instead of saying "maybe".
+    refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"); lighter:
+    the recipe keys that make it need less, for the hint of an error. batch: items of `over` a call. floats: results depend
+    on the processor's features, which then enter the key. quick: a second or so, and what it gives decides what dear
+    stages do, so that a plan runs it, in memory, instead of saying "maybe".
     """
     defaults: dict[str, Any] = {
         "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None, "after": (),
-        "cpu": "python", "memory": None, "batch": 8, "floats": False, "quick": False,
+        "cpu": "python", "memory": None, "lighter": "", "batch": 8, "floats": False, "quick": False,
     }  # fmt: skip
     unknown = set(options) - set(defaults)
     if unknown:

@@ -207,13 +207,13 @@ class Store:
         """An unused path on the store's file system."""
         return Path(files.spare(self._tmp, self._scratch))
 
-    def manifest(self, digest: str) -> Manifest:
+    def manifest(self, digest: str, *, remote: bool = True) -> Manifest:
         """The manifest of an object, or `Damaged`; a remote object is brought here first."""
         path = f"{self._object(digest)}/{MANIFEST}"
         try:
             data = files.read(path)
         except OSError:
-            if self.remote is not None and self.remote.fetch(self, digest):
+            if remote and self.remote is not None and self.remote.fetch(self, digest):
                 data = files.read(path)
             else:
                 raise Damaged(f"object {digest}", path, "it is not in the store") from None

@@ -174,9 +174,13 @@ def needed(folders: Iterable[Path]) -> set[str]:
 def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:
     """Keep what the last build of this place used, for as long as the place exists."""
     body = {"v": 1, "place": str(place), "host": socket.gethostname(), "keys": sorted(set(keys))}
-    name = _root_name(str(place))
     with files.writing(root):
-        files.replace(f"{root}/roots/{name}.json", sealed(body), f"{root}/tmp")
+        files.replace(str(root_file(root, place)), sealed(body), f"{root}/tmp")
+
+
+def root_file(root: Path, place: Path) -> Path:
+    """Where the root of a place is written."""
+    return root / "roots" / f"{_root_name(str(place))}.json"
 
 
 def read_root(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from npuflow.base.errors import UsageError
+from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, file_digest
 from npuflow.flow.store_record import Record
@@ -130,12 +130,47 @@ class Remote:
                     _send(fs, _place(base, "objects", digest), partial(_pack, store.object_path(digest)))
                     self._there.add(digest)
                     self._bad.discard(digest)
-            place = _place(base, "records", record.key)
-            if record.key in self._bad or not fs.exists(place):
-                _send(fs, place, lambda out: out.write(record.encode()))
+            if record.key in self._bad or not fs.exists(_place(base, "records", record.key)):
+                self.send_record(record)
 
         if self.mode == "read-write":
             self._try("an upload", send, None, absent=False)
+
+    # What follows is for whoever asked for an upload: faults are raised.
+
+    def reach(self) -> None:
+        """Raise what is wrong with the place, before anything is sent there."""
+        hint = "check the URL, the network, the credentials and whether the folder is mounted"
+        try:
+            fs, base = self._files()
+            if _is_local(fs) and not Path(base).parent.is_dir():      # a share that is not mounted
+                raise FileNotFoundError(f"there is no folder {Path(base).parent}")
+            fs.exists(f"{base}/records")
+        except Exception as fault:  # every file system has errors of its own
+            text = f"the remote cache {self.url} cannot be reached"
+            raise StoreError(text, because=str(fault) or type(fault).__name__, hint=hint, code="NF-REMOTE-005") from fault
+
+    def holds(self, kind: str, name: str) -> bool:
+        """Whether it has a record or an object."""
+        fs, base = self._files()
+        return bool(fs.exists(_place(base, kind, name)))
+
+    def send_record(self, record: Record) -> int:
+        """Upload a record; its bytes."""
+        fs, base = self._files()
+        data = record.encode()
+        _send(fs, _place(base, "records", record.key), lambda out: out.write(data))
+        return len(data)
+
+    def send_object(self, store: Local, manifest: Manifest, *, dry: bool = False) -> int:
+        """Upload an object whose files are what its manifest says (else: `Damaged`); their bytes. `dry`: only look."""
+        fs, base = self._files()
+        folder = store.object_path(manifest.digest)
+        _check(folder, manifest, "is not what was written")
+        if not dry:
+            _send(fs, _place(base, "objects", manifest.digest), partial(_pack, folder))
+            self._there.add(manifest.digest)
+        return sum(size for size, _ in manifest.files.values())
 
 
 def _place(base: str, kind: str, name: str) -> str:
@@ -143,9 +178,13 @@ def _place(base: str, kind: str, name: str) -> str:
     return f"{base}/{kind}/{number[:2]}/{number[2:]}" + (".tar" if kind == "objects" else ".json")
 
 
+def _is_local(fs: Any) -> bool:
+    return "file" in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,))
+
+
 def _send(fs: Any, place: str, fill: Callable[[IO[bytes]], object]) -> None:
     """Write a remote file that appears whole: object servers do so by themselves, folders by renaming."""
-    if "file" not in (fs.protocol if isinstance(fs.protocol, tuple) else (fs.protocol,)):
+    if not _is_local(fs):
         with fs.open(place, "wb") as out:
             fill(out)
         return
@@ -182,11 +221,11 @@ def _unpack(source: IO[bytes], folder: Path) -> None:
                     out.write(block)
 
 
-def _check(folder: Path, manifest: Manifest) -> None:
+def _check(folder: Path, manifest: Manifest, altered: str = "arrived altered") -> None:
     for name, wanted in manifest.files.items():
         path = folder / name
         if not path.is_file() or file_digest(path) != wanted:
-            raise Damaged(f"object {manifest.digest}", str(path), f"{name} arrived altered")
+            raise Damaged(f"object {manifest.digest}", str(path), f"{name} {altered}")
     extra = {os.path.relpath(one, folder) for one in folder.rglob("*") if one.is_file()} - set(manifest.files) - {MANIFEST}
     if extra:
         raise Damaged(f"object {manifest.digest}", str(folder), f"it brings {sorted(extra)[0]}, which it does not list")

@@ -167,7 +167,8 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
         sign = wiring.signatures[name]
         source = name in override
         configs = {} if source else {param: config(cls) for param, cls in sign.tables.items()}
-        listing = {} if source else {param: config(cls) for param, cls in sign.listing.items()}
+        listed = {param: cls for param, cls in sign.listing.items() if param not in sign.maybe or recipe.has(table_of(cls))}
+        listing = {} if source else {param: config(cls) for param, cls in listed.items()}
         inputs = {
             param: Input(None if (made := wiring.inputs[name][param]) in wiring.off else made, need,
                          each=param in (wiring.stages[name].over, wiring.stages[name].by))
@@ -181,9 +182,12 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
 
 def _unlisted(steps: list[Step]) -> Iterator[NpuflowError]:
     """What the sources lack, of the steps whose tables could be read: a recipe's faults are told all at once."""
+    told: set[tuple[str | None, str]] = set()
     for step in steps:
         if all(config is not None for config in step.listing_configs.values()):
             try:
                 _ = step.listing
             except NpuflowError as fault:
-                yield fault
+                if (mark := (fault.where.key, fault.message)) not in told:      # two stages may list one source
+                    told.add(mark)
+                    yield fault

@@ -22,7 +22,9 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
     return quantize.weights.per == "tensor" or not numerics.per_channel_weights
 
 
-@stage(refines="parse", when="equalize", wanted=per_tensor, cpu="native", memory="1GB", floats=True)
+@stage(
+    refines="parse", when="equalize", wanted=per_tensor, after=("checked",), cpu="native", memory="1GB", floats=True
+)
 def equalize(
     graph: Annotated[
         Parsed,

@@ -68,6 +68,30 @@ def test_cache_stats(npuflow: Npuflow, project: Path) -> None:
     assert json.loads(npuflow("cache", "stats", "--cache", "c", "--json").out)["objects"] == 6
 
 
+def test_cache_push(npuflow: Npuflow, project: Path) -> None:
+    npuflow("build", "words.toml", "--cache", "c")
+    refused = npuflow("cache", "push", "--cache", "c")
+    assert refused.code == 2 and "no remote cache is configured" in refused.err and "--remote URL" in refused.err
+    words = ("cache", "push", "--cache", "c", "--remote", f"file://{project}/share")
+    assert npuflow(*words, "--dry-run").out.startswith("would send: 6 records, 6 objects, ")
+    assert npuflow(*words).out.startswith("sent: 6 records, 6 objects, ")
+    assert npuflow(*words).out == "sent: 0 records, 0 objects, 0 B; there already: 6 records\n"
+    assert json.loads(npuflow(*words, "--recipe", "words.toml", "--last-build", "--json").out)["records_there"] == 6
+    assert npuflow(*words, "--last-build").code == 2
+    out = npuflow("build", "words.toml", "--cache", "d", "--remote", f"file://{project}/share").out
+    assert "(0 ran, 6 hit" in out
+
+
+def test_a_build_uploads_what_it_found_when_it_is_asked_to(npuflow: Npuflow, project: Path) -> None:
+    npuflow("build", "words.toml", "--cache", "c")
+    words = ("build", "words.toml", "--cache", "c", "--remote", f"file://{project}/share")
+    assert npuflow(*words).code == 0 and not (project / "share").exists()
+    assert npuflow(*words, "--set", "build.remote_push=used").code == 0
+    assert len(list((project / "share").rglob("*.json"))) == 6
+    lost = npuflow(*words[:-1], "file:///no/such/share", "--set", "build.remote_push=used")
+    assert lost.code == 0 and "cannot be reached" in lost.err
+
+
 def test_cache_verify_finds_damage_and_the_next_build_repairs_it(npuflow: Npuflow, project: Path) -> None:
     npuflow("build", "words.toml", "--cache", "c")
     assert "nothing is damaged" in npuflow("cache", "verify", "--cache", "c").out

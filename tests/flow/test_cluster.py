@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,8 @@ import toys
 from npuflow.base.errors import BuildError
 from npuflow.flow.events import Event, Started, Warned
 from npuflow.flow.processor import processor
-from npuflow.flow.run_cluster import Question, ask
+from npuflow.flow.run_deaths import died, ended
+from npuflow.flow.run_probe import Question, ask
 from npuflow.flow.store import Store
 
 HERE = Path(__file__).parent
@@ -96,7 +100,90 @@ def test_a_process_pool_survives_a_dying_worker(tmp_path: Path) -> None:
     events: list[Event] = []
     result = toys.run_with(Processes(2), tmp_path / "cache", tables, on_event=events.append)
     assert result.ok and result.ran + result.hit == 8
-    assert any("a worker was lost" in event.message for event in events if isinstance(event, Warned))
+    (told, *_) = [event.message for event in events if isinstance(event, Warned)]
+    assert told.startswith("a worker died under numbers (its process was ended by SIGKILL"), told
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(-9, "SIGKILL (as the system does"), (-11, "SIGSEGV (a crash in native code)"), (3, "exit code 3"), (-77, "signal 77")],
+)
+def test_how_a_process_ended_in_words(code: int, words: str) -> None:
+    assert words in ended(code)
+
+
+def test_a_crash_is_not_called_a_lack_of_memory() -> None:
+    crash = died("numbers", "3 workers", ended(-11), "[reading] rows")
+    assert "memory" not in crash.message and "SIGSEGV" in crash.because and "--scheduler threads" in crash.hint
+    killed = died("numbers", "3 workers", ended(-9), "[reading] rows")
+    assert "most likely out of memory" in killed.message and killed.hint.startswith("[reading] rows; or [build] jobs = 1")
+
+
+def test_workers_that_die_when_they_are_asked_are_not_called_a_wrong_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from npuflow.flow import run_cluster
+
+    monkeypatch.setattr(run_cluster, "ask", toys.dies)
+    monkeypatch.setattr(run_cluster, "RETURN", 0.0)
+    events: list[Event] = []
+    with pytest.raises(BuildError) as caught:
+        toys.run(tmp_path / "cache", scheduler="processes:1", on_event=events.append)
+    assert caught.value.message == "every worker of the cluster died" and caught.value.code == "NF-CLUSTER-003"
+    assert "SIGKILL" in caught.value.because and "[build] memory" in caught.value.hint
+    assert "install" not in str(caught.value)
+
+
+def test_a_cluster_whose_last_worker_is_gone_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build waited for ever: dask keeps a step until some worker comes."""
+    from npuflow.flow import run_cluster
+
+    monkeypatch.setattr(run_cluster, "PATIENCE", 1.0)
+    (tmp_path / "once").mkdir()
+    tables = {"source": {"count": 1}, "reading": {"die": str(tmp_path / "once")}}
+    with lone_worker() as (address, _), pytest.raises(BuildError) as caught:
+        toys.run(tmp_path / "cache", tables, scheduler=address)
+    assert caught.value.message == "every worker of the cluster died" and "its own log" in caught.value.because
+
+
+def test_a_scheduler_that_goes_away_is_named(tmp_path: Path) -> None:
+    tables = {"source": {"count": 60}, "reading": {"sleep": 0.2}}
+    with lone_worker() as (address, end), pytest.raises(BuildError) as caught:
+        threading.Timer(2.0, end).start()
+        toys.run(tmp_path / "cache", tables, scheduler=address)
+    assert caught.value.message == "the connection to the scheduler of the cluster was lost"
+
+
+@contextmanager
+def lone_worker() -> Iterator[tuple[str, Any]]:
+    """A scheduler and a worker without a nanny, processes of their own; and how to end the scheduler."""
+    tools = [sys.executable, "-m"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.json"
+        run = [*tools, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+        scheduler = subprocess.Popen(run, **quiet)  # type: ignore[call-overload]
+        work = [*tools, "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny"]
+        worker = subprocess.Popen([*work, "--no-dashboard"], **quiet)  # type: ignore[call-overload]
+        try:
+            deadline = time.monotonic() + 60
+            while not file.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            address = json.loads(file.read_text())["address"]
+            with distributed_client(address) as client:
+                client.wait_for_workers(1, timeout=60)
+            yield address, scheduler.kill
+        finally:
+            for process in (worker, scheduler):
+                process.kill()
+                process.wait()
+
+
+def distributed_client(address: str) -> Any:
+    from distributed import Client
+
+    return Client(address, set_as_default=False)
 
 
 def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_worker_that_runs_out_of_memory_fails_the_step_by_name(
     result, _ = run(forge, tmp_path, "50MB", scheduler="processes:1", memory="400MB", grow=1_500_000_000)
     assert not result.ok
     assert result.errors[0].message.startswith("large: ") and "out of memory" in result.errors[0].message
-    assert result.errors[0].where.stage == "large" and "memory=" in result.errors[0].hint
+    assert result.errors[0].where.stage == "large" and "[build] jobs" in result.errors[0].hint
 
 
 def test_a_cluster_whose_workers_are_too_small_says_so(

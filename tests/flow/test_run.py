@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,43 @@ def test_shares_cover_everything_and_shrink(most: int, number: int, workers: int
     else:
         assert found[0] <= max(1, -(-number // workers)) and len(found) >= min(number, workers) / 2
         assert found[-1] <= max(-(-most // 8), workers // 16)
+
+
+def test_an_interrupt_that_something_swallows_still_stops_the_build(tmp_path: Path) -> None:
+    """Imports of native libraries clear any exception that they meet; the build went on to its end."""
+    events: list[Event] = []
+
+    def swallow(event: Event) -> None:
+        events.append(event)
+        if len(events) == 3:
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(1.0)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(Interrupted):
+            toys.run(tmp_path / "cache", {"source": {"count": 50}}, jobs=1, on_event=swallow)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert toys.run(tmp_path / "cache", {"source": {"count": 50}}, jobs=1).ok
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path) -> None:
+    """The terminal interrupts every process of the group; workers printed a traceback each."""
+    tables = {"source": {"count": 400}, "reading": {"sleep": 0.05}}
+    script = (
+        "import signal, sys, json, toys, pathlib\n"
+        "from npuflow.flow.run_pool import Processes\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "toys.run_with(Processes(2), pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))\n"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "cache"), json.dumps(tables)]
+    made = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True)
+    deadline = time.monotonic() + 20
+    while len(list((tmp_path / "cache").glob("records/*/*.json"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(made.pid, signal.SIGINT)
+    _, err = made.communicate(timeout=30)
+    assert err.count("Traceback") == 1 and err.rstrip().splitlines()[-1].startswith("npuflow.flow.interrupt.Interrupted"), err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -76,11 +76,18 @@ class Sample:
             raise DataError("this sample could not be read", because=self.broken)
         if self.noise is not None:
             return noise(inputs, self.noise)
-        fed: dict[str, Array] = {}
+        return {name: self._fed(name, kind, len(inputs)) for name, kind in inputs.items()}
+
+    def misfits(self, inputs: Mapping[str, TensorType]) -> Iterator[DataError]:
+        """Why the sample cannot be fed, input by input."""
         for name, kind in inputs.items():
-            array = self._array(name, len(inputs))
-            fed[name] = fitted(finished(array, self.steps, name, self.picture), kind, name)
-        return fed
+            try:
+                noise({name: kind}, self.noise) if self.noise is not None else self._fed(name, kind, len(inputs))
+            except DataError as fault:
+                yield fault
+
+    def _fed(self, name: str, kind: TensorType, inputs: int) -> Array:
+        return fitted(finished(self._array(name, inputs), self.steps, name, self.picture), kind, name)
 
     def _array(self, name: str, inputs: int) -> Array:
         if name in self.arrays:

@@ -204,9 +204,8 @@ class FakeQuant:
         self._probed = [named(v) for v in self.probes]
         for value_id in dict.fromkeys(self.probes):
             if named(value_id) not in self._outputs:
-                kind = graph.type(value_id)
-                element = onnx.TensorProto.FLOAT
-                proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, list(kind.shape)))
+                shape, element = list(graph.type(value_id).shape), onnx.TensorProto.FLOAT
+                proto.output.append(onnx.helper.make_tensor_value_info(named(value_id), element, shape))
         del proto.node[:]
         proto.node.extend(nodes)
         made = session(model.SerializeToString())

@@ -98,7 +98,7 @@ def probe(graph: Graph, name: str) -> str:
         node = producer[value_id]
         if node.op.answers:
             return node.inputs[0]
-        if not node.op.shares_scale or not node.inputs or len(node.inputs) > 1 and graph.const(node.inputs[1]) is None:
+        if not node.op.shares_scale or not node.inputs or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None):
             break
         value_id = node.inputs[0]
     return name

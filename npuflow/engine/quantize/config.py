@@ -91,9 +91,14 @@ def activation_grid(scheme: Activations, numerics: Numerics, bits: int | None = 
 
 def check_scheme(config: Quantize, numerics: Numerics) -> None:
     """Every wish of the table that the target's arithmetic cannot meet, as one error."""
-    faults = [TargetError(text, hint=hint, where=Where(key=f"quantize.{key}")) for key, text, hint in _misfits(config, numerics)]
+    faults = scheme_faults(config, numerics)
     if faults:
         raise RecipeError(faults)
+
+
+def scheme_faults(config: Quantize, numerics: Numerics) -> list[TargetError]:
+    """A fault for every wish of the table that the target's arithmetic cannot meet."""
+    return [TargetError(text, hint=hint, where=Where(key=f"quantize.{key}")) for key, text, hint in _misfits(config, numerics)]
 
 
 def _misfits(config: Quantize, numerics: Numerics) -> Iterator[tuple[str, str, str]]:

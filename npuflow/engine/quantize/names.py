@@ -54,14 +54,15 @@ def unknown_layers(
 
     `stated`: recipe keys and their names; `history`: the rewrites that led to the graph.
     """
-    faults = list(_unknown(graph, stated, history))
+    faults = list(name_faults(graph, stated, history))
     if faults:
         raise RecipeError(faults)
 
 
-def _unknown(
-    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced]
+def name_faults(
+    graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced] = ()
 ) -> Iterator[NpuflowError]:
+    """A fault for every name or pattern that nothing in the graph answers to."""
     layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [((value,), "input") for value in graph.inputs]
     sources = [(names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)]
     allowed = tuple(dict.fromkeys(name for names, op in sources for name in (*names, op)))

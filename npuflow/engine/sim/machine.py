@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program.container import Program
+from npuflow.engine.program.taps import Tap
 from npuflow.engine.sim import exact
 from npuflow.engine.sim.access import SIZES, dense, regions
 from npuflow.engine.sim.bounds import check_bounds
@@ -49,7 +50,8 @@ class Machine:
         self.seen: dict[str, Array] = {}
         names = tuple(watch)
         self._watched = tuple(n for n in names if n in program.meta["values"])
-        self.shadows = {n: Shadow(v, batch) for n, v in program.taps.values.items() if n in names} if names else {}
+        self._shadowed = tuple(n for n in program.taps.values if n in names) if names else ()
+        self.shadows = self._dark()
         self._after = self._looks()
         for core, index in self.order.sequence:
             check_bounds(program, core, index)
@@ -82,19 +84,30 @@ class Machine:
             for look in self._after.get(i, ()):
                 look()
 
+    def forget(self) -> None:
+        """Begin with nothing seen. What `shadows` showed before stays as it is with whoever holds it."""
+        self.seen = {}
+        self.shadows = self._dark()
+
+    def _dark(self) -> dict[str, Shadow]:
+        return {n: Shadow(self.program.taps.values[n], self.memory.batch) for n in self._shadowed}
+
     def _looks(self) -> Mapping[int, list[Step]]:
         """Position in the order -> what is read out of memory after it."""
         found: dict[int, list[Step]] = {}
         for i, values in _last_stores(self.program, self.order, self._watched).items():
             found[i] = [partial(self._see, value) for value in values]
-        if self.shadows:
+        if self._shadowed:
             position = {place: i for i, place in enumerate(self.order.sequence)}
             for core, taps in enumerate(self.program.taps.cores):
                 for tap in taps:
-                    if tap.value in self.shadows:
-                        look = partial(self.shadows[tap.value].take, self.memory, core, tap)
+                    if tap.value in self._shadowed:
+                        look = partial(self._shadow, core, tap)
                         found.setdefault(position[core, tap.command], []).append(look)
         return found
+
+    def _shadow(self, core: int, tap: Tap) -> None:
+        self.shadows[tap.value].take(self.memory, core, tap)
 
     def _see(self, value: str) -> None:
         self.seen[value] = self.read(value)

@@ -22,10 +22,6 @@ class Shadow:
         self.seen: Array = np.zeros(value.shape, bool)
         self.torn: Array | None = None           # [B, *shape]; most tensors never need it
 
-    def clear(self) -> None:
-        self.seen[...] = False
-        self.torn = None
-
     def take(self, memory: Memory, core: int, tap: Tap) -> None:
         """Read what lies in local memory now; an element that is there already must be the same."""
         now = memory.view(memory.local[core], tap.address, self.value.dtype, tap.extent, tap.strides)

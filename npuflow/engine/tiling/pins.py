@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from npuflow.base.errors import NpuflowError, RecipeError, TargetError, Where, nearest, suggestion
 from npuflow.base.tables_toml import dotted
@@ -24,6 +24,19 @@ def check(planner: Planner, groups: Sequence[Group], pins: Pins) -> None:
         raise RecipeError(faults)
     if faults:
         raise faults[0]
+
+
+def float_faults(graph: Graph, on_npu: Callable[[int], bool], pins: Pins) -> Iterator[NpuflowError]:
+    """What the float network tells already: names of layers and tensors that no later step can know."""
+    names = {n: i for i, k in enumerate(graph.nodes) if on_npu(i) for n in (k.name, *k.origin) if n}
+    stated = [(n, dotted(("tiling", "tiles", n))) for n, _ in pins.tiles]
+    stated += [(n, dotted(("tiling", "groups", g, i))) for g, group in enumerate(pins.groups) for i, n in enumerate(group)]
+    for name, key in stated:
+        if name not in names and name.rpartition(":")[0] not in names:     # quantisation names what it adds "layer:q"
+            yield _no_layer(graph, names, name, key)
+    for i, value in enumerate(pins.keep):
+        if value not in graph.values and value.rpartition(":")[0] not in graph.values:
+            yield _no_tensor(graph, value, Where(key=dotted(("tiling", "keep", i))))
 
 
 def part_names(graph: Graph, groups: Sequence[Group]) -> Names:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from npuflow.base.errors import ModelError, suggestion
+from npuflow.base.errors import ModelError, NpuflowError, RecipeError, suggestion
 from npuflow.base.tables_toml import dotted
 from npuflow.ir.contracts import FRONTENDS, Bindings, Reading, Source
 from npuflow.ir.graph import prune
@@ -61,24 +61,35 @@ class Onnx:
         stored = _stored(model)
         fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
         declared = [i.name for i in model.graph.input]
-        for key, asked in (("inputs", bindings.inputs), ("constants", bindings.constants)):
-            _check_names(asked, declared, "input", key)
-        for name, kind in input_types(fed, bindings, notes):
-            builder.port(name, kind)
+        faults = [
+            *_absent(bindings.inputs, declared, "input", "inputs"), *_absent(bindings.constants, declared, "input", "constants")
+        ]
+        try:
+            for name, kind in input_types(fed, bindings, notes):
+                builder.port(name, kind)
+            for info in model.graph.input:
+                if info.name in bindings.constants:
+                    builder.constant(info.name, fixed(info, bindings))
+        except NpuflowError as fault:
+            raise together([*faults, *fault.faults()]) from None
         inputs = [info.name for info in fed]
-        for info in model.graph.input:
-            if info.name in bindings.constants:
-                builder.constant(info.name, fixed(info, bindings))
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
         if nodes is None:
             raise ModelError("the nodes of the model form a cycle, or one reads a value that nothing produces")
-        builder.add_all(nodes)
+        try:
+            builder.add_all(nodes)
+        except ModelError as fault:
+            raise together([*faults, fault]) from None
         if bindings.constants and not inputs:
-            raise ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
+            faults.append(
+                ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
+            )
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
-        _check_names(outputs, list(builder.values), "output", "outputs")
+        faults += _absent(outputs, list(builder.values), "value", "outputs")
+        if faults:
+            raise together(faults)
         for info in model.graph.output:
             builder.give(info.name, from_proto(info.type).dtype)
         graph = prune(builder.graph(inputs, outputs))
@@ -143,10 +154,15 @@ def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return stored
 
 
-def _check_names(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> None:
-    """Names that the recipe's [model] gives; a fault points at the key that has it."""
+def _absent(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> Iterator[ModelError]:
+    """Names that the recipe's [model] gives and the model lacks; a fault points at the key that has it."""
     for name in asked:
         if name not in known:
-            what = what if what == "input" else "value"
             fault = ModelError(f'the model has no {what} "{name}"', hint=suggestion(name, known))
-            raise fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
+            fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
+            yield fault
+
+
+def together(faults: Sequence[NpuflowError]) -> NpuflowError:
+    """One fault, or all of them as one error."""
+    return faults[0] if len(faults) == 1 else RecipeError(faults)

@@ -1,0 +1,39 @@
+"""What a recipe states about a model, held against the model: every name, width and shape, all faults at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from npuflow.base.errors import DataError, NpuflowError
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.data.config import Sample
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Quantize, scheme_faults
+from npuflow.engine.quantize.names import Replaced, name_faults, stated
+from npuflow.engine.tiling.pinned import Pins
+from npuflow.engine.tiling.pins import float_faults
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+
+
+def faults(
+    graph: Graph, calibrate: Calibrate, quantize: Quantize, pins: Pins, target: Target, samples: Mapping[str, Sample],
+    history: Sequence[Replaced] = (),
+) -> Iterator[NpuflowError]:
+    """Every fault that the float network and a few samples show. `samples`: by name, some of them perhaps broken;
+    `history`: the rewrites of the graph, for names of layers that they replaced."""
+    yield from scheme_faults(quantize, target.numerics)
+    yield from name_faults(graph, stated("calibrate.layers", calibrate.layers), history)
+    yield from name_faults(graph, stated("quantize.overrides", quantize.overrides), history)
+    if pins != Pins():
+        yield from float_faults(graph, place(graph, target).on_npu, pins)
+    yield from _samples(graph, samples)
+
+
+def _samples(graph: Graph, samples: Mapping[str, Sample]) -> Iterator[DataError]:
+    """What keeps the first sample that could be read from being fed, for every input of the model."""
+    first = next(((name, one) for name, one in samples.items() if not one.broken), None)
+    if first is None:
+        return
+    for fault in first[1].misfits({name: graph.type(name) for name in graph.inputs}):
+        yield fault.at(key="data", item=first[0])  # type: ignore[misc]

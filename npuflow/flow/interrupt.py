@@ -1,0 +1,53 @@
+"""Ctrl-C that is not lost: an exception may be swallowed by the code that it meets, a note of it is not."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from npuflow.base.errors import BuildError
+
+_asked = threading.Event()
+
+
+class Interrupted(BuildError):
+    """The user stopped the build; what was finished is kept."""
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    _asked.set()
+    signal.default_int_handler(number, frame)
+
+
+@contextmanager
+def heeding() -> Iterator[None]:
+    """Note every interrupt while the block runs; a handler of the user's own is left in place."""
+    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not mine:
+        yield
+        return
+    _asked.clear()
+    signal.signal(signal.SIGINT, _noted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def check() -> None:
+    """Raise the interrupt that was noted, in case what it met swallowed it (imports of native libraries do)."""
+    if _asked.is_set() and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Processes that are started in the block never get Ctrl-C: whoever started them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,51 @@
+"""The float graph, after all that the recipe says of its layers, tensors and inputs has been held against it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+from npuflow.base.errors import RecipeError
+from npuflow.engine import stated
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.listing import found
+from npuflow.engine.data.read import samples as read
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import Uses, stage
+from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.stages.parse import Parsed
+from npuflow.stages.tiling import Tiling
+
+FEW = 3             # samples to look at: the first may be broken
+LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read here
+
+
+def listing(data: Data | None = None) -> Listing:
+    """Some samples that are cheap to read. What a user's function would yield is left to the stage that reads all."""
+    if data is None or data.source.text.startswith("python:"):
+        return {}
+    some = islice(found(data).items(), FEW)
+    return {
+        name: Item(tuple(one.files), dict(one.detail)) for name, one in some
+        if all(path.stat().st_size <= LARGE for path in one.files)
+    }  # fmt: skip
+
+
+@stage(refines="parse", always=True, files=listing, quick=True)
+def checked(
+    graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
+    files: Files,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    tiling: Tiling,
+    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
+) -> Parsed:  # fmt: skip
+    """Raise all faults together, before anything dear runs; the graph stays as it is."""
+    target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
+    some = dict(read({name: (item.files, item.detail) for name, item in files.items()}))
+    wrong = list(stated.faults(graph.graph, calibrate, quantize, tiling.pins, target, some, graph.applied))
+    if wrong:
+        raise RecipeError(wrong)
+    return graph

@@ -1,0 +1,90 @@
+"""What the dear steps will take of memory, from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.engine.calibrate.tune import Search, Tune
+from npuflow.engine.calibrate.walk import footprint as taken
+from npuflow.engine.calibrate.walk import groups
+from npuflow.engine.correct.config import Correct, Equalize, Unify
+from npuflow.engine.footprint import Footprint, footprint
+from npuflow.flow.artifact import Artifact, Need, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, shown, stage
+from npuflow.stages.fidelity import FidelityTable
+from npuflow.stages.observed import Watch
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.segments import Segment
+from npuflow.stages.simulate import Simulate
+
+BATCH = 8           # samples that the simulator holds at once, at most
+MODELS = 2          # a walk holds a float network and a quantised one
+SMALLER = "smaller inputs: [model] inputs; or a machine with more memory"
+
+
+@dataclass(frozen=True)
+class Footprints(Artifact):
+    """By stage."""
+
+    held: Mapping[str, Need]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("needs", {name: asdict(need) for name, need in self.held.items()})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls({name: Need(**row) for name, row in folder.json("needs").items()})
+
+    def needs(self) -> Mapping[str, Need]:
+        return self.held
+
+    def summary(self) -> dict[str, Any]:
+        largest = max(self.held, key=lambda name: _whole(self.held[name]))
+        return {"largest": f"{largest} {shown(_whole(self.held[largest]))}"}
+
+
+def _whole(need: Need) -> int:
+    return need.fixed + need.count * need.each
+
+
+@stage(quick=True)
+def footprints(
+    graph: Annotated[Parsed, Uses()],
+    placement: Placement,
+    segments: Items[Segment],
+    watch: Watch,
+    correct: Correct, unify: Unify, equalize: Equalize, search: Search, tune: Tune,
+    fidelity: FidelityTable, simulate: Simulate,
+) -> Footprints:  # fmt: skip
+    """Estimate the peaks of the float passes, of the judges and of the simulation."""
+    one = footprint(graph.graph, placement.placed.on_npu)
+    largest = f"weights {shown(one.weights)}, activations {shown(one.live)} at once; the largest layer is {one.name}"
+    found = {"observed": _observed(segments, watch, one)}
+    for name, count, key in (
+        ("equalize", equalize.samples, "[equalize] samples"), ("correct", correct.samples, "[correct] samples"),
+        ("unify", unify.samples, "[unify] samples"), ("rivals", search.samples, "[search] samples"),
+        ("rated", search.samples, "[search] samples"), ("judged", tune.samples, "[tune] samples"),
+    ):  # fmt: skip
+        least = 1 if name == "judged" else 2
+        found[name] = Need(MODELS * one.weights, one.live, count, least, f"{key} = {{count}}", largest)
+    found["fidelity"] = Need(MODELS * one.weights + one.live, 0, about=largest, key=SMALLER)
+    checked = max(1, min(BATCH, simulate.samples))
+    codes = f"the tensors of the NPU hold {shown(one.all_codes)} of codes, seen by the simulator and by its reference"
+    found["simulate"] = Need(one.all_codes, 2 * one.all_codes, checked, 1, "[simulate] samples = {count}", codes)
+    found["evaluate"] = Need(one.weights + one.live, BATCH * one.codes, about=largest, key=SMALLER)
+    for name, need in found.items():
+        log(f"{name}: {shown(_whole(need))}")
+    return Footprints(found)
+
+
+def _observed(segments: Items[Segment], watch: Watch, one: Footprint) -> Need:
+    """The float pass: in as many parts as the recipe has it."""
+    held = {name: segments[name].content for name in segments}
+    parts = [taken([held[name] for name in part]) for part in groups(held, watch.room)] if held else [0]
+    alone = max((taken([segment]) for segment in held.values()), default=0)
+    room = shown(alone).replace(" ", "")
+    key = f'[statistics] max_memory = "{room}" runs the network in parts' if alone < max(parts) else SMALLER
+    return Need(max(parts), key=key, about=f"weights {shown(one.weights)}, twice; the largest layer is {one.name}")
