@@ -28,8 +28,9 @@ Reals = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Border:
-    """A layer that pads its pixels. `off`: by how many pixels each channel's padding misses the one that stands for 0;
-    `plain`: by how many it would with one number for all channels. `copied`: the padding is an operator of its own.
+    """A layer that pads its pixels, or a Pad of them, by its output. `off`: by how many pixels each channel's padding misses
+    the one that stands for 0; `plain`: by how many it would with one number for all channels. `copied`: the padding is an
+    operator of its own.
     """
 
     output: str
@@ -89,6 +90,35 @@ def fold(graph: Graph, inputs: Mapping[str, Pixels], copy: bool = True, absorb: 
     `absorb` False: layers keep their weights, and one layer more normalises.
     """
     return _Folding(graph, copy, absorb).run(inputs)
+
+
+def exactly_padded(graph: Graph, borders: Sequence[Border]) -> Graph:
+    """The float graph with the padding that the source model has, in fractions of pixels: what else differs is an error."""
+    made = _Folding(graph, copy=True, absorb=True)
+    made.values.update(graph.values)
+    made.consts.update(graph.consts)
+    producer, exact, plain = graph.producer(), dict[str, float](), dict[str, Border]()
+    for one in borders:
+        node = producer.get(one.output)
+        if node is None:
+            continue
+        if not one.copied:
+            plain[one.output] = one
+            continue
+        last = node if kind(node) in ("pad", "concat") else producer[node.inputs[0]]
+        pads = [last.outputs[0]] if kind(last) == "pad" else last.inputs
+        exact.update(zip(pads, one.plain, strict=False))
+    for node in graph.nodes:
+        if node.outputs[0] in exact:
+            node = replace(node, op=node.op.with_(value=exact[node.outputs[0]]))
+        elif node.outputs[0] in plain:
+            one = plain[node.outputs[0]]
+            half, codes = len(one.pads) // 2, np.asarray(one.plain)
+            source = made.bordered(node, node.inputs[0], (0, 0, *one.pads[:half], 0, 0, *one.pads[half:]), codes)
+            node = replace(node, op=node.op.with_(pads=(0,) * len(one.pads)), inputs=(source, *node.inputs[1:]))
+        made.nodes.append(node)
+    values, consts = MappingProxyType(made.values), MappingProxyType(made.consts)
+    return verify(prune(Graph(graph.inputs, graph.outputs, tuple(made.nodes), values, consts)), "padding exactly")
 
 
 @dataclass
@@ -214,14 +244,13 @@ class _Folding:
             return False
         wanted = (op.value - change.shift) / change.scale
         codes = self.nearest(wanted, node.inputs[0])
-        self.alias[node.outputs[0]] = self.bordered(node, self.held(node.inputs[0]), op.pads, codes)
-        self.maps[node.outputs[0]] = self.maps[node.inputs[0]]
-        self.note(node, wanted, codes, op.pads[2 : len(shape)] + op.pads[len(shape) + 2 :])
-        return True
-
-    def note(self, node: Node, wanted: Reals, codes: Reals, pads: tuple[int, ...]) -> None:
+        made = self.bordered(node, self.held(node.inputs[0]), op.pads, codes)
+        self.alias[node.outputs[0]], self.maps[node.outputs[0]] = made, self.maps[node.inputs[0]]
+        pads = (*op.pads[2 : len(shape)], *op.pads[len(shape) + 2 :])
+        self.borders.append(Border(made, pads, tuple((wanted - codes).tolist()), tuple(wanted.tolist()), copied=True))
         worst = float(np.abs(wanted - codes).max())
-        self.notes.append(f"{node.name}: pads {tuple(pads)} with pixels, at most {worst:.3g} of a pixel off")
+        self.notes.append(f"{node.name}: pads {pads} with pixels, at most {worst:.3g} of a pixel off")
+        return True
 
     # --- where it ends
     def weighted(self, node: Node) -> bool:

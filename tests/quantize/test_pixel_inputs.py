@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npuflow.cli import main
-from npuflow.engine.fold_pixels import fold
+from npuflow.engine.fold_pixels import exactly_padded, fold
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import load_program
 from npuflow.engine.quantize.border import largest
@@ -189,6 +190,9 @@ def test_the_rewritten_float_graph_is_the_source_model(name: str, first: str, co
     assert np.abs(found - expected).max() <= bound + 1e-4 * size
     if name in ("lite", "unit", "raw") or first == "bare":
         assert bound < 1e-4 * size
+    exact = session(export_model(exactly_padded(done.graph, done.borders)))
+    found = np.concatenate([exact.run(None, {"x": one[None]})[0] for one in raw])
+    np.testing.assert_allclose(found, expected, atol=1e-5 * size)
 
 
 def test_padding_of_its_own_for_each_channel_is_closer() -> None:
@@ -309,6 +313,8 @@ def test_a_whole_build_is_exact_and_prints_the_border(tmp_path: Path, capfd: pyt
         text = capfd.readouterr()
         assert "border_codes" in text.out + text.err
         assert "different 0" in text.out + text.err
+        assert "does not compute what the model does" not in text.out + text.err
+        assert re.search(r"rewrite_check .* largest_error \S*e-0[678]", text.err), text.err
         assert main(["eval", str(path), "--cache", str(tmp_path / "cache"), "--json"]) == 0
         figures.append(json.loads(capfd.readouterr().out.splitlines()[-1])["figures"]["sqnr_db"])
         for end in (".npu", ".qdq.onnx"):

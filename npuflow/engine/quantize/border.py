@@ -28,7 +28,7 @@ def bordered(graph: Graph, source: Graph, borders: Sequence[Border]) -> Iterator
     makers = source.producer()
     for one in borders:
         node, value = makers.get(one.output), graph.values.get(one.output)
-        if node is None or value is None or value.quant is None:
+        if node is None or len(node.inputs) < 2 or value is None or value.quant is None:
             continue
         weight, step = source.const(node.inputs[1]), value.quant.scale[0]
         if weight is None:
