@@ -13,6 +13,7 @@ import numpy.typing as npt
 from npuflow.base.errors import DataError, ModelError, UsageError
 from npuflow.engine.data.read import prepared
 from npuflow.engine.data.steps import OPERATIONS
+from npuflow.engine.pixels import given, pixel_inputs
 from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
@@ -77,7 +78,7 @@ def _port(entry: Mapping[str, Any]) -> Port:
     """An input that takes codes is given real numbers, or integers, which are codes already: pictures are
     real numbers.
     """
-    coded = bool(entry.get("quant"))
+    coded = bool(entry.get("quant") or entry.get("pixels"))
     return Port(entry["name"], "float32" if coded else entry["dtype"], tuple(entry["shape"]), codes=coded)
 
 
@@ -98,14 +99,25 @@ class _Onnx:
             self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors share no public base class
             raise ModelError(f'"{path}" does not load', because=str(error).splitlines()[0]) from error
-        self.ports = tuple(Port(i.name, _numpy(i.type), tuple(_dim(d) for d in i.shape)) for i in self.session.get_inputs())
+        self.pixels = pixel_inputs(self.session)
+        self.ports = tuple(self._port(i.name, i.type, i.shape) for i in self.session.get_inputs())
         self.outputs = [o.name for o in self.session.get_outputs()]
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         try:
-            return [dict(zip(self.outputs, self.session.run(None, dict(s)), strict=True)) for s in samples]
+            return [dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples]
         except Exception as error:  # as above
             raise DataError("the model refuses its inputs", because=str(error).splitlines()[0]) from error
+
+
+    def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
+        pixels = name in self.pixels
+        return Port(name, "float32" if pixels else _numpy(kind), tuple(map(_dim, shape)), codes=pixels)
+
+    def _fed(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        fed = dict(sample)
+        fed.update({name: given(fed[name], one, dtype, name) for name, (one, dtype) in self.pixels.items() if name in fed})
+        return fed
 
 
 def _quantised(path: Path) -> bool:

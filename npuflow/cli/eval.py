@@ -90,18 +90,19 @@ def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:
     from npuflow.stages import evaluate as stage
     from npuflow.stages.parse import Parsed
 
-    graph = store.load(_digest(result, "parse"), Parsed).graph
+    parsed = store.load(_digest(result, "pixels"), Parsed)
+    graph = parsed.graph
     if path.suffix == ".npu":
         program = load_program(path)
         _same_inputs(path, [entry["name"] for entry in program.meta["inputs"]], graph)
-        model, total = stage.simulated(program, graph), graph_macs(graph)
+        model, total = stage.simulated(program, parsed), graph_macs(graph)
         nodes = program.meta["nodes"]
         host = sum(node["host"]["macs"] for node in nodes if "host" in node)
         runs = any(step["kind"] == "npu" for step in program.meta["steps"])
         share = npu_part(sum(node["macs"] for node in nodes), total, int(runs), 1)
     else:
         try:
-            model, share, host = stage.exported(path.read_bytes(), graph), 0.0, graph_macs(graph)
+            model, share, host = stage.exported(path.read_bytes(), parsed), 0.0, graph_macs(graph)
             _same_inputs(path, [i.name for i in host_session(path.read_bytes()).get_inputs()], graph)
         except NpuflowError as error:
             raise error.at(Where(file=str(path))) from None

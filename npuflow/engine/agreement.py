@@ -9,6 +9,7 @@ import numpy as np
 
 from npuflow.base.errors import BuildError, Where
 from npuflow.engine.interpret import Interpreter
+from npuflow.engine.pixels import model_inputs, of_program
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner
 from npuflow.hw.target import Numerics
@@ -41,10 +42,11 @@ def compare(graph: Graph, program: Program, numerics: Numerics, feeds: Sequence[
 
     A tensor that the simulator shows nothing of has a check with 0 elements."""
     reference, runner = Interpreter(graph, numerics), Runner(program, batch=max(1, min(8, len(feeds))))
+    pixels = of_program(program.meta)
     found: dict[str, TensorCheck] = {}
     for start in range(0, len(feeds), runner.batch):
         batch = feeds[start : start + runner.batch]
-        outputs = runner.run_many(batch, dump=True)
+        outputs = runner.run_many([model_inputs(feed, pixels) for feed in batch], dump=True)
         for sample, (feed, got) in enumerate(zip(batch, outputs, strict=True)):
             want = reference.run(feed, keep=lambda _: True)
             for node in graph.nodes:

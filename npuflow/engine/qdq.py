@@ -6,13 +6,14 @@ biases are stored as integers behind DequantizeLinear. What ONNX cannot say (rou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 
 from npuflow.engine.partition import boundary, is_npu
+from npuflow.engine.pixels import Pixels, metadata
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize
 from npuflow.ir.graph import Graph, Node, constant
@@ -31,13 +32,17 @@ class QdqModel:
     notes: tuple[str, ...]
 
 
-def to_qdq(graph: Graph) -> QdqModel:
-    """The whole quantised graph as one ONNX model (opset 21)."""
+def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) -> QdqModel:
+    """The whole quantised graph as one ONNX model (opset 21); its metadata say which inputs take `pixels`."""
     builder = Builder(graph)
     for node in graph.nodes:
         builder.node(node)
     outputs = tuple(graph.outputs)        # integer outputs stay integer
-    return QdqModel(export_model(builder.graph(graph.inputs, outputs)), tuple(builder.notes))
+    for value_id in graph.inputs:
+        if graph.values[value_id].quant is not None:
+            builder.coded_input(value_id)
+    made = export_model(builder.graph(graph.inputs, outputs), metadata=metadata(pixels))
+    return QdqModel(made, tuple(builder.notes))
 
 
 def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:

@@ -7,7 +7,7 @@ codes, puts channels where the program has them and pads; `unpack` is the way ba
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.meta import CONTAINERS
 from npuflow.engine.runner import container, dequantize, quantize
@@ -36,6 +37,7 @@ class Slot:
     shape: tuple[int, ...]
     dtype: str
     quant: Mapping[str, Any] | None
+    pixels: Mapping[str, Any] | None = None       # of an input of pixels: what they stand for in the model's own numbers
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "shape": list(self.shape), "quant": dict(self.quant) if self.quant else None}
@@ -44,7 +46,10 @@ class Slot:
 def inputs(program: Program) -> tuple[Slot, ...]:
     """The slots that the host fills; a ModelError where it would have to compute first."""
     made = {s["value"]: s["out"] for s in program.meta["steps"] if s["kind"] == "quantize"}
-    return tuple(_slot(program, e["name"], made.get(e["name"], e["name"]), "filled") for e in program.meta["inputs"])
+    return tuple(
+        replace(_slot(program, e["name"], made.get(e["name"], e["name"]), "filled"), pixels=e.get("pixels"))
+        for e in program.meta["inputs"]
+    )
 
 
 def outputs(program: Program) -> tuple[Slot, ...]:
@@ -78,7 +83,9 @@ def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
         array = array[None]
     if array.shape != slot.shape:
         raise DataError(f'"{slot.name}" has shape {array.shape}, the program wants {slot.shape}')
-    if array.dtype.kind == "f":
+    if slot.pixels is not None:
+        array = given(array, Pixels.read(slot.pixels), slot.dtype, slot.name)
+    elif array.dtype.kind == "f":
         if slot.quant is None:
             raise DataError(f'"{slot.name}" takes {slot.dtype}, not real numbers')
         array = quantize(array, slot.quant)

@@ -81,9 +81,12 @@ class SourceModel:
         again = _run(self.session, self.outputs, self.feeds[:1])
         return all(np.array_equal(a, b) or _apart(a, b)[1:] == (0.0, "") for a, b in zip(again[0], self.wanted[0], strict=True))
 
-    def errors(self, graph: Graph) -> tuple[OutputError, ...]:
-        """The graph's outputs beside the source's; noise is measured where an error is large enough to need it."""
-        found = self._errors(_run(session(export_model(graph, self.outputs)), self.outputs, self.feeds))
+    def errors(self, graph: Graph, feeds: Sequence[Feed] | None = None) -> tuple[OutputError, ...]:
+        """The graph's outputs beside the source's; noise is measured where an error is large enough to need it. `feeds`: what
+        the graph takes for the samples, where that is not what the source takes.
+        """
+        given = self.feeds if feeds is None else feeds
+        found = self._errors(_run(session(export_model(graph, self.outputs)), self.outputs, given))
         if not any(e.moved for e in found):
             return found
         noise = self.noise

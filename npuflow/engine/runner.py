@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, ModelError
+from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
@@ -160,7 +161,9 @@ class Runner:
             array = np.asarray(sample[name])
             if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
                 raise DataError(f'the input "{name}" has shape {array.shape}, the program wants {shape}')
-            if entry.get("quant") and array.dtype.kind == "f":      # real numbers for an input that takes codes
+            if entry.get("pixels"):
+                array = given(array, Pixels.read(entry["pixels"]), entry["dtype"], name)
+            elif entry.get("quant") and array.dtype.kind == "f":    # real numbers for an input that takes codes
                 array = quantize(array, entry["quant"])
             elif entry.get("quant") and array.size:
                 lo, hi, _ = container(entry["quant"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
 
 
 def export_model(
-    graph: Graph, outputs: Sequence[str] | None = None, nodes: Sequence[Node] | None = None, inputs: Sequence[str] | None = None
+    graph: Graph, outputs: Sequence[str] | None = None, nodes: Sequence[Node] | None = None, inputs: Sequence[str] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
     """The float graph as ONNX bytes. `outputs`: value ids to expose (default: the graph's own); `nodes` and `inputs`:
-    only these nodes, fed by these values. Bytes depend on nothing but the graph.
+    only these nodes, fed by these values. Bytes depend on nothing but these.
     """
     exporter = _Exporter(graph)
     wanted = tuple(graph.outputs if outputs is None else outputs)
     for node in graph.nodes if nodes is None else nodes:
         exporter.node(node)
-    return exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted)
+    return exporter.model(tuple(graph.inputs if inputs is None else inputs), wanted, metadata)
 
 
 def unclipped(value_id: str) -> str:
@@ -134,7 +136,7 @@ class _Exporter:
             self.stored.add(value_id)
             self.array(value_id, values)
 
-    def model(self, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    def model(self, inputs: Sequence[str], outputs: Sequence[str], metadata: Mapping[str, str]) -> bytes:
         for value_id in outputs:
             self.store(value_id)
         for i in inputs:
@@ -145,6 +147,8 @@ class _Exporter:
                 self.proto.input.append(value_info(i, TensorType(UNRANKED, kind.dtype) if self.nested else kind))
         self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
         model = model_of(self.proto, self.opsets)
+        for key, text in sorted(metadata.items()):
+            model.metadata_props.add(key=key, value=text)
         try:
             return bytes(model.SerializeToString(deterministic=True))
         except ValueError as fault:

@@ -94,15 +94,24 @@ def after(graph: Graph, source: Node, node: Node, change: Affine) -> Change | st
 
 def before(graph: Graph, source: Node, node: Node, change: Affine) -> Change | str:
     """`source` computes an affine map of what the weighted `node` reads: one node with other weights, or why not."""
+    op = node.op
+    pads: Sequence[int] = getattr(op, "pads", ())
+    padded = any(pads) or getattr(op, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if np.any(change.shift) and padded and graph.const(node.inputs[1]) is not None:
+        return f"its offset would also move the zero padding {tuple(pads)}"
+    found = weighed(graph, node, change)
+    return found if isinstance(found, str) else _reweighted(graph, (node, source), op, change.source, *found)
+
+
+def weighed(graph: Graph, node: Node, change: Affine) -> tuple[Array, Array | None] | str:
+    """Weight and bias with which a Conv or Gemm computes of `change.source` what it computes of its affine map, padding
+    left out of account; or why there are none.
+    """
     weight = graph.const(node.inputs[1])
     bias = graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
     if weight is None or (len(node.inputs) > 2 and node.inputs[2] and bias is None):
         return "weight or bias is not a constant"
     op, w = node.op, weight.astype(np.float64)
-    pads: Sequence[int] = getattr(op, "pads", ())
-    padded = any(pads) or getattr(op, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-    if np.any(change.shift) and padded:
-        return f"its offset would also move the zero padding {tuple(pads)}"
     if kind(node) == "conv":
         group: int = op.group  # type: ignore[attr-defined]
         shape = (group, 1, w.shape[1], *(1,) * (w.ndim - 2))
@@ -117,7 +126,7 @@ def before(graph: Graph, source: Node, node: Node, change: Affine) -> Change | s
         w = rows if op.transB else rows.T  # type: ignore[attr-defined]
     total = b if bias is None else bias.astype(np.float64) + b
     keep = bias is None and not np.any(change.shift)
-    return _reweighted(graph, (node, source), op, change.source, w, None if keep else total)
+    return w, None if keep else total
 
 
 def _reweighted(graph: Graph, pair: tuple[Node, Node], op: object, source: str, w: Array, b: Array | None) -> Change | str:

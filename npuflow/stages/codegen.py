@@ -60,4 +60,8 @@ def codegen(
     log(f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least {found['local_bound']} are alive at once")
     if preparation.steps:
         program = replace(program, meta={**program.meta, "preparation": preparation.plain()})
+    if quantized.pixels:
+        pixels = {name: {"pixels": one.plain()} for name, one in quantized.pixels.items()}
+        inputs = [{**entry, **pixels.get(entry["name"], {})} for entry in program.meta["inputs"]]
+        program = replace(program, meta={**program.meta, "inputs": inputs})
     return Compiled(program)

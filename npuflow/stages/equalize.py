@@ -23,7 +23,8 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
 
 
 @stage(
-    refines="parse", when="equalize", wanted=per_tensor, after=("checked",), cpu="native", memory="1GB", floats=True
+    refines="parse", when="equalize", wanted=per_tensor, after=("checked", "pixels"), cpu="native", memory="1GB",
+    floats=True,
 )
 def equalize(
     graph: Annotated[
@@ -37,7 +38,7 @@ def equalize(
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
 ) -> Parsed:  # fmt: skip
     """Change the network without changing its function, and keep that where its integers then come closer to it."""
-    if graph.stated:
+    if set(graph.stated) - set(graph.pixels):
         log("the model states the codes of its weights, which other weights would not fit: nothing is changed")
         return graph
     fit, held = split(list(feeds(samples, graph.graph, equalize.samples)), equalize.held_out)

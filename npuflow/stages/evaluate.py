@@ -11,9 +11,11 @@ from npuflow.engine import evaluate as scoring
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.correct.walk import plain_session
 from npuflow.engine.data.config import Data
+from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.interpret import Interpreter
+from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
@@ -58,8 +60,8 @@ class Evaluation(Artifact):
         return {**found, "npu_macs": round(one.npu_macs, 4), "host_macs": one.host_macs, "samples": one.samples}
 
 
-def listing(evaluate: Evaluate, data: Data) -> Listing:
-    listed = scoring.labelled(evaluate, data)
+def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    listed = adapted(scoring.labelled(evaluate, data), data, folding, numerics)
     return {name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label}) for name, one in listed.items()}
 
 
@@ -122,7 +124,7 @@ def evaluate(
     """Run the program on the simulator (or its integers on the reference) beside the float model."""
     judges = frozenset(one.identity for one in labelled.values()) if labelled is not None else frozenset()
     if evaluate.by == "simulator":
-        program = simulated(compiled.program, graph.graph)
+        program = simulated(compiled.program, graph)
     else:
         own, integers = quantized.graph.outputs, _Integers(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
@@ -151,13 +153,31 @@ def without(files: Files, judges: Collection[str]) -> Files:
     return Files({name: item for name, item in files.items() if known[name] not in judges})
 
 
-def simulated(program: Program, graph: Graph) -> scoring.Model:
+class _Fed:
+    """A model of its own inputs, fed for the compiled graph's: what pixels stand for, or the pixels."""
+
+    def __init__(
+        self, model: scoring.Model, pixels: Mapping[str, Pixels], held: Mapping[str, tuple[Pixels, str]] | None = None
+    ) -> None:
+        self.model, self.pixels, self.held = model, pixels, held or {}
+
+    def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        return self.model.run_many([self.fed(sample) for sample in samples])
+
+    def fed(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        found = model_inputs(sample, self.pixels)
+        found.update({name: given(found[name], one, dtype, name) for name, (one, dtype) in self.held.items()})
+        return found
+
+
+def simulated(program: Program, graph: Parsed) -> scoring.Model:
     """A program on the simulator, its outputs by the float graph's names, as real numbers."""
     ports = program.meta["outputs"]
-    return _Named(Runner(program), [p["name"] for p in ports], graph.outputs, [p.get("quant") for p in ports])
+    model = _Fed(Runner(program), graph.pixels)
+    return _Named(model, [p["name"] for p in ports], graph.graph.outputs, [p.get("quant") for p in ports])
 
 
-def exported(model: bytes, graph: Graph) -> scoring.Model:
+def exported(model: bytes, graph: Parsed) -> scoring.Model:
     """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written, without the integer
     kernels that onnxruntime would put in the place of float operators between roundings, which saturate on some processors.
     """
@@ -165,7 +185,7 @@ def exported(model: bytes, graph: Graph) -> scoring.Model:
         made = _Float(model, plain_session)
     except Exception as fault:  # onnxruntime's errors share no public base class
         raise ModelError("onnxruntime cannot load the model", because=str(fault).splitlines()[0]) from fault
-    return _Named(made, made.names, graph.outputs)
+    return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)
 
 
 def scored(files: Files, graph: Graph, share: float, program: scoring.Model, table: Evaluate) -> Score:

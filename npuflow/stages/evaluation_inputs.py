@@ -8,12 +8,15 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.errors import DataError
 from npuflow.engine.data.config import Data
+from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.profile import MOST, InputProfile, profiled
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, labelled
+from npuflow.engine.pixels import model_inputs
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Uses, stage
+from npuflow.hw.target import Numerics
 from npuflow.ir.types import Array
 from npuflow.stages.parse import Parsed
 
@@ -35,9 +38,9 @@ class EvaluationInputs(Artifact):
         return {name: f"{one.lo:.4g}..{one.hi:.4g}" for name, one in self.profiles.items()}
 
 
-def listing(evaluate: Evaluate, data: Data) -> Listing:
+def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics) -> Listing:
     """Some of the evaluation's samples, spread over all of them."""
-    listed = labelled(evaluate, data)
+    listed = adapted(labelled(evaluate, data), data, folding, numerics)
     step = -(-len(listed) // MOST)
     return {name: Item(tuple(one.files), dict(one.detail)) for i, (name, one) in enumerate(listed.items()) if i % step == 0}
 
@@ -52,7 +55,7 @@ def evaluation_inputs(files: Files, graph: Annotated[Parsed, Uses()]) -> Evaluat
             if sample.broken:
                 continue
             try:
-                yield name, sample.feed(types)
+                yield name, model_inputs(sample.feed(types), graph.pixels)
             except DataError as fault:
                 raise fault.at(item=name) from None
 

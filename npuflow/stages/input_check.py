@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.errors import DataError
 from npuflow.engine.data.judge import judged
 from npuflow.engine.data.profile import MOST, InputProfile, profiled
+from npuflow.engine.pixels import model_inputs
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.ir.types import Array
@@ -64,7 +65,7 @@ def input_check(
                 noise += 1
             elif i % step == 0:
                 try:
-                    yield name, content.feed(types)
+                    yield name, model_inputs(content.feed(types), graph.pixels)
                 except DataError as fault:
                     raise fault.at(item=name) from None
 

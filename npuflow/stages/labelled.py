@@ -9,12 +9,14 @@ from typing import Any
 
 from npuflow.base.digest import digest, digest_file
 from npuflow.engine.data.config import Data
+from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Labelled as Table
 from npuflow.engine.evaluate import labelled as listed
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import log, stage
+from npuflow.hw.target import Numerics
 from npuflow.stages.samples import Sample
 
 
@@ -38,8 +40,8 @@ class Labelled(Artifact):
         return self.sample.summary()
 
 
-def listing(labelled: Table, data: Data) -> Listing:
-    found = listed(labelled, data)
+def listing(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    found = adapted(listed(labelled, data), data, folding, numerics)
     return {name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label}) for name, one in found.items()}
 
 

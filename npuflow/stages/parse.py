@@ -11,7 +11,9 @@ from typing import Annotated, Any, Self
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config
 from npuflow.engine.correct.trial import Trial, summary
+from npuflow.engine.fold_pixels import Border
 from npuflow.engine.known_outputs import told
+from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
@@ -34,7 +36,9 @@ class Parse(Config):
 
 @dataclass(frozen=True)
 class Parsed(Artifact):
-    """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model states."""
+    """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model states; inputs
+    that take pixels, and the layers that pad them.
+    """
 
     graph: Graph
     refusals: tuple[Refusal, ...] = ()
@@ -42,6 +46,8 @@ class Parsed(Artifact):
     notes: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()        # what equalisation did
     stated: Mapping[str, QuantType] = field(default_factory=dict)
+    pixels: Mapping[str, Pixels] = field(default_factory=dict)
+    borders: tuple[Border, ...] = ()
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
@@ -52,14 +58,19 @@ class Parsed(Artifact):
         folder.json("notes", list(self.notes))
         if self.trials:
             folder.json("corrections", [asdict(t) for t in self.trials])
+        if self.pixels:
+            pixels = {name: one.plain() for name, one in self.pixels.items()}
+            folder.json("pixels", {"inputs": pixels, "borders": [asdict(b) for b in self.borders]})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
+        pixels = folder.json("pixels") if "pixels" in folder.names() else {"inputs": {}, "borders": []}
         trials = folder.json("corrections") if "corrections" in folder.names() else []
         return cls(
             load_graph(folder), tuple(Refusal(*r) for r in folder.json("refusals")),
             tuple(map(applied_of, folder.json("applied"))), tuple(folder.json("notes")), tuple(Trial(**t) for t in trials),
             {name: quant_of(row) for name, row in folder.json("stated").items()} if "stated" in folder.names() else {},
+            {name: Pixels.read(row) for name, row in pixels["inputs"].items()}, tuple(map(Border.read, pixels["borders"])),
         )  # fmt: skip
 
     def uses(self) -> dict[str, tuple[str, ...]]:
@@ -69,8 +80,10 @@ class Parsed(Artifact):
         found: dict[str, Any] = {
             "nodes": len(self.graph.nodes), "rewrites": len(self.applied), "refusals": len(self.refusals),
         }  # fmt: skip
-        if self.stated:
-            found["stated_codes"] = len(self.stated)
+        if stated := len(set(self.stated) - set(self.pixels)):
+            found["stated_codes"] = stated
+        if self.pixels:
+            found["pixels"] = ", ".join(self.pixels)
         return {**found, **summary(self.trials)}
 
 

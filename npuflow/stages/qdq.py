@@ -37,7 +37,7 @@ class Qdq(Artifact):
 @stage
 def qdq(quantized: Annotated[Quantized, Uses("infer", "to_onnx")]) -> Qdq:
     """Float operators between QuantizeLinear and DequantizeLinear, value ids kept."""
-    exported = to_qdq(quantized.graph)
+    exported = to_qdq(quantized.graph, quantized.pixels)
     for note in exported.notes:
         log(note)
     return Qdq(exported)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -10,7 +11,9 @@ from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.host import host_work, total_work
 from npuflow.engine.islands import Least, Prices
 from npuflow.engine.partition import npu_share
+from npuflow.engine.pixels import Pixels
 from npuflow.engine.quantize import graph as quantising
+from npuflow.engine.quantize.border import bordered
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -27,13 +30,17 @@ from npuflow.stages.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class Quantized(Artifact):
-    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, and what corrections did.
-    `float_macs`: multiply-accumulates of the float network, which the NPU's share is a share of."""
+    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, what corrections did, and the
+    inputs that take pixels. `float_macs`: multiply-accumulates of the float network, which the NPU's share is a share of.
+    `border`: the largest error of padding with whole pixels, in codes of a layer's output.
+    """
 
     graph: Graph
     notes: tuple[quantising.Note, ...] = ()
     trials: tuple[Trial, ...] = ()
     float_macs: int = 0
+    pixels: Mapping[str, Pixels] = field(default_factory=dict)
+    border: float = 0.0
 
     @property
     def share(self) -> float:
@@ -47,6 +54,9 @@ class Quantized(Artifact):
 
     def save(self, folder: Writer) -> None:
         save_graph(self.graph, folder)
+        if self.pixels:
+            pixels = {name: one.plain() for name, one in self.pixels.items()}
+            folder.json("pixels", {"inputs": pixels, "border": self.border})
         folder.json("notes", [[n.node, n.reason, n.on_host] for n in self.notes])
         folder.json("float_macs", self.float_macs)
         if self.trials:
@@ -56,7 +66,11 @@ class Quantized(Artifact):
     def load(cls, folder: Reader) -> Self:
         trials = folder.json("corrections") if "corrections" in folder.names() else []
         notes = tuple(quantising.Note(*n) for n in folder.json("notes"))
-        return cls(load_graph(folder), notes, tuple(Trial(**t) for t in trials), folder.json("float_macs"))
+        pixels: dict[str, Any] = {"inputs": {}, "border": 0.0}
+        pixels.update(folder.json("pixels") if "pixels" in folder.names() else {})
+        inputs = {name: Pixels.read(row) for name, row in pixels["inputs"].items()}
+        made = tuple(Trial(**t) for t in trials)
+        return cls(load_graph(folder), notes, made, folder.json("float_macs"), inputs, pixels["border"])
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}
@@ -67,6 +81,8 @@ class Quantized(Artifact):
             "integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": refused,
             "npu_macs": round(self.share, 4), "host_macs": self.host_macs,
         }  # fmt: skip
+        if self.border:
+            found["border_codes"] = float(f"{self.border:.2g}")
         return {**found, **summary(self.trials)}
 
 
@@ -84,9 +100,12 @@ def quantize(
     placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
     stranded = partial(placed.stranded, prices=prices)
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    ranges = {**thresholds.ranges, **precision.ranges}
-    done = quantising.quantize_graph(graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded)
-    notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in moved(stated, done.graph)))
+    ranges, pixels = {**thresholds.ranges, **precision.ranges}, graph.pixels
+    done = quantising.quantize_graph(graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded, tuple(pixels))
+    borders = tuple(bordered(done.graph, graph.graph, graph.borders))
+    said = (*moved(stated, done.graph), *((one.node, one.text) for one in borders))
+    notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in said))
     for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
-    return Quantized(done.graph, notes, float_macs=graph_macs(graph.graph))
+    worst = max((one.codes for one in borders), default=0.0)
+    return Quantized(done.graph, notes, float_macs=graph_macs(graph.graph), pixels=pixels, border=worst)

@@ -35,6 +35,7 @@ from npuflow.stages.thresholds import Thresholds
 
 PAGE, DATA = "report.html", "report.json"
 STATED = "the model's own"
+BYTES = "bytes as they are"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def report(
     stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
     ranges = {**thresholds.ranges, **stated}
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
-    methods = {**thresholds.methods, **dict.fromkeys((n for n in stated if n in parse.stated), STATED)}
+    methods = {**thresholds.methods, **{n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}}
     extrema = channels.content if channels is not None else {}
     told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors, extrema)
     bits = {name: quant.bits for name, quant in quants.items()}

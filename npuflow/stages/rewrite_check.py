@@ -8,6 +8,8 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine import rewrite_check as engine
+from npuflow.engine.fold_pixels import exactly_padded
+from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -103,7 +105,7 @@ def rewrite_check(
     rewrite_check: RewriteCheckTable,
 ) -> RewriteCheck:
     """Run both on the same samples; where they differ by more than float32 rounding, replay the rewrites to name the rule."""
-    found = _checked(source, graph.graph, list(feeds(samples, graph.graph, rewrite_check.samples)), model, parse)
+    found = _checked(source, graph, list(feeds(samples, graph.graph, rewrite_check.samples)), model, parse)
     if found.reason:
         log(f"not compared: {found.reason}")
     for e in found.errors:
@@ -114,17 +116,21 @@ def rewrite_check(
     return found
 
 
-def _checked(source: Model, graph: Graph, fed: list[Any], model: ModelTable, parse: Parse) -> RewriteCheck:
+def _checked(source: Model, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse) -> RewriteCheck:
+    # Padding with whole pixels is known to be off, and by how much; `quantize` reports it.
+    graph = exactly_padded(parsed.graph, parsed.borders)
     reader: Frontend = FRONTENDS[source.format]()
     if not fed:
         return RewriteCheck(reason="no samples")
     if not isinstance(reader, Runnable):
         return RewriteCheck(reason=f"onnxruntime does not run models of the format {source.format}")
     try:
-        original = SourceModel(reader.runnable(source.source, model.bindings), graph.outputs, fed, reader.rounding(source.source))
+        real = [model_inputs(feed, parsed.pixels) for feed in fed]
+        runnable, rounding = reader.runnable(source.source, model.bindings), reader.rounding(source.source)
+        original = SourceModel(runnable, graph.outputs, real, rounding)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
-    errors = original.errors(graph)
+    errors = original.errors(graph, fed)
     if not any(e.moved for e in errors):
         return RewriteCheck(errors, samples=len(fed))
     if not original.repeats:

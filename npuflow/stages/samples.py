@@ -9,11 +9,13 @@ from typing import Any
 
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
+from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
@@ -42,8 +44,9 @@ class Sample(Artifact):
         return {"data": "RANDOM"} if self.content.noise is not None else {}
 
 
-def listing(data: Data) -> Listing:
-    return {name: Item(tuple(one.files), dict(one.detail)) for name, one in found(data).items()}
+def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    listed = adapted(found(data), data, folding, numerics)
+    return {name: Item(tuple(one.files), dict(one.detail)) for name, one in listed.items()}
 
 
 @stage(over="files", files=listing, batch=32)

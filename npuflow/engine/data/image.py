@@ -41,6 +41,17 @@ def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:
     return np.repeat(array[:, :, None], 3, 2) if grey and colour else array
 
 
+def is_deep(path: Path) -> bool:
+    """Whether a picture has more than 8 bits a channel, by its header; False where it cannot be read."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            return opened.mode.startswith("I") or opened.mode == "F"
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
+        return False
+
+
 def _deep(picture: object, path: Path, colour: bool) -> Array:
     """Modes I;16, I and F: one channel of 16 bits or more."""
     raw = np.asarray(picture)

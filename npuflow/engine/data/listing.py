@@ -8,14 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npuflow.base.errors import DataError, suggestion
 from npuflow.base.tables import table_of
-from npuflow.engine.data.array import row_count
+from npuflow.engine.data.array import headers, inputs, row_count
 from npuflow.engine.data.choose import chosen
 from npuflow.engine.data.config import Damaged, Data, Found
 from npuflow.engine.data.image import SUFFIXES as PICTURES
 from npuflow.engine.data.labels import label_of
 from npuflow.engine.data.python import python_source
+from npuflow.engine.data.steps import applied
 from npuflow.engine.data.zarr_store import chunk_files, is_store
 
 ARRAYS = (".npy", ".npz")
@@ -31,9 +34,44 @@ def found(data: Data) -> dict[str, Found]:
     except DataError as fault:
         raise fault.at(key=f"{table}.source") from None
     try:
+        _normalizes(data)
+    except DataError as fault:
+        raise fault.at(key=f"{table}.steps") from None
+    try:
         return chosen(listed, data)
     except DataError as fault:
         raise fault.at(key=f"{table}.{'choose' if data.labels is None else 'labels'}") from None
+
+
+def first_file(data: Data) -> Path | None:
+    """The first file of the source, in the order of its samples."""
+    return next((path for _, path, _ in paths(data)), None)
+
+
+def _normalizes(data: Data) -> None:
+    """A DataError where numbers per channel do not fit the arrays: said of the first file, before any sample is read."""
+    given = [step.normalize for step in data.steps if step.normalize is not None]
+    if not any(max(len(n.mean), len(n.std)) > 1 for n in given) or data.source.text.startswith(("random", "python:")):
+        return
+    path = first_file(data)
+    if path is None or path.suffix.lower() in PICTURES:
+        return
+    try:
+        found = headers(path)
+        names = [""] if "" in found else list(data.arrays.values()) or inputs(path, found, data.label)
+    except DataError:
+        return                            # reported of the sample
+    called = {own: name for name, own in data.arrays.items()}
+    for own in names:
+        shape, kind = found[own]
+        name = called.get(own, own)
+        mine = [s.plain() for s in data.steps if not name or s.input in ("", name)]
+        if kind.kind in "fiub" and not any(s.get("input") for s in mine if not name):
+            try:
+                applied(np.zeros(shape[1:] if data.rows else shape, kind), mine, name)
+            except DataError as fault:
+                fault.because = f"{fault.because} ({path.name})"
+                raise
 
 
 def _all(data: Data) -> dict[str, Found]:

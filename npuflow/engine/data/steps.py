@@ -23,10 +23,19 @@ class Normalize(Config):
     scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    axis: int | None = None               # of the channels; absent: the last or the third from the end, whichever fits
 
     def check(self) -> Iterable[Fault]:
         if any(s == 0 for s in self.std):
             yield Fault("std", "a standard deviation of 0 divides by zero")
+        if not self.mean or not self.std or (min(len(self.mean), len(self.std)) > 1 and len(self.mean) != len(self.std)):
+            what = f"{len(self.mean)} numbers for mean and {len(self.std)} for std"
+            yield Fault("std", what, hint="one number, or one per channel in both")
+
+    def plain(self) -> dict[str, Any]:
+        """JSON-able."""
+        found: dict[str, Any] = {"scale": self.scale, "mean": self.mean, "std": self.std}
+        return found if self.axis is None else {**found, "axis": self.axis}
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Step(Config):
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Normalize):
-                found[field.name] = {f.name: getattr(value, f.name) for f in fields(value)}
+                found[field.name] = value.plain()
             elif value != field.default:
                 found[field.name] = value
         return found
@@ -225,16 +234,35 @@ def grey(array: Array) -> Array:
 def _normalize(array: Array, step: Plain) -> Array:
     n = step["normalize"]
     mean, std = (np.asarray(n[k], np.float32) for k in ("mean", "std"))
-    for vector, name in ((mean, "mean"), (std, "std")):
-        if vector.size > 1 and (array.ndim == 0 or array.shape[-1] != vector.size):
-            raise DataError(
-                f"normalize has {vector.size} numbers for {name}, the data's last axis has {list(array.shape)[-1:]}",
-                hint="normalize comes before layout; a grey picture needs one number",
-            )
+    count = max(mean.size, std.size)
+    if count > 1:
+        shape = [1] * array.ndim
+        shape[channel_axis(array.shape, count, n.get("axis"))] = -1
+        mean, std = (v.reshape(shape) if v.size > 1 else v for v in (mean, std))
     values = array.astype(np.float32)
     if n["scale"] != 1.0:
         values = values * np.float32(n["scale"])
-    return (values - mean) / std
+    return np.asarray((values - mean) / std)
+
+
+def channel_axis(shape: Sequence[int], count: int, stated: int | None) -> int:
+    """The axis, counted from the end, that `count` numbers per channel belong to: the stated one, else the last (HWC) or the
+    third from the end (CHW), whichever has that size.
+    """
+    rank = len(shape)
+    tried = [axis for axis in ((-1, -3) if stated is None else (stated,)) if -rank <= axis < rank]
+    fits = [axis for axis in tried if shape[axis] == count]
+    if len(fits) == 1:
+        return fits[0] if fits[0] < 0 else fits[0] - rank
+    if fits:
+        because, hint = "two axes have that size", "axis = 0 is channels first, axis = -1 channels last"
+    elif stated is None:
+        because = "neither the last axis nor the third from the end has that size"
+        hint = "`axis` states where the channels are; one number serves all channels"
+    else:
+        because, hint = f"axis {stated} does not have that size", "one number serves all channels"
+    message = f"normalize has {count} numbers per channel and the data are {list(shape)}"
+    raise DataError(message, because=because, hint=hint)
 
 
 def _layout(array: Array, step: Plain) -> Array:

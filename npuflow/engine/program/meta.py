@@ -2,7 +2,10 @@
 
     name         str, for messages
     target       compute, numerics, memory, dma, limits: the tables of the target
-    inputs       [{"name", "shape", "dtype"}], outputs likewise (shape null: known when it runs); names are value ids
+    inputs       [{"name", "shape", "dtype"}], outputs likewise (shape null: known when it runs); names are value ids. "pixels"
+                 of an input that takes them:
+                 {"scale", "shift", "axis", "zero"}; the model's own numbers are pixel * scale + shift, a number each per
+                 channel (axis, counted from the end; null: one for all), and the input holds pixel - zero
     values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C order; `node` is the
                  index of the node whose STOREs complete it (null: the runner writes it), `owner` the value whose bytes it shares
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
@@ -41,6 +44,8 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
             if kind == "inputs" or entry.get("shape", ()) is not None:       # null: the host's, whose rank depends on the data
                 _shape(entry.get("shape"), f"{kind} {entry['name']}")
             need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
+            if entry.get("pixels") is not None:
+                _pixels(entry["pixels"], f"{kind} {entry['name']}")
     values = meta.get("values")
     need(isinstance(values, dict), "values is not an object")
     for name, value in meta["values"].items():
@@ -56,6 +61,18 @@ def _host(node: Mapping[str, Any]) -> None:
     if host is not None:
         good = isinstance(host, dict) and set(host) == {"macs", "elements", "bytes"}
         need(good and all(natural(v, 1 << 62) for v in host.values()), f"node {node['name']!r}: host")
+
+
+def _pixels(found: Any, what: str) -> None:
+    need(isinstance(found, dict) and natural(found.get("zero"), 255), f"{what}: zero of its pixels")
+    axis, many = found.get("axis"), 1
+    need(axis is None or (type(axis) is int and -MAX_RANK <= axis < 0), f"{what}: axis of its pixels")
+    for name in ("scale", "shift"):
+        numbers = found.get(name)
+        good = isinstance(numbers, list) and numbers and all(isinstance(n, int | float) and isfinite(n) for n in numbers)
+        need(good and (name == "shift" or all(numbers)), f"{what}: {name} of its pixels")
+        many = max(many, len(numbers))
+    need(many == 1 or axis is not None, f"{what}: {many} numbers for its pixels and no axis")
 
 
 def check_quant(quant: Any, what: str) -> None:

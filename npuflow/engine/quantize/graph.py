@@ -48,11 +48,12 @@ class Quantization:
 
 def quantize_graph(
     graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
-    codes: Mapping[str, QuantType] = MappingProxyType({}), stranded: Stranded | None = None,
+    codes: Mapping[str, QuantType] = MappingProxyType({}), stranded: Stranded | None = None, coded: Collection[str] = (),
 ) -> Quantization:  # fmt: skip
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note.
     `codes`: those that the model or a table fixes, by value id; those that the target lacks are only ranges, with a note.
     `stranded`: of the nodes left to the NPU those that others on the host have made pointless there (`Placement.stranded`).
+    `coded`: inputs that are fed as these codes, whatever the recipe says of inputs.
     """
     ports = bare(graph, config)
     graph, on_npu = ports.graph, ports.placed(on_npu)
@@ -73,7 +74,7 @@ def quantize_graph(
         if stranded is not None and notes:
             notes.update({i: Note(graph.nodes[i].name, why) for i, why in stranded(graph, chosen).items()})
             chosen = [i for i in chosen if i not in notes]
-        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed)
+        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed, frozenset(coded))
         result = builder.build()
         if not builder.refused:
             return Quantization(result, (*unused, *(notes[i] for i in sorted(notes)), *builder.notes))
@@ -124,6 +125,7 @@ class _Builder:
     ranges: Mapping[str, Range]
     chosen: frozenset[int]
     fixed: Mapping[str, QuantType] = field(default_factory=dict)
+    coded: frozenset[str] = frozenset()
     refused: dict[int, TargetError] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -140,8 +142,8 @@ class _Builder:
         npu = [source.nodes[i] for i in sorted(self.chosen)]
         self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, self.fixed)
         self.integer.update(o for n in npu for o in n.outputs if o)
-        if self.config.inputs == "integer":
-            self.integer.update(i for i in source.inputs if i in self.types)
+        asked = source.inputs if self.config.inputs == "integer" else self.coded & set(self.fixed)
+        self.integer.update(i for i in asked if i in self.types)
         for value_id in self.integer:
             self.values[value_id] = replace(source.values[value_id], quant=self.types[value_id])
         for i, node in enumerate(source.nodes):

@@ -1,0 +1,215 @@
+"""Normalisation of stored bytes that the compiled network takes over: which steps those are, and what is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Config
+from npuflow.engine.data.array import headers, inputs
+from npuflow.engine.data.config import Data, Found
+from npuflow.engine.data.image import SUFFIXES, is_deep
+from npuflow.engine.data.listing import first_file
+from npuflow.engine.data.python import first_arrays
+from npuflow.engine.data.steps import GEOMETRY, Plain, channel_axis
+from npuflow.engine.pixels import TOP, Pixels
+from npuflow.hw.target import Numerics
+from npuflow.ir.types import Array
+
+PICTURE = ((-1, -1, -1), "uint8")         # of a picture only the rank is known
+Stored = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+@dataclass(frozen=True)
+class Folding(Config, table="data"):
+    """Who normalises pixels."""
+
+    fold_normalize: bool = True
+    """Bytes (pictures, uint8 arrays) are fed as they are and the first layers absorb a normalisation that ends `steps`."""
+
+
+def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels]:
+    """By array name ("" where it has none) what the model is fed for a pixel, where the data are bytes and the recipe's steps
+    end in their normalisation.
+    """
+    if not folding.fold_normalize or data.source.text == "random":
+        return {}
+    try:
+        held, picture = stored(data)
+    except DataError:
+        return {}                         # whoever reads the samples reports it
+    steps = [step.plain() for step in data.steps]
+    if {step.get("input", "") for step in steps} - {"", *held}:
+        return {}                         # which array is for that input is known when it is fed
+    if len(held) == 1 and not any(step.get("input") for step in steps):
+        held = {"": next(iter(held.values()))}        # whatever it is called, it is fed to the only input
+    found = {name: one for name in held if (one := _folded(steps, name, held[name], picture, numerics)) is not None}
+    while True:                           # a step that others need goes on being done for all
+        shared = {id(s) for name in held if name not in found for s in _own(steps, name) if "normalize" in s}
+        kept = {name: one for name, one in found.items() if not any(id(s) in shared for s in _own(steps, name))}
+        if len(kept) == len(found):
+            return found
+        found = kept
+
+
+def stored(data: Data) -> tuple[Stored, bool]:
+    """Shape and dtype of one sample's arrays by name, from the first file's header, and whether they are pictures."""
+    if data.source.text.startswith("python:"):
+        arrays = first_arrays(data.source.text, data.source.base)
+        return {name: (tuple(array.shape), array.dtype.name) for name, array in arrays.items()}, False
+    path = first_file(data)
+    if path is None:
+        return {}, False
+    if path.suffix.lower() in SUFFIXES:
+        return {"": ((-1, -1, -1), "float32") if is_deep(path) else PICTURE}, True
+    return _arrays(path, data), False
+
+
+def _arrays(path: Path, data: Data) -> Stored:
+    found = headers(path)
+    if "" in found:
+        wanted = {"": ""}
+    else:
+        wanted = dict(data.arrays) or {name: name for name in inputs(path, found, data.label)}
+    skip = 1 if data.rows else 0
+    return {name: (found[own][0][skip:], found[own][1].name) for name, own in wanted.items() if own in found}
+
+
+def adapted(listed: Mapping[str, Found], data: Data, folding: Folding, numerics: Numerics) -> dict[str, Found]:
+    """Listed samples with the steps that give what the compiled network takes."""
+    pixels = folded(data, folding, numerics)
+    if not pixels:
+        return dict(listed)
+    found = {}
+    for name, one in listed.items():
+        detail = {key: value for key, value in one.detail.items() if key != "steps"}
+        steps = rewritten(one.detail.get("steps", ()), data, pixels, detail["kind"] == "picture")
+        found[name] = replace(one, detail={**detail, "steps": steps} if steps else detail)
+    return found
+
+
+def rewritten(steps: Sequence[Plain], data: Data, pixels: Mapping[str, Pixels], picture: bool) -> list[Plain]:
+    """The steps that give what the compiled network takes, pixels less their `zero`: without the normalisation where they are
+    those of [data]; else all of them and the way back behind them.
+    """
+    if not pixels:
+        return list(steps)
+    if list(steps) != [step.plain() for step in data.steps]:
+        return [*steps, *(_back(name, one, steps, picture) for name, one in pixels.items())]
+    left: list[Plain] = []
+    for step in steps:
+        mine = [name for name in pixels if step.get("input", "") in ("", name)]
+        if "normalize" not in step or not mine:
+            left.append(step)
+    for name, one in pixels.items():
+        if one.zero:
+            left.append(_named(name, {"normalize": {"scale": 1.0, "mean": (float(one.zero),), "std": (1.0,)}}))
+    return left
+
+
+def _back(name: str, one: Pixels, steps: Sequence[Plain], picture: bool) -> Plain:
+    """From the model's numbers to pixels less `zero`, as a step: (x - mean) / std with mean = scale * zero + shift."""
+    scale, shift = np.broadcast_arrays(np.asarray(one.scale), np.asarray(one.shift))
+    step: dict[str, Any] = {"scale": 1.0, "mean": tuple((scale * one.zero + shift).tolist()), "std": tuple(scale.tolist())}
+    if scale.size > 1:
+        step["axis"] = -1 if picture and not any("layout" in s for s in steps) else one.axis
+    return _named(name, {"normalize": step})
+
+
+def _named(name: str, step: dict[str, Any]) -> Plain:
+    return {"input": name, **step} if name else step
+
+
+def _own(steps: Sequence[Plain], name: str) -> list[Plain]:
+    return [step for step in steps if step.get("input", "") in ("", name)]
+
+
+def _folded(
+    steps: Sequence[Plain], name: str, held: tuple[tuple[int, ...], str], picture: bool, numerics: Numerics
+) -> Pixels | None:
+    shape, dtype = held
+    if dtype != "uint8":
+        return None
+    mine = _own(steps, name)
+    first = next((i for i, step in enumerate(mine) if "normalize" in step), len(mine))
+    if any(not _keeps_bytes(step) for step in mine[:first]) or any(not _keeps_numbers(step) for step in mine[first:]):
+        return None
+    if first == len(mine):
+        # Whole numbers as they are; signed codes without a zero point would need a step that shifts them.
+        return Pixels() if _zero(np.zeros(1), numerics) == 0 else None
+    if any(any(key in step for key in GEOMETRY) for step in mine[:first]) or any("channels" in s for s in mine[:first]):
+        shape = (-1,) * (3 if picture else len(shape))
+    return _chain(mine[first:], _arranged(shape, mine[:first]), picture, numerics)
+
+
+def _keeps_bytes(step: Plain) -> bool:
+    """Whether whole numbers 0..255 stay such."""
+    if "dtype" in step:
+        return np.dtype(step["dtype"]).kind == "f" or np.iinfo(step["dtype"]).max >= TOP
+    return True
+
+
+def _keeps_numbers(step: Plain) -> bool:
+    """Whether a step after the normalisation leaves its numbers and the order of its channels alone."""
+    return "normalize" in step or "layout" in step or step.get("dtype") in ("float32", "float64")
+
+
+def _arranged(shape: tuple[int, ...], steps: Sequence[Plain]) -> tuple[int, ...]:
+    for step in steps:
+        if "layout" in step:
+            shape = (*shape, 1) if len(shape) == 2 else shape
+            shape = (shape[2], *shape[:2]) if step["layout"] == "nchw" and len(shape) == 3 else shape
+    return shape
+
+
+def _chain(steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numerics: Numerics) -> Pixels | None:
+    """All normalisations as one, and where the channels are in the end."""
+    scale, shift, axis = np.ones(1), np.zeros(1), None
+    moved = False
+    for step in steps:
+        if "layout" in step:
+            moved = True
+            if step["layout"] == "nchw" and len(shape) == 3:
+                shape = (shape[2], *shape[:2])
+                axis = {None: None, -1: -3, -2: -1, -3: -2}[axis]
+        elif "normalize" in step:
+            n = step["normalize"]
+            mean, std = np.asarray(n["mean"], np.float64), np.asarray(n["std"], np.float64)
+            count = max(mean.size, std.size)
+            if count > 1:
+                mine = _channel(shape, count, n.get("axis"))
+                if mine is None or (axis is not None and mine != axis):
+                    return None
+                axis = mine
+            scale, shift = scale * n["scale"] / std, (shift * n["scale"] - mean) / std
+    if picture and not moved and axis is not None:
+        axis = {-1: -3, -2: -1, -3: -2}[axis]      # channels go first at the end
+    if not (np.all(np.isfinite(scale)) and np.all(np.isfinite(shift)) and np.all(scale)):
+        return None
+    scale, shift = np.broadcast_arrays(scale, shift)
+    return Pixels(tuple(scale.tolist()), tuple(shift.tolist()), axis, _zero(-shift / scale, numerics))
+
+
+def _channel(shape: tuple[int, ...], count: int, stated: int | None) -> int | None:
+    if stated is not None:
+        return stated if stated < 0 else stated - len(shape)
+    if -1 in shape[-1:]:
+        return -1                         # pictures have their channels last until a layout step
+    try:
+        return channel_axis(shape, count, None)
+    except DataError:
+        return None
+
+
+def _zero(means: Array, numerics: Numerics) -> int:
+    """The pixel that the graph's 0 stands for: what the model pads with, as near as one number can be."""
+    if numerics.activation_zero_point:
+        return int(np.clip(np.rint(means.mean()), 0, TOP))
+    if numerics.signed_activations and numerics.unsigned_activations:
+        return 128 if means.mean() > TOP / 4 else 0
+    return 128 if numerics.signed_activations else 0

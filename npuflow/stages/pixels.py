@@ -1,0 +1,66 @@
+"""The float graph over pixels: a normalisation that ends the recipe's steps moves into the first layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated
+
+from npuflow.base.errors import DataError
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.fold import Folding, folded
+from npuflow.engine.fold_pixels import MAKES, fold
+from npuflow.engine.pixels import Pixels
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.stages.parse import Parsed
+
+
+def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    """What of the data concerns the graph: which arrays hold bytes, and what their pixels stand for."""
+    found = folded(data, folding, numerics)
+    return {"pixels": Item((), {name: one.plain() for name, one in found.items()}, {"ops": MAKES})}
+
+
+@stage(files=listing, refines="parse", after=("checked",), quick=True)
+def pixels(graph: Annotated[Parsed, Uses("infer", "reference", "role", "moves")], files: Files) -> Parsed:
+    """Inputs of stored bytes take the bytes themselves, one code a pixel."""
+    arrays = {name: Pixels.read(row) for name, row in files["pixels"].detail.items()}
+    inputs = dict(_inputs(graph.graph, arrays))
+    if not inputs:
+        return graph
+    states = bool(graph.stated)
+    done = fold(graph.graph, inputs, absorb=not states)
+    for name, one in inputs.items():
+        log(f"{name} takes bytes; the model's numbers are {one.text()}")
+    for note in done.notes:
+        log(note)
+    stated = {done.real.get(name, name): quant for name, quant in graph.stated.items()}
+    stated.update({name: one.quant for name, one in inputs.items()})
+    return replace(graph, graph=done.graph, stated=stated, pixels=inputs, borders=done.borders)
+
+
+def _inputs(graph: Graph, arrays: Mapping[str, Pixels]) -> Iterator[tuple[str, Pixels]]:
+    """The model's inputs that take pixels, each held against its type."""
+    for name in graph.inputs:
+        one = arrays.get(name, arrays.get(""))
+        if one is None and len(graph.inputs) == len(arrays) == 1:
+            one = next(iter(arrays.values()))
+        if one is None:
+            continue
+        kind, count = graph.type(name), len(one.scale)
+        plain = one.scale == (1.0,) and one.shift == (0.0,)
+        if kind.dtype != "float32":
+            if plain:
+                continue
+            raise DataError(f'the model input "{name}" is {kind.dtype}, and [data] normalizes it').at(key="data.steps")
+        axis = one.axis or 0
+        if count > 1 and (len(kind.shape) < -axis or kind.shape[axis] not in (-1, count)):
+            raise DataError(
+                f'normalize has {count} numbers per channel, the model input "{name}" is {list(kind.shape)}',
+                because=f"its dimension {len(kind.shape) + axis} should have that size",
+                hint="`normalize = { axis = ... }` and `layout` state where the channels are",
+            ).at(key="data.steps")
+        yield name, one
