@@ -20,6 +20,7 @@ from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, St
 
 LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
+HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
 CHECKS = 6                                # mixtures that the quantised network itself judges, at most
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
@@ -113,8 +114,8 @@ class _Prefixes:
         return sorted({*at, len(self.order)})
 
     def shortest(self, worth: float) -> Levels:
-        """The cheapest rung that holds the budget, if it gains `worth` dB for as many cycles again as there are; else the one
-        of most dB for its cycles."""
+        """The cheapest rung that holds the budget, if the way there gains half of `worth` dB for as many cycles again as there
+        are; else the one of most dB, less `worth` for as many cycles again."""
         problem, budget = self.problem, self.problem.budget
         measured = {n: problem.measured(self.levels(n)) for n in self.rungs}
         place = next((i for i, n in enumerate(self.rungs) if budget.holds(measured[n])), len(self.rungs) - 1)
@@ -131,7 +132,7 @@ class _Prefixes:
         costs = {n: problem.cycles(self.levels(n)) / base - 1 for n in self.rungs}
         if held:
             n = self.rungs[min(held)]
-            if budget.sqnr_db - budget.level(problem.verified(self.start)) >= worth * costs[n]:
+            if budget.sqnr_db - budget.level(problem.verified(self.start)) >= HALF * worth * costs[n]:
                 return self.levels(n)
         best = max(self.rungs, key=lambda n: min(budget.level(measured[n]), budget.sqnr_db) - worth * costs[n])
         return self.levels(best)

@@ -135,6 +135,21 @@ def test_refinements_stand_between_a_stage_and_its_consumers(forge: Forge, tmp_p
         plan(forge, tables)
 
 
+def test_refinements_that_are_always_on_or_wanted_by_other_tables(forge: Forge) -> None:
+    steady = '@stage(refines="one", always=True)\ndef steady(one: One, polish: Polish) -> One: return one'
+    asked = """
+        def large(first: First) -> bool: return first.n > 9
+        @stage(refines="one", when="asked", wanted=large, after=("steady",))
+        def asked(one: One, polish: Polish) -> One: return one
+    """
+    stages(forge, one=ONE, two=TWO, steady=steady, asked=asked)
+    assert names(plan(forge)) == ["one", "steady", "two"]
+    assert "[asked]" in plan(forge).off["asked"]
+    assert names(plan(forge, {"first": {"n": 10}})) == ["one", "steady", "asked", "two"]
+    with pytest.raises(RecipeError, match="n"):
+        plan(forge, {"first": {"n": "many"}})
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
