@@ -19,13 +19,16 @@ from npuflow.base.tables_types import Config, Doc, NamedEntries, Range, hints, o
 _SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
-def table_schema(cls: type[Config]) -> dict[str, Any]:
-    """The JSON Schema of one table, options of registry entries included."""
+def table_schema(cls: type[Config], within: tuple[type[Config], ...] = ()) -> dict[str, Any]:
+    """The JSON Schema of one table, options of registry entries included. `within`: the tables around it; an entry whose
+    own options name entries of its registry is not described inside itself again.
+    """
+    within = (*within, cls)
     texts = field_docs(cls)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for field in fields(cls):  # type: ignore[arg-type]
-        entry = type_schema(hints(cls)[field.name])
+        entry = type_schema(hints(cls)[field.name], within)
         if texts.get(field.name):
             entry["description"] = texts[field.name]
         default = default_of(field)
@@ -38,7 +41,7 @@ def table_schema(cls: type[Config]) -> dict[str, Any]:
         for name in sorted(registry.names()):
             kind = options_class(registry, name)
             if kind is not None and name not in properties:
-                properties[name] = table_schema(kind)
+                properties[name] = table_schema(kind, within) if kind not in within else {"type": "object"}
     about = inspect.cleandoc(cls.__doc__ or "")
     schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
     if about and not about.startswith(f"{cls.__name__}("):  # a dataclass without docstring gets its signature as one
@@ -48,7 +51,7 @@ def table_schema(cls: type[Config]) -> dict[str, Any]:
     return schema
 
 
-def type_schema(kind: Any) -> dict[str, Any]:
+def type_schema(kind: Any, within: tuple[type[Config], ...] = ()) -> dict[str, Any]:
     """The JSON Schema of one field's type."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in _SCALARS:
@@ -56,28 +59,28 @@ def type_schema(kind: Any) -> dict[str, Any]:
     if kind in (FilePath, Location):
         return {"type": "string"}
     if origin is Annotated:
-        return _annotated(args[0], args[1:])
+        return _annotated(args[0], args[1:], within)
     if origin in (Union, types.UnionType):
-        inner = [type_schema(a) for a in args if a is not type(None)]
+        inner = [type_schema(a, within) for a in args if a is not type(None)]
         return inner[0] if len(inner) == 1 else {"anyOf": inner}
     if origin is Literal:
         return {"enum": list(args)}
     if origin is tuple:
         if len(args) == 2 and args[1] is Ellipsis:
-            return {"type": "array", "items": type_schema(args[0])}
+            return {"type": "array", "items": type_schema(args[0], within)}
         size = len(args)
-        return {"type": "array", "prefixItems": [type_schema(a) for a in args], "minItems": size, "maxItems": size}
+        return {"type": "array", "prefixItems": [type_schema(a, within) for a in args], "minItems": size, "maxItems": size}
     if origin is dict:
-        return {"type": "object", "additionalProperties": type_schema(args[1])}
+        return {"type": "object", "additionalProperties": type_schema(args[1], within)}
     if isinstance(kind, type) and issubclass(kind, Config):
-        return table_schema(kind)
+        return table_schema(kind, within)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [m.value for m in kind]}
     return {}
 
 
-def _annotated(inner: Any, marks: tuple[Any, ...]) -> dict[str, Any]:
-    schema = type_schema(inner)
+def _annotated(inner: Any, marks: tuple[Any, ...], within: tuple[type[Config], ...]) -> dict[str, Any]:
+    schema = type_schema(inner, within)
     place = schema["items"] if schema.get("type") == "array" and "items" in schema else schema
     for mark in marks:
         if isinstance(mark, NamedEntries):

@@ -346,3 +346,31 @@ def test_any_valid_document_keeps_its_lines(document: dict[str, dict[str, Any]])
     tomllib.loads(text)  # the generator writes TOML
     _, at = parse(text, "f", Path())
     assert {k: v for k, v in ((p, o.line) for p, o in at.origins.items()) if k in lines} == lines
+
+
+CHOOSERS = Entries(mse=object)
+
+
+@dataclass(frozen=True)
+class Chooser(Config):
+    """Options of an entry that names entries of its own registry."""
+
+    of: Annotated[str, CHOOSERS] = "mse"
+
+
+class Choosing:
+    Options = Chooser
+
+
+@dataclass(frozen=True)
+class Chosen(Config):
+    method: Annotated[str, CHOOSERS] = "chooser"
+
+
+CHOOSERS.entries["chooser"] = Choosing
+
+
+def test_an_entry_whose_options_name_its_own_registry_has_a_schema_that_ends() -> None:
+    found = schema(Chosen)["properties"]["chooser"]
+    assert found["properties"]["of"]["enum"] == ["chooser", "mse"]
+    assert found["properties"]["chooser"] == {"type": "object"}

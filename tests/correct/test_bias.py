@@ -80,6 +80,7 @@ def test_afterwards_every_layer_has_the_float_layers_means(seed: int) -> None:
 def test_means_through_clips_are_those_before_the_clip() -> None:
     net = chain(3, clip=(0.0, 1.0))
     graph, feeds = net.graph("logits"), net.feeds(5)
+    assert mean_outputs(graph, [], feeds) == {}          # a network without biases
     found = mean_outputs(graph, ["a", "logits"], feeds)
     open_net = chain(3)
     same = [floats(open_net.graph("logits"), f)["a"] for f in feeds]

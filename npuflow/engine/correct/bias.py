@@ -126,6 +126,8 @@ def mean_output(graph: Graph, node: Node, inputs: Sequence[Array]) -> Real:
 
 def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> dict[str, Real]:
     """The same for the outputs of many nodes of the float graph, from one pass over the samples."""
+    if not names:
+        return {}
     values, consts, nodes = dict(graph.values), dict(graph.consts), list(graph.nodes)
     makers = graph.producer()
     for name in names:
