@@ -23,7 +23,8 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
 
 
 @stage(
-    refines="parse", when="equalize", wanted=per_tensor, after=("checked",), cpu="native", memory="1GB", floats=True
+    refines="parse", when="equalize", wanted=per_tensor, after=("checked",), cpu="native", memory="1GB", floats=True,
+    lighter="[equalize] samples = 16",
 )
 def equalize(
     graph: Annotated[
