@@ -181,7 +181,7 @@ def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
         visit(name)
     found: dict[type[Config], bool] = {}
     for name in order:
-        always = stages[name].when == "" or (stages[name].when is None and stages[name].refines is None)
+        always = stages[name].always or (stages[name].when is None and stages[name].refines is None)
         for cls in (*signs[name].listing.values(), *signs[name].tables.values()):
             found[cls] = found.get(cls, False) or (always and stages[name].when != table_of(cls))
     keys = {cls: set(hints(cls)) for cls in found}

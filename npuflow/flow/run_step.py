@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 import time
 import traceback
@@ -265,6 +266,8 @@ def _damage(fault: BaseException | None) -> Damaged | None:
     return None
 
 
+_REFUSED = re.compile(r"bad allocation|bad_alloc|Failed to allocate memory|Unable to allocate|Cannot allocate memory")
+"""What native libraries say that were given no memory, in exceptions of their own."""
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<")
 
 
@@ -279,12 +282,12 @@ def _place(fault: Exception) -> str:
 def _explained(task: Task, fault: Exception) -> NpuflowError:
     """The fault as an error that names the stage, and the item when there is only one."""
     item = task.work[0].item if len(task.work) == 1 else None
-    if isinstance(fault, NpuflowError):
-        return fault.at(stage=task.step, item=item)
-    if isinstance(fault, MemoryError):
+    if isinstance(fault, MemoryError) or _REFUSED.search(str(fault)):
         hint = memory_hint(task.stage.lighter)
-        because = str(fault)                 # numpy says how much it asked for
+        because = next(iter(str(fault).splitlines()), "")                 # numpy says how much it asked for
         error: NpuflowError = BuildError(f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002")
+    elif isinstance(fault, NpuflowError):
+        return fault.at(stage=task.step, item=item)
     else:
         place = _place(fault)
         text = f"{type(fault).__name__}: {fault}" if str(fault) else type(fault).__name__

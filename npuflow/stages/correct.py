@@ -15,7 +15,9 @@ from npuflow.stages.quantize import Quantized
 from npuflow.stages.samples import Sample, feeds
 
 
-@stage(refines="quantize", always=True, cpu="native", memory="1GB", floats=True)
+@stage(
+    refines="quantize", always=True, cpu="native", memory="1GB", floats=True, lighter="[correct] samples = 16"
+)
 def correct(
     quantized: Annotated[Quantized, Uses("infer", "to_onnx", "role", "prepare", "reference")],
     graph: Annotated[Parsed, Uses("infer", "to_onnx", "reference")],

@@ -24,7 +24,7 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
 
 @stage(
     refines="parse", when="equalize", wanted=per_tensor, after=("checked", "pixels"), cpu="native", memory="1GB",
-    floats=True,
+    floats=True, lighter="[equalize] samples = 16",
 )
 def equalize(
     graph: Annotated[

@@ -111,7 +111,7 @@ def _real(array: Array, quant: Mapping[str, Any] | None) -> Array:
     return array if quant is None or array.dtype.kind == "f" else dequantize(array, quant)
 
 
-@stage(files=listing, when="evaluate", cpu="native", floats=True)
+@stage(files=listing, when="evaluate", cpu="native", floats=True, lighter="[evaluate] count = 100")
 def evaluate(
     files: Files,
     graph: Annotated[Parsed, Uses("to_onnx")],

@@ -45,7 +45,7 @@ class Fidelity(Artifact):
         return {"worst_sqnr_db": round(known[worst], 2), "worst_tensor": worst}
 
 
-@stage
+@stage(lighter="[fidelity] samples = 1")
 def fidelity(
     parse: Annotated[Parsed, Uses("infer", "to_onnx")],
     quantize: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],

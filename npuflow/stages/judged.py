@@ -35,7 +35,7 @@ class Judged(Artifact):
         return cls(tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), folder.array("losses"))
 
 
-@stage(over="candidates", when="tune", cpu="native", memory="1GB", batch=64, floats=True)
+@stage(over="candidates", when="tune", cpu="native", memory="1GB", batch=64, floats=True, lighter="[tune] samples = 2")
 def judged(
     candidates: Items[Candidates],
     graph: Annotated[Parsed, Uses("to_onnx", "role")],

@@ -46,7 +46,10 @@ class Marked(Artifact):
         return {name: round(value, 4) for name, value in self.figures.items()}
 
 
-@stage(over="rivals", when="search.labelled", cpu="native", memory="1GB", batch=4, floats=True)
+@stage(
+    over="rivals", when="search.labelled", cpu="native", memory="1GB", batch=4, floats=True,
+    lighter="[search.labelled] count = 100",
+)
 def marked(
     rivals: Items[Rival],
     graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f")],

@@ -63,7 +63,10 @@ class Watch(Config, table="statistics"):
         return size(self.max_memory) if self.max_memory else None
 
 
-@stage(over="samples", by="segments", cpu="native", memory="1GB", batch=32, floats=True)
+@stage(
+    over="samples", by="segments", cpu="native", memory="1GB", batch=32, floats=True,
+    lighter='[statistics] max_memory = "1GB"',
+)
 def observed(
     samples: Items[Sample], segments: Annotated[Items[Segment], Whole()], watch: Watch
 ) -> Iterator[tuple[str, Observed]]:

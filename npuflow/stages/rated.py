@@ -36,7 +36,7 @@ class Rated(Artifact):
         return {"sqnr_db": round(self.rating.sqnr, 2)}
 
 
-@stage(over="rivals", when="search", cpu="native", memory="1GB", batch=4, floats=True)
+@stage(over="rivals", when="search", cpu="native", memory="1GB", batch=4, floats=True, lighter="[search] samples = 4")
 def rated(
     rivals: Items[Rival],
     graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f")],

@@ -35,7 +35,7 @@ class Rival(Artifact):
         return cls({n: (float(r["lo"]), float(r["hi"])) for n, r in rows.items()}, {n: str(r["method"]) for n, r in rows.items()})
 
 
-@stage(when="search", cpu="native", memory="1GB", floats=True)
+@stage(when="search", cpu="native", memory="1GB", floats=True, lighter="[search] samples = 4")
 def rivals(
     graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range", "f")],
     placement: Placement,

@@ -64,7 +64,7 @@ def _figures(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-@stage(cpu="native")
+@stage(cpu="native", lighter="[simulate] samples = 1")
 def simulate(
     quantized: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
     parsed: Annotated[Parsed, Uses("infer")],

@@ -27,6 +27,7 @@ from npuflow.stages.thresholds import Thresholds
 @stage(
     refines="thresholds", when="unify", after=("clipping", "ranges", "search", "tune"), cpu="native", memory="1GB",
     floats=True,
+    lighter="[unify] samples = 16",
 )
 def unify(
     thresholds: Thresholds,

@@ -166,3 +166,14 @@ def test_sums_of_running_claims_stay_below_the_budget() -> None:
         budget.take(f"{number}-{need}", need)
         running.append(f"{number}-{need}")
         assert sum(int(name.partition("-")[2]) for name in running) <= 10
+
+
+def test_a_library_that_is_given_no_memory_is_out_of_memory_too(forge: Forge, tmp_path: Path) -> None:
+    """onnxruntime says so in an exception of its own, which a stage may have wrapped; the stage's key is the hint."""
+    raised = 'raise RuntimeError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 99")'
+    source = LARGE.replace("kept = []", raised).replace('memory="MEMORY"', 'lighter="[work] grow = 1"')
+    forge.put("stages/large", source)
+    plan = wire(forge.registry(), Recipe(None, "toy", {}, Locator()))
+    error = build(plan, Store(tmp_path / "cache")).errors[0]
+    assert error.message == "large ran out of memory" and "size 99" in error.because
+    assert error.hint.startswith("[work] grow = 1; or [build] jobs = 1")
