@@ -83,6 +83,10 @@ class Problem(Protocol):
     def measured(self, levels: Levels) -> Sequence[Output]:
         """Outputs of the float network with fake quantisation: quick, biases not corrected."""
 
+    def steady(self, levels: Levels) -> float:
+        """The same in dB where noise adds up, before a last Softmax or Sigmoid: the worst output's mean over samples. It
+        grows with every unit that is widened, where outputs behind an arg-max jump."""
+
     def verified(self, levels: Levels) -> Sequence[Output]:
         """Outputs of the quantised network, biases corrected as the recipe says: the judge."""
 

@@ -21,7 +21,7 @@ from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, St
 LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
 HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
-CHECKS = 6                                # mixtures that the quantised network itself judges, at most
+CHECKS = 8                                # mixtures that the quantised network itself judges, at most
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
 
@@ -134,8 +134,10 @@ class _Prefixes:
             n = self.rungs[min(held)]
             if budget.sqnr_db - budget.level(problem.verified(self.start)) >= HALF * worth * costs[n]:
                 return self.levels(n)
-        best = max(self.rungs, key=lambda n: min(budget.level(measured[n]), budget.sqnr_db) - worth * costs[n])
-        return self.levels(best)
+        gains = {n: min(problem.steady(self.levels(n)), budget.sqnr_db) - worth * costs[n] for n in self.rungs}
+        best = self.levels(max(self.rungs, key=lambda n: gains[n]))
+        better = budget.level(problem.verified(best)) > budget.level(problem.verified(self.start))
+        return best if better else self.start
 
 
 def _gain(total: Noise, part: Noise) -> float:

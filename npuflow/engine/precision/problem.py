@@ -13,7 +13,7 @@ from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
-from npuflow.engine.precision.quality import Outputs, energies, noise_of, probe, quality, real_outputs
+from npuflow.engine.precision.quality import EXACT, Outputs, decibels, energies, noise_of, probe, quality, real_outputs
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
@@ -197,6 +197,11 @@ class SearchProblem:
             rig = self.rig
             self.measures[levels] = quality(rig.network.graph, rig.truth, rig.mixed(levels, rig.held))
         return self.measures[levels]
+
+    def steady(self, levels: Levels) -> float:
+        rig = self.rig
+        noise = rig.probe_noise(*rig.mixture(levels), len(rig.held))
+        return float(decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.verdicts:
