@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 WARNING, HINT = "warning", "warning_hint"
+VERDICT = ("verdict", "verdict_ok", "verdict_hint")
 
 
 class View(Protocol):
@@ -34,7 +35,7 @@ def duration(seconds: float) -> str:
 
 def facts(summary: Mapping[str, Any]) -> str:
     """An artifact's scalars in a line."""
-    shown = {k: v for k, v in summary.items() if k not in (WARNING, HINT)}
+    shown = {k: v for k, v in summary.items() if k not in (WARNING, HINT, *VERDICT)}
     return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
 
 
@@ -44,6 +45,14 @@ def warned(event: Any) -> Warned | None:
 
     text = str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
     return Warned(text, event.stage, str(event.summary.get(HINT, ""))) if text else None
+
+
+def judged(event: Any) -> dict[str, Any]:
+    """What a settled step says of the accuracy of the outputs: the facts of its summary that are named in VERDICT. A
+    later step knows more."""
+    found = getattr(event, "summary", None) or {}
+    settled = getattr(event, "status", "") in ("hit", "ran") and VERDICT[0] in found
+    return {key: found.get(key) for key in VERDICT} if settled else {}
 
 
 def pace(event: Any) -> str:

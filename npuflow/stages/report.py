@@ -9,15 +9,18 @@ from typing import Annotated, Any, Self
 
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
+from npuflow.engine.precision.statement import Statement, evaluated
+from npuflow.engine.precision.widened import widened
 from npuflow.engine.profile import profile
+from npuflow.engine.report.accuracy import tables
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
-from npuflow.engine.report.quality import judged
-from npuflow.engine.report.suggest import of_network, overrides
+from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.ir.graph import Graph
 from npuflow.ir.ranges import span
+from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.evaluate import Evaluation
@@ -25,10 +28,13 @@ from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.verdict import Verdict
 
 PAGE, DATA = "report.html", "report.json"
 STATED = "the model's own"
@@ -49,9 +55,9 @@ class Report(Artifact):
         return cls(json.loads(folder.text(DATA)))
 
     def summary(self) -> dict[str, Any]:
-        """The gravest warning, for the build's own output."""
-        told = self.data["warnings"]
-        return {"warning": told[0]["message"], "warning_hint": told[0]["hint"]} if told else {}
+        """What the build says of the accuracy, now that the evaluation is known."""
+        one = self.data["accuracy"]
+        return dict(Statement(one["ok"], one["text"], one["hint"]).facts())
 
     def products(self) -> dict[str, str]:
         return {"report": PAGE, "report.json": DATA}
@@ -68,6 +74,10 @@ def report(
     codegen: Compiled,
     simulate: Simulation,
     input_check: InputCheck,
+    verdict: Verdict,
+    baseline: Baseline,
+    sensitivity: Sensitivity,
+    precision: Precision,
     evaluate: Evaluation | None,
     channels: ChannelRanges | None,
 ) -> Report:
@@ -87,11 +97,10 @@ def report(
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
     methods = {**thresholds.methods, **dict.fromkeys((n for n in stated if n in parse.stated), STATED)}
     extrema = channels.content if channels is not None else {}
-    told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors, extrema)
-    bits = {name: quant.bits for name, quant in quants.items()}
-    warned = judged(parse.graph, fidelity.tensors, bits, evaluate.score if evaluate is not None else None)
-    if warned is not None:
-        log(f"warning: {warned.text}; {warned.hint}")
+    told = of_network(parse.graph, statistics.content, ranges, quants, extrema)
+    said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
+    log(f"{said.text}; {said.hint}" if said.hint else said.text)
+    wider = widened(parse.graph, precision.overrides, sensitivity.names, sensitivity.noise)
     clock = profile(codegen.program)
     sources = Sources(
         title=f"npuflow report on {_name(parse.graph)}",
@@ -105,17 +114,16 @@ def report(
         histogram=histogram,
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
+            *tables(baseline.outputs, precision.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
             ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
             ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
-            ("Widths to try: [[quantize.overrides]]", ("key", "value", "layers"),
-             [(key, 16, ", ".join(layers)) for key, layers in overrides(parse.graph, told)]),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), statistics.broken),
             ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in input_check.warnings]),
             ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in input_check.profiles.items()]),
         ],
         suggestions=told,
-        warnings=[(warned.text, warned.hint)] if warned is not None else [],
+        accuracy=said,
     )
     return Report(report_data(sources))
 

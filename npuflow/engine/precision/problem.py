@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -188,7 +189,8 @@ class SearchProblem:
             wide, floats = sum(x == WIDE for x in levels), sum(x == FLOAT for x in levels)
             base = self.cycles((NARROW,) * len(levels))
             said = ", ".join(described(one) for one in self.verdicts[levels])
-            self.log(f"{wide} wide, {floats} float of {len(levels)}, about {self.cycles(levels) / base:.2f} times the cycles: {said}")
+            times = self.cycles(levels) / base
+            self.log(f"{wide} wide, {floats} float of {len(levels)}, about {times:.2f} times the cycles: {said}")
         return self.verdicts[levels]
 
     def floor(self) -> Noise:
@@ -216,7 +218,8 @@ class SearchProblem:
             group = network.groups[k] if k < first else ()
             around = [n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))]
             sensitive = any(n.op.sensitive for n in around)
-            yield Unit(name, "activation" if kind == "activation" else "weight", np.asarray(noise), self.cost.neighbours(k), sensitive)
+            what: Literal["activation", "weight"] = "activation" if kind == "activation" else "weight"
+            yield Unit(name, what, np.asarray(noise), self.cost.neighbours(k), sensitive)
 
 
 def described(one: Output) -> str:
