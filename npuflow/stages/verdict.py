@@ -16,7 +16,7 @@ from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import Precision as Widths
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.fakequant import Network
-from npuflow.engine.precision.judge import Shown, affordable, clipped, shown
+from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
 from npuflow.engine.precision.problem import Rig, described
 from npuflow.engine.precision.statement import Statement, statement
 from npuflow.engine.quantize.config import Quantize
@@ -125,8 +125,9 @@ def verdict(
     unlike = input_check.unlike[0] if input_check.unlike else ""
     if is_random(samples):
         return _unjudged("the calibration samples are random numbers")
-    fit, held = split(list(feeds(samples, graph.graph, correct.samples)), correct.held_out)
-    held = affordable(graph.graph, held)
+    known = list(feeds(samples, graph.graph, correct.samples + MOST))
+    fit, held = split(known[: correct.samples], correct.held_out)
+    held = affordable(graph.graph, [*held, *known[correct.samples :]])
     if not held:
         return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
     found = shown(graph.graph, quantized.graph, held, budget)

@@ -22,7 +22,7 @@ from npuflow.ir.types import Array, QuantType
 
 Feed = Mapping[str, Array]
 EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples
-FEWEST = 8                                # samples that judge, however large the network
+FEWEST, MOST = 8, 64                      # samples that judge, however large or small the network
 SLACK = 1.0                               # dB by which an output may miss the budget without a warning
 SURE = 0.01                               # share of answers by which it may
 LOOKED = 4                                # samples whose tensors are looked at for clipped values
@@ -38,7 +38,7 @@ class Shown:
 
 def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
     """As many of the samples as the effort allows, evenly spread."""
-    count = min(len(feeds), max(FEWEST, int(EFFORT / max(graph_macs(graph), 1))))
+    count = min(len(feeds), MOST, max(FEWEST, int(EFFORT / max(graph_macs(graph), 1))))
     return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
 
 
