@@ -161,8 +161,8 @@ class Task:
 
     def evaluation_feeds(self) -> Iterator[tuple[str, dict[str, Array]]]:
         """Some of what the model is fed in the evaluation; states are those of the calibration."""
-        states = {k: v for k, v in self.feeds[0].items() if k.startswith("state")}
         for i, item in zip(range(MOST), self.scorer.samples(self.name), strict=False):
+            states = {k: v for k, v in self.feeds[i % len(self.feeds)].items() if k.startswith("state")}
             yield f"e{i}", self.fed({**(item[1] if isinstance(item, tuple) else item), **states})
 
     @cached_property

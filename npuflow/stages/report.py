@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Self
 
+from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
 from npuflow.engine.precision.statement import Statement, evaluated
@@ -82,15 +84,6 @@ def report(
     channels: ChannelRanges | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
-
-    def histogram(value_id: str) -> tuple[float, float, Sequence[float]] | None:
-        if value_id not in statistics.content:
-            return None
-        one = statistics.content[value_id]
-        if one.hi <= one.lo:
-            return one.lo, one.hi, []
-        return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
-
     quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
     stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
     ranges = {**thresholds.ranges, **stated}
@@ -111,7 +104,7 @@ def report(
         fidelity=fidelity.tensors,
         ranges=ranges,
         methods=methods,
-        histogram=histogram,
+        histogram=partial(_histogram, statistics.content),
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
             *tables(baseline.outputs, precision.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
@@ -126,6 +119,15 @@ def report(
         accuracy=said,
     )
     return Report(report_data(sources))
+
+
+def _histogram(content: merging.Statistics, value_id: str) -> tuple[float, float, Sequence[float]] | None:
+    if value_id not in content:
+        return None
+    one = content[value_id]
+    if one.hi <= one.lo:
+        return one.lo, one.hi, []
+    return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
 
 
 TRIED = ("correction", "layer", "without", "with", "kept", "largest change", "not possible because")

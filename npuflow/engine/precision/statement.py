@@ -36,9 +36,9 @@ def statement(
 ) -> Statement:  # fmt: skip
     """`inputs`: what is wrong with the samples themselves."""
     if reason:
-        return Statement(None, f"accuracy cannot be judged: {reason}")
+        return Statement(None, f"the outputs cannot be judged: {reason}")
     if not outputs:
-        return Statement(None, "accuracy cannot be judged: there is no output to compare")
+        return Statement(None, "the outputs cannot be judged: there is no output to compare")
     on = f"on {samples} held-out calibration sample{'s' * (samples != 1)}"
     poor = sorted((s.output for s in outputs if not s.ok), key=lambda one: min(one.sqnr, one.low))
     if poor:
