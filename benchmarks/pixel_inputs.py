@@ -2,11 +2,12 @@
 
     python benchmarks/pixel_inputs.py SHARED [--tasks selfie box text photos] [--samples 64] [--cache DIR]
 
-SHARED is a folder with models, models2, data and data2, the data with their score.py. Every network is built three times, by the
-method kl at 8 bits without corrections, with its calibration data as stored bytes: `off` (fold_normalize = false), `plain` (folded, one padding number for all
-channels) and `on`. Printed as JSON lines: the share of input codes that are equal in the program and in the QDQ model on
-onnxruntime, SQNR of every output against the float model, cycles, and, in `float`, the largest difference between the folded
-float graph and the source model on four samples, relative to the largest output.
+SHARED is a folder with models, models2, data and data2, the data with their score.py. Every network is built three times,
+by the method kl at 8 bits without corrections, with its calibration data as stored bytes: `off` (fold_normalize = false),
+`plain` (folded, one padding number for all channels) and `on`. Printed as JSON lines: the share of input codes that are
+equal in the program and in the QDQ model on onnxruntime, SQNR of every output against the float model, cycles, and, in
+`float`, the largest difference between the folded float graph and the source model on four samples, relative to the
+largest output.
 """
 
 from __future__ import annotations

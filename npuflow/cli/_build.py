@@ -16,7 +16,7 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import Plain, Silent, View, duration, warned
+from npuflow.cli._progress import Plain, Silent, View, duration, judged, warned
 from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache, plan_recipe, run_plan
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def run(
     paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, quiet: bool,
-    command: Sequence[str] = (),
+    strict: bool = False, command: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Build every recipe in turn; the worst exit code. No recipe is built before all of them are known to be right.
 
@@ -48,7 +48,7 @@ def run(
     built: list[Built] = []
     said: list[str] = []
     for recipe, plan in planned:
-        code, whole, told = _one(recipe, plan, settings, as_json=as_json, quiet=quiet, alone=len(planned) == 1)
+        code, whole, told = _one(recipe, plan, settings, as_json=as_json, quiet=quiet, strict=strict, alone=len(planned) == 1)
         worst = max(worst, code)
         said.append(told)
         built += [whole] if whole is not None else []
@@ -72,7 +72,7 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
 
 
 def _one(
-    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, alone: bool
+    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, strict: bool, alone: bool
 ) -> tuple[int, Built | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
@@ -80,12 +80,14 @@ def _one(
     shown = view(plan, quiet=quiet or as_json)
     again: list[str] = []
     warnings: list[Warned] = []
+    verdict: dict[str, Any] = {}
 
     def tell(event: Event) -> None:
         warning = warned(event) if isinstance(event, StepEvent) else None
         warnings.extend([warning] if warning is not None else [])
+        verdict.update(judged(event))
         for one in (event, warning) if as_json else ():
-            body = line(one, None if alone else recipe.name) if one is not None else None
+            body = line(one, None if alone else recipe.name, verdict) if one is not None else None
             if body is not None:
                 emit(body)
             if body is not None and body["event"] != "progress":       # of what ran, which then is nothing
@@ -105,10 +107,10 @@ def _one(
     for fault in distinct(result.errors):
         show(fault)
     if not as_json:
-        number = len(warnings)
-        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, duration(result.seconds), number))
-        again = [_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number)[:-1]]
-    code = max((fault.exit_code for fault in result.errors), default=0)
+        number, said = len(warnings) + (verdict.get("verdict_ok") is False), _accuracy(verdict)
+        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, duration(result.seconds), number) + said)
+        again = [(_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number) + said)[:-1]]
+    code = max((fault.exit_code for fault in result.errors), default=int(strict and verdict.get("verdict_ok") is False))
     from npuflow.flow.memo_write import Built
 
     whole = Built(recipe, plan, store, result, lock_path(recipe, settings) if settings.until is None else None)
@@ -142,6 +144,15 @@ def _conclusion(recipe: Recipe, result: Result, ran: int, hit: int, took: str, w
     width = max((len(name) for name in result.products), default=0)
     lines += [f"  {name:<{width}}  {_near(path)}" for name, path in sorted(result.products.items())]
     return "\n".join(lines) + "\n"
+
+
+def _accuracy(verdict: Mapping[str, Any]) -> str:
+    """The last line of a build: what a step found of the outputs, once and in full."""
+    if not verdict:
+        return ""
+    word = "warning" if verdict["verdict_ok"] is False else "accuracy"
+    hint = f"; try {verdict['verdict_hint']}" if verdict["verdict_hint"] else ""
+    return f"{word}: {verdict['verdict']}{hint}\n"
 
 
 def _near(path: Path) -> str:

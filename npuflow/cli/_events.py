@@ -62,6 +62,9 @@ FIELDS: dict[str, dict[str, str]] = {
         "seconds": "wall-clock time",
         "outputs": "stage -> digest of its product",
         "products": "product name -> path of the file in the output folder",
+        "verdict": "one sentence about the accuracy of the outputs, with numbers; null if the build did not come so far",
+        "verdict_ok": "whether they are close to the float model's; null where nothing could be judged",
+        "verdict_hint": "what to try; may be empty",
     },
     "warning": {
         "event": '"warning"',
@@ -81,13 +84,14 @@ FIELDS: dict[str, dict[str, str]] = {
 
 
 WARNING, HINT = "warning", "warning_hint"     # facts of a summary that become a warning of their own
+VERDICT = ("verdict", "verdict_ok", "verdict_hint")      # and those that become the last line of a build
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """What a step's product says of itself, without what is reported as a warning; numbers that JSON lacks as
     text.
     """
-    kept = {name: value for name, value in summary.items() if name not in (WARNING, HINT)}
+    kept = {name: value for name, value in summary.items() if name not in (WARNING, HINT, *VERDICT)}
     odd = [name for name, value in kept.items() if isinstance(value, float) and not isfinite(value)]
     return {**kept, **{name: str(kept[name]) for name in odd}}
 
@@ -98,8 +102,11 @@ def emit(body: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def as_json(event: Event, recipe: str | None = None) -> dict[str, Any] | None:
-    """The JSON line of an event, None for those that only a terminal wants. `recipe` names one of several."""
+def as_json(
+    event: Event, recipe: str | None = None, verdict: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """The JSON line of an event, None for those that only a terminal wants. `recipe` names one of several; `verdict`:
+    what the steps so far say of the accuracy."""
     from npuflow.flow.events import Progress, StepEvent, Summary, Warned
 
     more = {"recipe": recipe} if recipe is not None else {}
@@ -118,7 +125,7 @@ def as_json(event: Event, recipe: str | None = None) -> dict[str, Any] | None:
         return {
             "event": "summary", "version": VERSION, "hit": event.hit, "ran": event.ran, "failed": event.failed,
             "skipped": event.skipped, "seconds": round(event.seconds, 6), "outputs": dict(event.outputs),
-            "products": dict(event.products), **more,
+            "products": dict(event.products), **dict.fromkeys(VERDICT), **(verdict or {}), **more,
         }  # fmt: skip
     if isinstance(event, Warned):
         return {"event": "warning", "message": event.message, "stage": event.stage, "hint": event.hint, **more}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 VALUED = {"--set", "--until", "--cache", "--out", "--override", "--remote", "--jobs", "-j", "--scheduler"}
-FLAGS = {"--json", "--quiet", "-q", "--keep-going", "-k"}
+FLAGS = {"--json", "--quiet", "-q", "--keep-going", "-k", "--strict"}
 MARK = "\0seconds\0"
 """Stands in the remembered text for the time that this build took."""
 

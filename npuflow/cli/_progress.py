@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from npuflow.cli._events import HINT, WARNING, figures
+from npuflow.cli._events import HINT, VERDICT, WARNING, figures
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event, Warned
@@ -43,6 +43,14 @@ def warned(event: Any) -> Warned | None:
 
     text = str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
     return Warned(text, event.stage, str(event.summary.get(HINT, ""))) if text else None
+
+
+def judged(event: Any) -> dict[str, Any]:
+    """What a settled step says of the accuracy of the outputs: the facts of its summary that are named in VERDICT. A
+    later step knows more."""
+    found = getattr(event, "summary", None) or {}
+    settled = getattr(event, "status", "") in ("hit", "ran") and VERDICT[0] in found
+    return {key: found.get(key) for key in VERDICT} if settled else {}
 
 
 def pace(event: Any) -> str:

@@ -36,14 +36,12 @@ class _Found:
 
 def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None) -> str:
     """The table; the picture is written to `plot`."""
-    found, samples, wider = _gathered(path, sets, cache, patterns)
+    found, samples = _gathered(path, sets, cache, patterns)
     lines = [f"{len(found)} tensors, {samples}", "", *_table(found)]
     told = [(one.name, s) for one in found for s in one.told]
     if told:
         lines += ["", "suggestions"]
         lines += _listed(sorted(told, key=lambda pair: -pair[1].weight))
-    if wider:
-        lines += ["", "to try, if the target has the width", *wider]
     if plot is not None:
         lines += ["", _plotted(found, plot)]
     return "\n".join(lines) + "\n"
@@ -64,7 +62,7 @@ def _listed(told: list[tuple[str, Suggestion]]) -> list[str]:
 
 def _gathered(
     path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str]
-) -> tuple[list[_Found], str, list[str]]:
+) -> tuple[list[_Found], str]:
     from npuflow.cli._engine import plan, recipe, store
     from npuflow.cli._records import record_of
     from npuflow.ir.ranges import span
@@ -83,26 +81,16 @@ def _gathered(
     names = [n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)]
     if not names:
         raise UsageError(f'no tensor is called "{patterns[0]}"', hint=suggestion(patterns[0], statistics.names))
-    from npuflow.engine.report.suggest import of_network, overrides
+    from npuflow.engine.report.suggest import of_network
 
-    told = of_network(graph, statistics, spans, _quants(wired, kept), {}, _channels(wired, kept))
+    told = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
     found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), told.get(n, [])) for n in names]
-    wider = overrides(graph, {n: told[n] for n in names if n in told})
     samples = f"{len(statistics.samples)} samples"
     if whole.broken:
         samples += f", {len(whole.broken)} left out"
     if whole.noise:
         samples += "; RANDOM DATA, which says nothing of the real inputs"
-    return found, samples, [line for key, layers in wider for line in _override(key, layers)]
-
-
-def _override(key: str, layers: Sequence[str]) -> Iterator[str]:
-    """As it stands in a recipe."""
-    from npuflow.base.tables_write import value
-
-    yield "  [[quantize.overrides]]"
-    yield f"  layers = {value(list(layers))}"
-    yield f"  {key} = 16"
+    return found, samples
 
 
 def _last(wired: Any, stage: str, param: str) -> str:

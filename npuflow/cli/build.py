@@ -36,6 +36,9 @@ def build(
         Path | None, typer.Option("--out", metavar="DIR", help="Put products and lock into DIR/NAME.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="The same as `plan`: run nothing.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if an output is too far from the float model's.")
+    ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")] = False,
 ) -> None:
@@ -52,5 +55,5 @@ def build(
 
         show(recipes, sets or [], chosen, as_json=as_json)
         return
-    code = run(recipes, sets or [], chosen, as_json=as_json, quiet=quiet, command=typed(context))
+    code = run(recipes, sets or [], chosen, as_json=as_json, quiet=quiet, strict=strict, command=typed(context))
     raise typer.Exit(code)

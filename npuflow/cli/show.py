@@ -35,7 +35,8 @@ def show(
     cache: CacheOption = None,
 ) -> None:
     """Show a recipe with every default, an artifact, or a step of the last build (with --log, what it said). `statistics`
-    is a table of tensors with what they suggest; `parse` lists every rewrite with its nodes."""
+    is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes, `verdict` is the accuracy
+    with fixes that were measured, `precision` what was given wider codes."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if what == "recipe":
@@ -50,6 +51,10 @@ def show(
         from npuflow.cli._show_statistics import text as statistics
 
         typer.echo(statistics(_needed(path), sets, cache, tensor or [], plot), nl=False)
+    elif what in ("verdict", "precision") and not log:
+        from npuflow.cli import _show_verdict
+
+        typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
     elif plot is not None or tensor:
         raise UsageError("--tensor and --plot are for statistics", hint="npuflow show statistics RECIPE --plot FILE.svg")
     elif what.startswith("x3:"):

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Self
 
+from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.correct.trial import Trial, decibels
 from npuflow.engine.data.profile import InputProfile
+from npuflow.engine.precision.statement import Statement, evaluated
+from npuflow.engine.precision.widened import widened
 from npuflow.engine.profile import profile
+from npuflow.engine.report.accuracy import tables
 from npuflow.engine.report.checks import Table, of_qdq, of_rewrites
 from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
-from npuflow.engine.report.quality import judged
-from npuflow.engine.report.suggest import of_network, overrides
+from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.ir.graph import Graph
 from npuflow.ir.ranges import span
+from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.evaluate import Evaluation
@@ -26,12 +31,15 @@ from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.precision import Precision
 from npuflow.stages.qdq_check import QdqComparison
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rewrite_check import RewriteCheck
+from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.simulate import Simulation
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.stages.verdict import Verdict
 
 PAGE, DATA = "report.html", "report.json"
 STATED = "the model's own"
@@ -53,9 +61,9 @@ class Report(Artifact):
         return cls(json.loads(folder.text(DATA)))
 
     def summary(self) -> dict[str, Any]:
-        """The gravest warning, for the build's own output."""
-        told = self.data["warnings"]
-        return {"warning": told[0]["message"], "warning_hint": told[0]["hint"]} if told else {}
+        """What the build says of the accuracy, now that the evaluation is known."""
+        one = self.data["accuracy"]
+        return dict(Statement(one["ok"], one["text"], one["hint"]).facts())
 
     def products(self) -> dict[str, str]:
         return {"report": PAGE, "report.json": DATA}
@@ -74,30 +82,24 @@ def report(
     input_check: InputCheck,
     rewrite_check: RewriteCheck,
     qdq_check: QdqComparison,
+    verdict: Verdict,
+    baseline: Baseline,
+    sensitivity: Sensitivity,
+    precision: Precision,
     evaluate: Evaluation | None,
     channels: ChannelRanges | None,
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
-
-    def histogram(value_id: str) -> tuple[float, float, Sequence[float]] | None:
-        if value_id not in statistics.content:
-            return None
-        one = statistics.content[value_id]
-        if one.hi <= one.lo:
-            return one.lo, one.hi, []
-        return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
-
     quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
     stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
     ranges = {**thresholds.ranges, **stated}
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
     methods = {**thresholds.methods, **{n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}}
     extrema = channels.content if channels is not None else {}
-    told = of_network(parse.graph, statistics.content, ranges, quants, fidelity.tensors, extrema)
-    bits = {name: quant.bits for name, quant in quants.items()}
-    warned = judged(parse.graph, fidelity.tensors, bits, evaluate.score if evaluate is not None else None)
-    if warned is not None:
-        log(f"warning: {warned.text}; {warned.hint}")
+    told = of_network(parse.graph, statistics.content, ranges, quants, extrema)
+    said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
+    log(f"{said.text}; {said.hint}" if said.hint else said.text)
+    wider = widened(parse.graph, precision.overrides, sensitivity.names, sensitivity.noise)
     clock = profile(codegen.program)
     sources = Sources(
         title=f"npuflow report on {_name(parse.graph)}",
@@ -108,19 +110,29 @@ def report(
         fidelity=fidelity.tensors,
         ranges=ranges,
         methods=methods,
-        histogram=histogram,
+        histogram=partial(_histogram, statistics.content),
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            *_widths(quantize, overrides(parse.graph, told)),
+            *tables(baseline.outputs, precision.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
+            *_widths(quantize),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), statistics.broken),
             *_inputs(input_check),
             *_compared(parse, rewrite_check, qdq_check),
         ],
         suggestions=told,
-        warnings=[(warned.text, warned.hint)] if warned is not None else [],
+        accuracy=said,
     )
     return Report(report_data(sources))
+
+
+def _histogram(content: merging.Statistics, value_id: str) -> tuple[float, float, Sequence[float]] | None:
+    if value_id not in content:
+        return None
+    one = content[value_id]
+    if one.hi <= one.lo:
+        return one.lo, one.hi, []
+    return one.lo, one.hi, one.histogram(BINS, one.lo, one.hi).tolist()
 
 
 TRIED = ("correction", "layer", "without", "with", "kept", "largest change", "not possible because")
@@ -132,12 +144,10 @@ def _tried(trial: Trial) -> tuple[str, ...]:
     return trial.correction, trial.layer, *errors, "yes" if trial.kept else "no", change, trial.reason
 
 
-def _widths(quantize: Quantized, wider: Iterable[tuple[str, Sequence[str]]]) -> list[Table]:
-    rows = [(key, 16, ", ".join(layers)) for key, layers in wider]
+def _widths(quantize: Quantized) -> list[Table]:
     return [
         ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
         ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
-        ("Widths to try: [[quantize.overrides]]", ("key", "value", "layers"), rows),
     ]
 
 

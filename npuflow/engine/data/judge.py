@@ -44,11 +44,32 @@ def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
         yield f'the {what} samples of "{name}" look like random numbers: neighbours in a row have nothing in common'
 
 
+def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile]) -> Iterator[str]:
+    """Of what `judged` says of the two beside each other, what makes ranges from the calibration worthless."""
+    for name, one in calibration.items():
+        if name in evaluation:
+            yield from _unlike(name, one, evaluation[name])
+
+
 def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
     if not one.real or not other.real:
         yield from _codes(name, one, other)
         return
     if one.std == 0 or other.std == 0:
+        return
+    grave = list(_unlike(name, one, other))
+    yield from grave
+    if not grave and (other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo)):
+        ranges = f"calibration {_range(one)}, evaluation {_range(other)}"
+        yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
+    if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
+        yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
+               'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip
+
+
+def _unlike(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
+    """Another scale, order of colours, or mean."""
+    if not one.real or not other.real or one.std == 0 or other.std == 0:
         return
     ratio = other.std / one.std
     apart = abs(other.mean - one.mean) / max(one.std, other.std)
@@ -68,11 +89,6 @@ def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
                    f"{_listed(one.colours)} in the calibration, {_listed(other.colours)} in the evaluation")  # fmt: skip
         if apart > 1.0:
             yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
-        elif other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
-            yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
-    if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
-        yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
-               'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip
 
 
 def _codes(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:

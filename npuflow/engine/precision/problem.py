@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -238,8 +239,8 @@ class SearchProblem:
             group = network.groups[k] if k < first else ()
             around = [n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))]
             sensitive = any(n.op.sensitive for n in around)
-            near = self.cost.neighbours(k)
-            yield Unit(name, "activation" if kind == "activation" else "weight", np.asarray(noise), near, sensitive)
+            what: Literal["activation", "weight"] = "activation" if kind == "activation" else "weight"
+            yield Unit(name, what, np.asarray(noise), self.cost.neighbours(k), sensitive)
 
 
 def described(one: Output) -> str:

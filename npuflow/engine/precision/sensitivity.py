@@ -23,7 +23,7 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     count = len(rig.names)
     macs = max(graph_macs(rig.network.graph), 1)
     passes = max(int(EFFORT / macs), 8)
-    bundles = _bundles(rig, min(passes, count))
+    bundles = runs(rig, min(passes, count))
     samples = len(rig.held[:probes])
     found = np.zeros((count, samples, len(rig.which)))
     first: dict[int, Noise] = {}
@@ -38,7 +38,7 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     return found
 
 
-def _bundles(rig: Rig, count: int) -> list[Sequence[int]]:
+def runs(rig: Rig, count: int) -> list[Sequence[int]]:
     """So many runs of units of one kind."""
     activations = range(len(rig.network.groups))
     weights = range(len(activations), len(rig.names))

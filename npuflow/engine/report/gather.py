@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any
 
 from npuflow.engine.fidelity import Fidelity
 from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.engine.place import Placement
+from npuflow.engine.precision.statement import Statement
 from npuflow.engine.profile import Profile
 from npuflow.engine.report.suggest import Suggestion
 from npuflow.ir.graph import Graph, Node
@@ -26,7 +27,7 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 class Sources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method;
     `suggestions`: value id -> what could be done about it; `facts`: headline figures; `notes`: further tables (title,
-    columns, rows); `warnings`: what makes the program doubtful, and what to try.
+    columns, rows); `accuracy`: the build's sentence about its outputs.
     """
 
     title: str
@@ -41,7 +42,7 @@ class Sources:
     facts: Sequence[tuple[str, Any]]
     notes: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = ()
     suggestions: Mapping[str, Sequence[Suggestion]] = field(default_factory=dict)
-    warnings: Sequence[tuple[str, str]] = ()
+    accuracy: Statement = field(default_factory=lambda: Statement(None, ""))
 
 
 def report_data(s: Sources) -> dict[str, Any]:
@@ -49,7 +50,8 @@ def report_data(s: Sources) -> dict[str, Any]:
     meta, layers = s.profile.program.meta, _layers(s.profile)
     found = {
         "title": s.title,
-        "warnings": [{"message": text, "hint": hint} for text, hint in s.warnings],
+        "accuracy": asdict(s.accuracy),
+        "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],
         "nodes": [_node(s, n, layers.get(i, {})) for i, n in enumerate(s.graph.nodes)],
         "tensors": [_tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None],

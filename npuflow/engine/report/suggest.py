@@ -9,7 +9,6 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
-from npuflow.engine.fidelity import Fidelity
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.types import Array, QuantType
@@ -23,34 +22,24 @@ DEAD = 1e-4                               # of the largest channel's range
 FINE = 0.25                               # share of the values, zeros apart, that lie below half a step
 COARSER = 4.0                             # times the step that the tensor's own range needs
 FEW = 4.0                                 # codes to both sides of 0 that a channel's weights should have
-WEAK = 10.0                               # dB
-LOSS = 4.0                                # dB lost in one layer
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """`kind` in a word, `text` with the numbers and what to try. `weight` orders them, larger first. `wider`: the key
-    under [[quantize.overrides]] whose 16 bits would help."""
+    """`kind` in a word, `text` with the numbers and what they hint at. `weight` orders them, larger first."""
 
     kind: str
     text: str
     weight: float = 1.0
-    wider: str = ""
 
 
 def suggestions(
-    one: TensorStatistics, samples: Sequence[str], span: tuple[float, float] | None = None, quant: QuantType | None = None,
-    quality: Fidelity | None = None, before: float | None = None,
-) -> list[Suggestion]:  # fmt: skip
-    """For one activation. `span`: its threshold; `before`: the worst SQNR of what its layer reads (None: exact)."""
+    one: TensorStatistics, samples: Sequence[str], span: tuple[float, float] | None = None, quant: QuantType | None = None
+) -> list[Suggestion]:
+    """For one activation. `span`: its threshold."""
     found = list(_alone(one, samples))
     if span is not None and one.count:
         found += _chosen(one, span, quant)
-    own = quality.sqnr if quality is not None else None
-    if own is not None and own < WEAK and (before is None or before > own + LOSS):
-        came = "exact values" if before is None else f"{before:.1f} dB"
-        text = f"{own:.1f} dB from {came}: this layer loses it; more bits ([[quantize.overrides]]) or another method"
-        found.append(Suggestion("noise", text, 3.0 + (WEAK - own) / 100))
     return sorted(found, key=lambda s: -s.weight)
 
 
@@ -118,7 +107,7 @@ def _fine(one: TensorStatistics, span: tuple[float, float], quant: QuantType) ->
     width = (quant.hi - quant.lo) * quant.scale[0]
     if own > 0 and width > COARSER * own:
         text += f"another tensor with the same scale makes it {width / own:.0f} times coarser than its own range needs; "
-    yield Suggestion("small values", text + "16 bits", 3.5 + lost, "bits")
+    yield Suggestion("small values", text + "16 bits", 3.5 + lost)
 
 
 def weight_suggestions(graph: Graph, node: Node, quants: Mapping[str, QuantType] = MappingProxyType({})) -> list[Suggestion]:
@@ -148,7 +137,7 @@ def _channels(tops: Array, quant: QuantType | None = None) -> Iterator[Suggestio
     codes = low / quant.scale[0] if quant is not None and len(quant.scale) == 1 else None
     if codes is not None and codes < FEW and quant is not None and quant.bits <= 8:
         text = f"a tenth of the channels have codes up to {codes:.1f} at most with one scale for all: "
-        yield Suggestion("lost channels", text + "weights per channel, 16 bits, or [equalize]", 3.5 - codes / 8, "weight_bits")
+        yield Suggestion("lost channels", text + "weights per channel, 16 bits, or [equalize]", 3.5 - codes / 8)
     elif alive.max() > UNEVEN * low and (quant is None or codes is not None):
         ratio = float(alive.max()) / low
         text = f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: "
@@ -171,34 +160,17 @@ def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
     yield Suggestion("uneven channels", text, 1.5 + float(np.log10(ratio)) / 10)
 
 
-def overrides(graph: Graph, told: Mapping[str, Sequence[Suggestion]]) -> list[tuple[str, tuple[str, ...]]]:
-    """(key, layers) of [[quantize.overrides]] tables: what suggestions would have in 16 bits. A layer that writes a tensor
-    decides on its width; of what the network is fed those that read it do.
-    """
-    producer, consumers = graph.producer(), graph.consumers()
-    found: dict[str, dict[str, None]] = {}
-    for value_id, several in told.items():
-        for key in {one.wider for one in several} - {""}:
-            if value_id in producer:
-                found.setdefault(key, {})[producer[value_id].name] = None
-            else:
-                found.setdefault("input_bits", {}).update({n.name: None for n in consumers.get(value_id, ())})
-    return [(key, tuple(layers)) for key, layers in sorted(found.items())]
-
-
 def of_network(
     graph: Graph, statistics: Statistics, ranges: Mapping[str, tuple[float, float]], quants: Mapping[str, QuantType],
-    fidelity: Mapping[str, Fidelity], channels: Mapping[str, Array] = MappingProxyType({}),
+    channels: Mapping[str, Array] = MappingProxyType({}),
 ) -> dict[str, list[Suggestion]]:  # fmt: skip
     """For every tensor with statistics: its own, those of its channels, and those of the weights that made it. `graph` is
     the float graph.
     """
     producer, found = graph.producer(), {}
     for name in statistics.names:
-        read = [fidelity[i].sqnr for i in (producer[name].inputs if name in producer else ()) if i in fidelity]
-        before = min((q for q in read if q is not None), default=None)
         one = statistics[name]
-        told = suggestions(one, statistics.samples, ranges.get(name), quants.get(name), fidelity.get(name), before)
+        told = suggestions(one, statistics.samples, ranges.get(name), quants.get(name))
         if name in channels:
             told += channel_suggestions(channels[name])
         if name in producer:

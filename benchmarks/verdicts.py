@@ -1,0 +1,323 @@
+"""Whether a build's verdict is right: warnings against the truth, culprits against planted faults, gains against promises.
+
+    python benchmarks/verdicts.py SHARED [--only TASK/KIND ...] [--log FILE] [--table FILE] [--limit N]
+
+SHARED holds the models and data of MODELS.md and MODELS2.md. Every configuration runs the stages from `parse` to `verdict`
+in this process; tiling, code generation and simulation add nothing to the numbers, as programs are bit-exact. Then the
+evaluation set, which no stage sees, is scored with the quantised graph. --log keeps one JSON line for each configuration,
+and those that it holds are not run again. --table writes the results as Markdown.
+
+The rule. A configuration is ruined where, on the evaluation samples and against the float network on the same samples,
+
+- the task's own figure drops by more than one point and by more than one sample's worth, or
+- fewer than 97 % of the answers agree (IoU of masks and boxes, and answers out of a thousand classes: less than .95).
+
+It is good where, on the evaluation, the budget holds: 20 dB for every scored output, or 99 % of equal answers. What is
+neither misses the budget without much harm: there a warning is right, and none does no damage. A wrong normalisation of
+the calibration samples does not show on these samples; the inputs of the recipe's [evaluate] show it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from verdict_tasks import Task, shifted
+
+from npuflow.engine.calibrate.thresholds import Calibrate, Layer
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import split
+from npuflow.engine.data.profile import profiled
+from npuflow.engine.islands import Least
+from npuflow.engine.precision.advice import Fix
+from npuflow.engine.precision.config import Precision as PrecisionTable
+from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.quality import quality
+from npuflow.engine.quantize.config import Activations, Override, Quantize
+from npuflow.flow.stage import Items
+from npuflow.ir.graph import Graph
+from npuflow.stages.baseline import baseline
+from npuflow.stages.clipping import clipping
+from npuflow.stages.correct import correct
+from npuflow.stages.evaluation_inputs import EvaluationInputs
+from npuflow.stages.input_check import input_check
+from npuflow.stages.precision import Precision, precision
+from npuflow.stages.quantize import Quantized, quantize
+from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.sensitivity import sensitivity
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds, thresholds
+from npuflow.stages.verdict import Verdict, VerdictTable, verdict
+
+FIGURE = {
+    "lines": "exact", "text": "line_recall", "pitch": "within50", "notes": "frame_f1", "face": "accuracy", "box": "recall50",
+    "g2p": "steps", "thai": "f1", "oskut": "f1", "wake": "clips", "photos": "top1", "scenes": "ap50", "vad": "acc_10db",
+    "fashion": "top1",
+}
+OVERLAP = ("text", "notes", "selfie", "box")       # whose agreement is an IoU
+
+
+def ruined(name: str, score: Mapping[str, Any]) -> bool:
+    """By the rule above."""
+    agreement, figure = score.get("agreement"), FIGURE.get(name)
+    drop = -(score.get(f"delta_{figure}") or 0.0) if figure else 0.0
+    worth = max(0.01, 1.0 / score["n"]) + 1e-6
+    least = 0.95 if name in (*OVERLAP, "photos") else 0.97
+    return drop > worth or (agreement is not None and agreement < least)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A configuration: the tables that differ from the defaults, and what is planted."""
+
+    calibrate: Calibrate = field(default_factory=Calibrate)
+    quantize: Quantize = field(default_factory=Quantize)
+    widths: PrecisionTable = field(default_factory=PrecisionTable)
+    wrong_mean: bool = False
+
+
+NONE = PrecisionTable(strategy="none")
+KINDS = {
+    "default": Kind(),
+    "none": Kind(widths=NONE),
+    "kl": Kind(Calibrate("kl"), widths=NONE),
+    "minmax": Kind(Calibrate("minmax"), widths=NONE),
+    "6bits": Kind(quantize=Quantize(activations=Activations(bits=6)), widths=NONE),
+    "mean": Kind(widths=NONE, wrong_mean=True),
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the stages up to `correct` gave."""
+
+    task: Task
+    kind: Kind
+    samples: Items[Sample]
+    statistics: Statistics
+    thresholds: Thresholds
+    precision: Precision
+    quantized: Quantized
+    planted: tuple[str, ...] = ()
+
+
+def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thresholds]:
+    num = task.target.numerics
+    samples = task.samples(shifted) if kind.wrong_mean else task.samples()
+    statistics = task.statistics(samples, "mean" if kind.wrong_mean else "all")
+    first = thresholds(task.parsed, task.placement, statistics, kind.calibrate, kind.quantize, num)
+    ranges = clipping(first, task.parsed, task.placement, statistics, samples, kind.calibrate, kind.quantize, num)
+    return samples, statistics, ranges
+
+
+def built(task: Task, kind: Kind, plant: Mapping[str, float] | None = None) -> Built:
+    """`plant`: values whose ranges are multiplied."""
+    samples, statistics, ranges = calibrated(task, kind)
+    wrong = {v: (lo * (plant or {})[v], hi * (plant or {})[v]) for v, (lo, hi) in ranges.ranges.items() if v in (plant or {})}
+    return finished(task, kind, samples, statistics, replace(ranges, ranges={**ranges.ranges, **wrong}), tuple(wrong))
+
+
+def finished(
+    task: Task, kind: Kind, samples: Items[Sample], statistics: Statistics, ranges: Thresholds, wrong: tuple[str, ...] = ()
+) -> Built:
+    t, q = task.target, kind.quantize
+    same = (task.parsed, task.placement, ranges, statistics, samples, kind.widths)
+    start = baseline(*same, Correct(), q, t.numerics)
+    noise = sensitivity(start, *same, q, t.numerics)
+    widths = precision(start, noise, *same, Correct(), q, t.numerics, t.compute, t.memory, t.host)
+    plain = quantize(task.parsed, task.placement, ranges, widths, q, t.numerics, t.memory, t.host, Least())
+    final = correct(plain, task.parsed, samples, Correct(), t.numerics)
+    return Built(task, kind, samples, statistics, ranges, widths, final, wrong)
+
+
+def judged(made: Built, evaluation: bool = True) -> Verdict:
+    """The build's verdict; `evaluation`: whether the recipe has one, whose inputs are then held against the calibration's."""
+    task, t, kind = made.task, made.task.target, made.kind
+    profiles = EvaluationInputs(profiled(task.evaluation_feeds())) if evaluation else None
+    check = input_check(made.samples, profiles, task.parsed)
+    tables = (VerdictTable(), kind.calibrate, kind.widths, Correct(), kind.quantize, t.numerics, t.compute, t.memory, t.host)
+    parts = (task.parsed, task.placement, made.thresholds, made.precision, made.quantized, made.statistics, made.samples)
+    found: Verdict = verdict(*parts, check, *tables)
+    return found
+
+
+def level(task: Task, graph: Graph, output: str) -> float:
+    """dB of one output on the evaluation samples."""
+    real, made = task.truth[output].astype(np.float64), task.outputs(graph)[output].astype(np.float64)
+    return float(10 * np.log10((real**2).sum() / max(((real - made) ** 2).sum(), 1e-30)))
+
+
+def holds(name: str, score: Mapping[str, Any]) -> bool:
+    """Whether the budget holds on the evaluation: 20 dB of every scored output, or 99 % of the answers."""
+    agreement = score.get("agreement")
+    return least(score) >= 20.0 or (agreement is not None and agreement >= 0.99)
+
+
+def least(score: Mapping[str, Any]) -> float:
+    """dB of the worst scored output."""
+    levels = score.get("sqnr_db")
+    return min((v for v in (levels.values() if isinstance(levels, dict) else [levels]) if v is not None), default=200.0)
+
+
+def with_fix(made: Built, fix: Fix) -> Built:
+    """The configuration built again with the fix's TOML pasted."""
+    pasted = tomllib.loads(fix.toml)
+    kind, ranges = made.kind, made.thresholds
+    calibrate = pasted.get("calibrate", {})
+    methods = [Layer(tuple(one["layers"]), one["method"]) for one in calibrate.get("layers", [])]
+    extra = tuple(Override(**{**one, "layers": tuple(one["layers"])}) for one in pasted.get("quantize", {}).get("overrides", []))
+    bits = pasted.get("quantize", {}).get("activations", {}).get("bits", kind.quantize.activations.bits)
+    activations = replace(kind.quantize.activations, bits=bits)
+    q = replace(kind.quantize, overrides=(*kind.quantize.overrides, *extra), activations=activations)
+    c = replace(kind.calibrate, method=calibrate.get("method", kind.calibrate.method), layers=(*kind.calibrate.layers, *methods))
+    samples, statistics, found = calibrated(made.task, replace(kind, calibrate=c, quantize=q))
+    planted = {v: made.thresholds.ranges[v] for v in made.planted if found.methods.get(v) not in {m.method for m in methods}}
+    return finished(made.task, replace(kind, calibrate=c, quantize=q), samples, statistics,
+                    replace(ranges, ranges={**found.ranges, **planted}, methods=found.methods), made.planted)  # fmt: skip
+
+
+def faults(task: Task, count: int) -> list[dict[str, float]]:
+    """Planted faults that spoil an output: ranges of single tensors, a quarter or 64 times as wide, spread over the network.
+    A fault that no output notices (a tensor of few values far from its ends) is no fault, and the next tensor is taken.
+    """
+    kind = Kind(widths=NONE)
+    samples, _, ranges = calibrated(task, kind)
+    network = Network(task.graph, task.placement.placed, kind.quantize, task.target.numerics, dict(task.parsed.stated))
+    fit, held = split(list(feeds(samples, task.graph, 128)), 8)
+    found: list[dict[str, float]] = []
+    groups = list(network.groups)
+    order = np.random.default_rng(7).permutation(len(groups))
+    rig = Rig(network, ranges.ranges, ranges.ranges, fit, held)
+    for place in order:
+        factor = 0.25 if len(found) % 3 < 2 else 64.0
+        plant = dict.fromkeys((v for v in groups[place] if v in ranges.ranges), factor)
+        if not plant:
+            continue
+        wrong = {v: (factor * ranges.ranges[v][0], factor * ranges.ranges[v][1]) for v in plant}
+        table = network.table({**ranges.ranges, **wrong})
+        weights = {w.value: rig.weight(j, False) for j, w in enumerate(network.weights)}
+        levels = quality(task.graph, rig.truth, rig.fake.run(held, table, weights))
+        if min(one.sqnr for one in levels) < 14.0:
+            found.append(plant)
+        if len(found) == count:
+            break
+    return found
+
+
+PLANTS = {"fashion": 5, "face": 5, "pitch": 5, "g2p": 3, "thai": 4, "wake": 5, "photos": 3}
+
+
+def planted(task: Task, number: int) -> dict[str, Any]:
+    """One fault: whether it is warned of, whether the culprit is named, and what the first fix realises on the evaluation."""
+    plant = faults(task, number + 1)[number]
+    made = built(task, Kind(widths=NONE), plant)
+    found = judged(made)
+    first = found.fixes[0] if found.fixes else None
+    line: dict[str, Any] = {
+        "plant": plant, "warned": found.statement.ok is False, "said": found.statement.text,
+        "culprit": found.culprit.value if found.culprit else None,
+        "named": bool(found.culprit and any(v in plant for v in _group(task, found.culprit.value))),
+    }  # fmt: skip
+    if first is not None and first.before.name in task.truth:
+        again = with_fix(made, first)
+        have, after = (level(task, one.quantized.graph, first.before.name) for one in (made, again))
+        line |= {"fix": first.line, "promised": first.after.sqnr - first.before.sqnr, "realised": after - have}
+    return line
+
+
+def _group(task: Task, value: str) -> tuple[str, ...]:
+    network = Network(task.graph, task.placement.placed, Quantize(), task.target.numerics, dict(task.parsed.stated))
+    return next((g for g in network.groups if value in g), (value,))
+
+
+def measured(task: Task, kind: str) -> dict[str, Any]:
+    """One configuration: what its verdict says, and the truth."""
+    begun = time.perf_counter()
+    made = built(task, KINDS[kind])
+    middle = time.perf_counter()
+    found = judged(made)
+    end = time.perf_counter()
+    score = task.score(made.quantized.graph)
+    return {
+        "warned": found.statement.ok is False, "said": found.statement.text, "hint": found.statement.hint,
+        "outputs": [asdict(one) for one in found.outputs], "fixes": [f.line for f in found.fixes],
+        "ruined": ruined(task.name, score), "holds": holds(task.name, score), "score": score,
+        "seconds": [round(middle - begun, 1), round(end - middle, 1)],
+    }  # fmt: skip
+
+
+def configurations() -> list[str]:
+    small = ("fashion", "face", "pitch", "g2p", "thai", "wake", "vad", "box")
+    large = ("selfie", "text", "oskut", "photos", "lines")
+    builds = [f"{t}/{k}" for t in small for k in KINDS] + [f"{t}/{k}" for t in large for k in ("none", "default", "6bits")]
+    plants = [f"{t}/plant{i}" for t, n in PLANTS.items() for i in range(n)]
+    return [*builds[:48], *plants, "selfie/mean", "text/mean", "photos/mean", *builds[48:], "notes/none"]
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    builds = [one for one in lines if "ruined" in one]
+    bad, good = [b for b in builds if b["ruined"]], [b for b in builds if b["holds"] and not b["ruined"]]
+    plants = [one for one in lines if "plant" in one]
+    kept = [p for p in plants if "promised" in p]
+    near = [p for p in kept if abs(p["promised"] - p["realised"]) <= max(1.0, 0.2 * abs(p["realised"]))]
+    between = len(builds) - len(bad) - len(good)
+    rest = sum(b["warned"] for b in builds if b not in bad and b not in good)
+    first = f"{len(builds)} builds: found {sum(b['warned'] for b in bad)} of {len(bad)} ruined ones; false alarms"
+    first += f" {sum(b['warned'] for b in good)} of {len(good)} good ones; {between} in between, {rest} of them with a warning."
+    second = f"{len(plants)} planted faults: {sum(p['warned'] for p in plants)} with a warning,"
+    second += f" {sum(p['named'] for p in plants)} named; {len(kept)} fixes, the gain within 20 % or 1 dB for {len(near)}."
+    head = "| build | warned | truth | agreement | dB, held-out | dB, evaluation | first fix |"
+    text = [first, "", second, "", head, "| --- | --- | --- | --- | --- | --- | --- |"]
+    for b in builds:
+        truth = "ruined" if b["ruined"] else "good" if b["holds"] else "between"
+        held = min((min(o["output"]["sqnr"], o["output"]["low"]) for o in b["outputs"]), default=float("nan"))
+        figures = (b["score"].get("agreement"), f"{held:.1f}", f"{least(b['score']):.1f}", (b["fixes"] or [""])[0])
+        text.append("| " + " | ".join(map(str, (b["name"], "yes" if b["warned"] else "no", truth, *figures))) + " |")
+    text += ["", "| planted | named | fix | promised, dB | realised, dB |", "| --- | --- | --- | --- | --- |"]
+    for p in plants:
+        what = ", ".join(f"{v} x {f:g}" for v, f in p["plant"].items())
+        gains = [f"{p[k]:.1f}" if k in p else "" for k in ("promised", "realised")]
+        named = "yes" if p["named"] else f"no: {p['culprit']}"
+        text.append("| " + " | ".join((f"{p['name']}: {what}", named, p.get("fix", ""), *gains)) + " |")
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--log", type=Path, default=Path("verdicts.jsonl"))
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--limit", type=int)
+    args = parser.parse_args()
+    known = {one["name"]: one for one in map(json.loads, args.log.read_text().splitlines())} if args.log.exists() else {}
+    tasks: dict[str, Task] = {}
+    for name in args.only or configurations():
+        if name in known:
+            continue
+        which, kind = name.split("/")
+        tasks = {which: tasks.get(which) or Task(args.shared, which, args.log.parent / "statistics", args.limit)}
+        made = planted(tasks[which], int(kind[5:])) if kind.startswith("plant") else measured(tasks[which], kind)
+        known[name] = {"name": name, **made}
+        with args.log.open("a") as file:
+            file.write(json.dumps(known[name]) + "\n")
+        print(f"{name}: {'warned' if made['warned'] else 'not warned'}: {made['said']}", flush=True)
+    if args.table is not None:
+        args.table.write_text(f"# Verdicts against the truth\n\n{__doc__.split('The rule. ')[1]}\n{table(list(known.values()))}")
+    print(table(list(known.values())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Whether a quantised network's outputs are close enough to the float network's, on samples that no bias was fitted to.
+
+The budget of [precision] is what is asked for. A few samples place an output's dB and its share of equal answers only so
+well, so that a warning takes a clear miss: `SLACK` dB, and shares that chance alone does not explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.interpret import host_session
+from npuflow.engine.precision.quality import EXACT, Outputs, quality, real_outputs
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.graph import Graph
+from npuflow.ir.macs import graph_macs
+from npuflow.ir.precision import Budget, Output
+from npuflow.ir.types import Array, QuantType
+
+Feed = Mapping[str, Array]
+EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples
+FEWEST, MOST = 8, 64                      # samples that judge, however large or small the network
+SLACK = 1.0                               # dB by which an output may miss the budget without a warning
+SURE = 0.01                               # share of answers by which it may
+LOOKED = 4                                # samples whose tensors are looked at for clipped values
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One output as it was found, and whether it is close enough."""
+
+    output: Output
+    ok: bool
+
+
+def affordable(graph: Graph, feeds: Sequence[Feed]) -> list[Feed]:
+    """As many of the samples as the effort allows, evenly spread."""
+    count = min(len(feeds), MOST, max(FEWEST, int(EFFORT / max(graph_macs(graph), 1))))
+    return [feeds[int(i)] for i in np.linspace(0, len(feeds) - 1, count).round()] if count else []
+
+
+def shown(real: Graph, graph: Graph, feeds: Sequence[Feed], budget: Budget) -> tuple[Shown, ...]:
+    """Every output of the quantised `graph` beside that of `real`."""
+    truth, made = outputs_of(real, feeds), outputs_of(graph, feeds)
+    found = (*quality(real, truth, made), *_whole(real, truth, made))
+    return tuple(Shown(one, close(budget, one)) for one in found)
+
+
+def close(budget: Budget, one: Output) -> bool:
+    """Whether an output meets the budget, or misses it by no more than the slack."""
+    if one.agreement is not None and one.agreement >= budget.agreement - SURE:
+        return True
+    return replace(budget, sqnr_db=budget.sqnr_db - SLACK).met(one)
+
+
+def _whole(real: Graph, truth: Outputs, made: Outputs) -> list[Output]:
+    """Outputs that are no real numbers (indices, labels) or have no fixed shape: the share of equal values."""
+    found = []
+    for i, name in enumerate(real.outputs):
+        if i in real_outputs(real) or not truth[i]:
+            continue
+        share = float(np.mean([_equal(a, b) for a, b in zip(truth[i], made[i], strict=True)]))
+        level = EXACT if share == 1.0 else 0.0
+        found.append(Output(name, level, level, share))
+    return found
+
+
+def _equal(real: Array, made: Array) -> float:
+    """Share of equal values; of real numbers, of those that are a tenth apart at most."""
+    if real.shape != made.shape:
+        return 0.0
+    same = np.isclose(real, made, rtol=0.1) if real.dtype.kind == "f" else real == made
+    return float(same.mean()) if same.size else 1.0
+
+
+def clipped(real: Graph, types: Mapping[str, QuantType], feeds: Sequence[Feed]) -> dict[str, float]:
+    """By quantised tensor the share of its values that lie beyond its codes, in the float network."""
+    names = [v for v in types if v in real.values and real.const(v) is None and real.type(v).dtype == "float32"]
+    session = host_session(export_model(real, [v for v in names if v not in real.inputs]))
+    beyond, count = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    made = [v for v in names if v not in real.inputs]
+    for feed in feeds[:LOOKED]:
+        values = {**feed, **dict(zip(made, session.run(made, dict(feed)), strict=True))} if made else feed
+        for v in names:
+            quant, array = types[v], np.asarray(values[v])
+            low, high = ((code - quant.zero_point[0]) * quant.scale[0] for code in (quant.lo - 0.5, quant.hi + 0.5))
+            beyond[v] += int(((array < low) | (array > high)).sum())
+            count[v] += array.size
+    return {v: beyond[v] / count[v] for v in names if count[v]}

@@ -1,0 +1,94 @@
+"""The one sentence of a build about its accuracy, with numbers, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npuflow.engine.evaluate import Score
+from npuflow.engine.precision.advice import Fix
+from npuflow.engine.precision.culprit import Culprit
+from npuflow.engine.precision.judge import Shown
+from npuflow.ir.precision import Budget, Output
+
+MORE = "npuflow show verdict RECIPE"
+FEW = 8                                   # samples below which a good verdict says little
+LEAST = 10.0                              # dB of an output on the evaluation: the error is a third of the signal
+AGREE = 0.95                              # share of equal answers there; of few samples two may differ
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`ok`: None where nothing could be judged."""
+
+    ok: bool | None
+    text: str
+    hint: str = ""
+
+    def facts(self) -> dict[str, object]:
+        """As facts of a step's summary, which the command line takes its last line from."""
+        return {"verdict": self.text, "verdict_ok": self.ok, "verdict_hint": self.hint}
+
+
+def statement(
+    outputs: Sequence[Shown], samples: int, reason: str, budget: Budget, culprit: Culprit | None, fixes: Sequence[Fix],
+    inputs: str = "",
+) -> Statement:  # fmt: skip
+    """`inputs`: what is wrong with the samples themselves."""
+    if reason:
+        return Statement(None, f"the outputs cannot be judged: {reason}")
+    if not outputs:
+        return Statement(None, "the outputs cannot be judged: there is no output to compare")
+    on = f"on {samples} held-out calibration sample{'s' * (samples != 1)}"
+    poor = sorted((s.output for s in outputs if not s.ok), key=lambda one: min(one.sqnr, one.low))
+    if poor:
+        more = f" (and {len(poor) - 1} more)" if len(poor) > 1 else ""
+        asked = f"{budget.sqnr_db:g} dB" + (f" or {100 * budget.agreement:g} %" if poor[0].agreement is not None else "")
+        text = f'the output "{poor[0].name}"{more} is far from the float model\'s: {figures(poor[0])} {on} ({asked} asked for)'
+        if culprit is not None and culprit.after > culprit.before:
+            part = "most of the error" if _alone(culprit) else "the largest part of the error"
+            text += f'; {part} comes from "{culprit.layer}"'
+        hint = f"{fixes[0].line} ({MORE})" if fixes else f"no single change was found to help ({MORE} --log)"
+        return Statement(False, text, hint)
+    if inputs:
+        text = f"the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: {inputs}"
+        return Statement(False, text, "npuflow show input_check RECIPE --log")
+    worst = min((s.output for s in outputs), key=lambda one: min(one.sqnr, one.low))
+    few = " (very few)" if samples < FEW else ""
+    text = f"every output is close to the float model's {on}{few}"
+    return Statement(True, f'{text}: the worst, "{worst.name}", has {figures(worst)}')
+
+
+def figures(one: Output) -> str:
+    """dB and answers in words."""
+    answers = "" if one.agreement is None else f" and {100 * one.agreement:.1f} % of equal answers"
+    low = f", four of five samples {one.low:.1f} dB" if one.low < one.sqnr - 3 else ""
+    return f"{one.sqnr:.1f} dB{low}{answers}"
+
+
+def _alone(culprit: Culprit) -> bool:
+    """Whether at least half of the noise is this unit's."""
+    return culprit.after >= culprit.before + 3.0
+
+
+def evaluated(said: Statement, score: Score | None) -> Statement:
+    """The sentence once an evaluation is there: it adds its figures, and where they are poor although the calibration
+    samples looked well, that is what counts."""
+    if score is None:
+        return said
+    same = score.figures.get("agreement", score.agreement)
+    poor = sorted((level, name) for name, level in score.sqnr_db.items() if -200.0 < level < LEAST)
+    watch = next(iter(score.figures))
+    beside = "" if watch == "sqnr_db" else f" (float {score.baseline[watch]:.4g})"
+    figures = f"{watch} {score.figures[watch]:.4g}{beside} on {score.samples} evaluation samples"
+    if same is not None and (1 - same) * score.samples > 2 and same < AGREE:
+        what = f"its answer is the float model's on {100 * same:.1f} % of them"
+    elif poor and same is None:
+        what = f'the output "{poor[0][1]}" has {poor[0][0]:.1f} dB there'
+    else:
+        return Statement(said.ok, f"{said.text}; {figures}", said.hint)
+    if said.ok is False:
+        return Statement(False, f"{said.text}; {figures}: {what}", said.hint)
+    text = f"the program is far from the float model on the evaluation: {figures}, and {what}"
+    text += "; the calibration samples do not show it"
+    return Statement(False, text, "calibration samples that are like the evaluation's (npuflow show input_check RECIPE --log)")

@@ -1,0 +1,204 @@
+"""Whether the quantised network can be used: its outputs on held-out samples, what spoils them, and fixes that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config
+from npuflow.engine.calibrate.thresholds import Calibrate, choices
+from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
+from npuflow.engine.correct.config import Correct
+from npuflow.engine.correct.error import split
+from npuflow.engine.precision.advice import Clinic, Fix
+from npuflow.engine.precision.config import Precision as Widths
+from npuflow.engine.precision.culprit import Culprit, culprits
+from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
+from npuflow.engine.precision.problem import Rig, described
+from npuflow.engine.precision.statement import Statement, statement
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, Uses, log, progress, stage
+from npuflow.hw.target import Compute, Host, Memory, Numerics, Target
+from npuflow.ir.contracts import CALIBRATORS
+from npuflow.ir.graph import Graph
+from npuflow.ir.precision import Budget, Output
+from npuflow.ir.types import Array
+from npuflow.stages._held_out import is_random
+from npuflow.stages.input_check import InputCheck
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.precision import Precision
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class VerdictTable(Config, table="verdict"):
+    """What a build does about outputs that are too far from the float network's."""
+
+    advice: bool = True
+    """Find what spoils the output, apply fixes to it, and measure them."""
+    methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse")
+    """Threshold methods that are tried where the recipe names one."""
+
+
+@dataclass(frozen=True)
+class Verdict(Artifact):
+    """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped values by tensor;
+    of the worst output what spoils it most, and fixes."""
+
+    outputs: tuple[Shown, ...] = ()
+    samples: int = 0
+    reason: str = ""
+    budget: Budget = field(default_factory=Budget)
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    culprit: Culprit | None = None
+    fixes: tuple[Fix, ...] = ()
+    inputs: str = ""
+
+    @property
+    def statement(self) -> Statement:
+        return statement(self.outputs, self.samples, self.reason, self.budget, self.culprit, self.fixes, self.inputs)
+
+    def save(self, folder: Writer) -> None:
+        about = {"samples": self.samples, "reason": self.reason, "budget": asdict(self.budget), "inputs": self.inputs}
+        folder.json("about", about)
+        folder.json("outputs", [asdict(one) for one in self.outputs])
+        folder.json("clipped", dict(self.clipped))
+        folder.json("culprit", None if self.culprit is None else asdict(self.culprit))
+        folder.json("fixes", [asdict(one) for one in self.fixes])
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        about, culprit = folder.json("about"), folder.json("culprit")
+        outputs = tuple(Shown(Output(**one["output"]), one["ok"]) for one in folder.json("outputs"))
+        fixes = tuple(
+            Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])}) for one in folder.json("fixes")
+        )
+        held = dict(folder.json("clipped"))
+        found = Culprit(**culprit) if culprit is not None else None
+        budget = Budget(**about["budget"])
+        return cls(outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"])
+
+    def summary(self) -> dict[str, Any]:
+        said = self.statement
+        found: dict[str, Any] = {"judged": "no" if said.ok is None else "good" if said.ok else "poor"}
+        if self.outputs:
+            worst = min((s.output for s in self.outputs), key=lambda one: min(one.sqnr, one.low))
+            found |= {"sqnr_db": round(worst.sqnr, 2), "samples": self.samples}
+        if self.clipped:
+            name = max(self.clipped, key=lambda n: self.clipped[n])
+            if self.clipped[name] > 0:
+                found |= {"most_clipped": f"{100 * self.clipped[name]:.2g} % of {name}"}
+        return {**found, **said.facts()}
+
+
+@stage(cpu="native", memory="1GB", floats=True)
+def verdict(
+    graph: Annotated[
+        Parsed,
+        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
+    ],
+    placement: Placement,
+    thresholds: Thresholds,
+    precision: Precision,
+    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "role", "prepare", "reference")],
+    statistics: Statistics,
+    samples: Items[Sample],
+    input_check: InputCheck,
+    verdict: VerdictTable,
+    calibrate: Calibrate,
+    widths: Widths,
+    correct: Correct,
+    quantize: Quantize,
+    numerics: Numerics, compute: Compute, memory: Memory, host: Host,
+) -> Verdict:  # fmt: skip
+    """Run samples that no bias was fitted to through both networks; where an output is poor, look for the cause and for
+    what helps."""
+    budget = widths.budget
+    unlike = input_check.unlike[0] if input_check.unlike else ""
+    if is_random(samples):
+        return _unjudged("the calibration samples are random numbers")
+    known = list(feeds(samples, graph.graph, correct.samples + MOST))
+    fit, held = split(known[: correct.samples], correct.held_out)
+    held = affordable(graph.graph, [*held, *known[correct.samples :]])
+    if not held:
+        return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
+    found = shown(graph.graph, quantized.graph, held, budget)
+    shares = _looked(graph.graph, quantized.graph, found, held)
+    made = Verdict(found, len(held), "", budget, shares, inputs=unlike)
+    poor = [s.output for s in found if not s.ok]
+    if not poor or not verdict.advice:
+        return made
+    scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
+    network = Network(graph.graph, placement.placed, scheme, numerics, {**graph.stated, **thresholds.codes})
+    chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
+    rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
+    target = Target(numerics=numerics, compute=compute, memory=memory, host=host)
+    others = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
+    clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, others, log)
+    worst = min(poor, key=lambda one: min(one.sqnr, one.low))
+    place = graph.graph.outputs.index(worst.name)
+    if place not in rig.which or not network.groups:
+        return made
+    blamed = culprits(rig, rig.which.index(place), progress)
+    for guess in blamed[:10]:
+        log(f"{guess.kind} {guess.value} ({guess.layer}) in float: {guess.before:.1f} -> {guess.after:.1f} dB")
+    fixes = clinic.fixes(worst.name, worst, blamed)
+    return replace(made, culprit=blamed[0] if blamed else None, fixes=tuple(fixes))
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """Ranges by other methods than those of the build."""
+
+    graph: Graph
+    statistics: Statistics
+    thresholds: Thresholds
+    calibrate: Calibrate
+    quantize: Quantize
+    numerics: Numerics
+    placement: Placement
+
+    def by(self, method: str) -> dict[str, tuple[float, float]]:
+        one = self.calibrate
+        table = Calibrate(method, one.bounds, one.beyond, one.infinite, one.as_trimmed)
+        on_npu = self.placement.placed.on_npu
+        return dict(chosen_by(self.graph, self.statistics.content, table, self.quantize, self.numerics, on_npu).ranges)
+
+    @cached_property
+    def extrema(self) -> dict[str, tuple[float, float]]:
+        found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
+        minmax = CALIBRATORS["minmax"]()
+        return {name: minmax(one.tensor, one.grid) for name, one in found.items()}
+
+    def others(self, methods: Sequence[str], kept: frozenset[str]) -> dict[str, dict[str, tuple[float, float]]]:
+        """Of all tensors whose method the recipe names; what is written by hand or was widened stays."""
+        own = self.calibrate.method
+        if own == "auto":
+            return {}
+        free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept}
+        return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
+
+
+def _looked(real: Graph, graph: Graph, found: Sequence[Shown], held: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+    """Shares of clipped values, and everything into the log."""
+    types = {v.id.removesuffix(":q"): v.quant for v in graph.values.values() if v.const is None and v.quant is not None}
+    shares = clipped(real, types, held)
+    for one in found:
+        log(f"{'good' if one.ok else 'POOR'}: {described(one.output)}")
+    for name, share in sorted(shares.items(), key=lambda pair: -pair[1])[:20]:
+        if share > 0:
+            log(f"clipped: {100 * share:.3g} % of {name}")
+    return shares
+
+
+def _unjudged(reason: str) -> Verdict:
+    log(f"not judged: {reason}")
+    return Verdict(reason=reason)

@@ -1,0 +1,197 @@
+"""Outputs are judged on held-out samples, the tensor that spoils one is found by substitution, and advice is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.evaluate import Score
+from npuflow.engine.place import place
+from npuflow.engine.precision.advice import Candidate, Clinic
+from npuflow.engine.precision.culprit import culprits
+from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.judge import affordable, clipped, close, shown
+from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.quality import quality
+from npuflow.engine.precision.statement import Statement, evaluated, statement
+from npuflow.engine.precision.widened import override_text, widened
+from npuflow.engine.quantize.config import Override, Quantize
+from npuflow.hw.target import Numerics, Target
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.op import OPS
+from npuflow.ir.precision import Budget, Output
+from npuflow.ir.types import QuantType, TensorType, Value
+from tests.correct.nets import Net, floats
+
+WIDE = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
+TARGET = Target(numerics=WIDE)
+RELU: dict[str, Any] = {"clip": (0.0, float("inf"))}
+PLANTED = "c3"
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    made = Net(5, 1, 4, 8, 8)
+    last = "x"
+    for i in range(1, 6):
+        last = made.conv(f"c{i}", last, 8, **RELU)
+    made.conv("y", last, 4)
+    made.conv("other", "c1", 4)
+    return made
+
+
+def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: str = PLANTED) -> Rig:
+    graph = net.graph("y", "other")
+    net.rng = np.random.default_rng(9)
+    feeds = net.feeds(24)
+    extrema: dict[str, tuple[float, float]] = {}
+    for feed in feeds:
+        for name, array in floats(graph, feed).items():
+            lo, hi = extrema.get(name, (0.0, 0.0))
+            extrema[name] = min(lo, float(array.min())), max(hi, float(array.max()))
+    lo, hi = extrema[value]
+    ranges = {**extrema, value: (plant * lo, plant * hi)}
+    network = Network(graph, place(graph, TARGET), scheme or Quantize(), WIDE)
+    return Rig(network, ranges, extrema, feeds[8:], feeds[:8])
+
+
+def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
+    return Clinic(rig, recipe or Quantize(), TARGET, Budget(), False, rig.wide_ranges, dict, lambda _: None)
+
+
+def built(rig: Rig) -> Graph:
+    return clinic(rig).made(Candidate("", ""))
+
+
+def test_a_ruined_output_is_poor_and_others_are_not(net: Net) -> None:
+    rig = rigged(net, plant=0.1)
+    found = {s.output.name: s for s in shown(rig.network.graph, built(rig), rig.held, Budget())}
+    assert not found["y"].ok and found["y"].output.sqnr < 15 and found["other"].ok
+    fine = rigged(net)
+    assert all(s.ok for s in shown(fine.network.graph, built(fine), fine.held, Budget()))
+
+
+def test_the_budget_has_a_slack_and_answers_may_stand_in_for_decibels() -> None:
+    budget = Budget(20.0, 0.99)
+    assert close(budget, Output("y", 20.0, 19.2)) and not close(budget, Output("y", 20.0, 17.0))
+    assert close(budget, Output("y", 5.0, 2.0, 0.985)) and not close(budget, Output("y", 5.0, 2.0, 0.97))
+
+
+def test_large_networks_are_judged_on_fewer_samples(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, feeds = net.graph("y"), [{"x": np.full((1, 4, 8, 8), i, np.float32)} for i in range(32)]
+    assert len(affordable(graph, feeds)) == 32 and affordable(graph, []) == []
+    monkeypatch.setattr("npuflow.engine.precision.judge.EFFORT", 1.0)
+    assert [int(f["x"].max()) for f in affordable(graph, feeds)] == [0, 4, 9, 13, 18, 22, 27, 31]
+
+
+def test_indices_are_compared_by_equality() -> None:
+    """An arg-max inside the graph: the wrong index is wrong, however near its number is."""
+    kinds = {"x": TensorType((1, 4)), "a": TensorType((1, 4)), "i": TensorType((1, 1), "int64")}
+    values = {name: Value(name, kind) for name, kind in kinds.items()}
+    host = OPS["host"](op_type="ArgMax", attributes=(("axis", 1),))
+    nodes = (Node(OPS["relu"](), ("x",), ("a",), ("r",)), Node(host, ("a",), ("i",), ("m",)))
+    graph = Graph(("x",), ("i",), nodes, values)
+    feeds = [{"x": np.eye(4, dtype=np.float32)[k : k + 1]} for k in range(4)]
+    (same,) = shown(graph, graph, feeds, Budget())
+    assert same.ok and same.output.agreement == 1.0
+
+
+@pytest.mark.parametrize(("value", "plant"), [("c3", 0.2), ("c1", 0.2), ("c5", 40.0), ("x", 0.1)])
+def test_the_planted_tensor_is_named(net: Net, value: str, plant: float) -> None:
+    rig = rigged(net, plant=plant, value=value)
+    column = rig.which.index(rig.network.graph.outputs.index("y"))
+    first = culprits(rig, column, lambda *_: None)[0]
+    assert (first.kind, first.value) == ("activation", value) and first.after > first.before + 3
+    assert first.layer == (f"/{value}" if value != "x" else "x")
+
+
+def test_the_planted_weight_is_named(net: Net) -> None:
+    rig = rigged(net, Quantize(overrides=(Override(("c4",), weight_bits=2),)))
+    first = culprits(rig, 0, lambda *_: None)[0]
+    assert (first.kind, first.layer) == ("weight", "/c4")
+
+
+def test_of_large_networks_runs_of_units_are_substituted_first(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npuflow.engine.precision.culprit.EFFORT", 1.0)
+    monkeypatch.setattr("npuflow.engine.precision.culprit.FEWEST", 8)
+    rig = rigged(net, plant=0.2)
+    found = culprits(rig, 0, lambda *_: None)
+    assert found[0].value == PLANTED and len(found) < len(rig.names)
+
+
+def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
+    rig = rigged(net, plant=0.2)
+    column = rig.which.index(rig.network.graph.outputs.index("other"))
+    assert {one.value for one in culprits(rig, column, lambda *_: None)} == {"x", "c1", "other", "c1.w", "other.w"}
+
+
+def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
+    rig = rigged(net, plant=0.1)
+    here = clinic(rig)
+    before = next(o for o in quality(rig.network.graph, rig.truth, outputs_of(built(rig), rig.held)) if o.name == "y")
+    fixes = here.fixes("y", before, culprits(rig, 0, lambda *_: None))
+    first = fixes[0]
+    assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)
+    assert first.toml == '[[calibrate.layers]]\nlayers = ["c3"]\nmethod = "minmax"'
+    assert first.line == f'min-max range for "c3": {before.sqnr:.1f} -> {first.after.sqnr:.1f} dB, no cycles'
+    applied = replace(rig, ranges=rig.wide_ranges, _known={})
+    after = next(o for o in quality(rig.network.graph, rig.truth, outputs_of(built(applied), rig.held)) if o.name == "y")
+    assert after.sqnr == pytest.approx(first.after.sqnr) and after.sqnr > before.sqnr + 10
+
+
+def test_advice_that_does_not_help_is_not_given(net: Net) -> None:
+    """Weights of two bits: neither ranges nor wider activations help, 16 bits for the weights do."""
+    recipe = Quantize(overrides=(Override(("c4",), weight_bits=2),))
+    rig = rigged(net, recipe)
+    before = quality(rig.network.graph, rig.truth, outputs_of(built(rig), rig.held))[0]
+    fixes = clinic(rig, recipe).fixes("y", before, culprits(rig, 0, lambda *_: None))
+    assert fixes and fixes[0].what == '16 bits for the weights of "/c4"' and fixes[0].cycles > 1.0
+    assert 'layers = ["c4"]\nweight_bits = 16' in fixes[0].toml
+    assert all(f.after.sqnr >= before.sqnr + 1 for f in fixes) and not any("min-max" in f.what for f in fixes)
+
+
+def test_clipped_values_are_counted(net: Net) -> None:
+    graph = net.graph("y")
+    feeds = [{"x": np.linspace(-2, 2, 256, dtype=np.float32).reshape(1, 4, 8, 8)}]
+    quant = QuantType(8, True, (1 / 127,), (0,))
+    assert clipped(graph, {"x": quant}, feeds)["x"] == pytest.approx(0.5, abs=0.02)
+    assert clipped(graph, {"x": quant.with_(scale=(2 / 127,))}, feeds)["x"] == 0.0
+
+
+def test_the_statement_says_it_with_numbers(net: Net) -> None:
+    rig = rigged(net, plant=0.1)
+    found = shown(rig.network.graph, built(rig), rig.held, Budget())
+    first = culprits(rig, 0, lambda *_: None)[0]
+    said = statement(found, 8, "", Budget(), first, ())
+    assert said.ok is False and 'the output "y"' in said.text and "8 held-out" in said.text and '"/c3"' in said.text
+    assert "20 dB asked for" in said.text and "no single change" in said.hint
+    assert statement((), 0, "the calibration samples are random numbers", Budget(), None, ()).ok is None
+    good = statement(found[1:], 8, "", Budget(), None, ())
+    assert good.ok and '"other"' in good.text
+    unlike = statement(found[1:], 8, "", Budget(), None, (), '"x" has another scale')
+    assert unlike.ok is False and "another scale" in unlike.text
+
+
+def test_an_evaluation_that_is_poor_counts_more_than_samples_that_look_well() -> None:
+    good = Statement(True, "every output is close")
+    score = Score("top1", 100, {"top1": 0.5}, {"top1": 0.9}, {"y": 12.0}, 0.55, 1.0)
+    said = evaluated(good, score)
+    assert said.ok is False and "top1 0.5 (float 0.9)" in said.text and "55.0 %" in said.text
+    fine = evaluated(good, replace(score, figures={"top1": 0.89}, agreement=0.98))
+    assert fine.ok and fine.text == "every output is close; top1 0.89 (float 0.9) on 100 evaluation samples"
+    assert evaluated(good, None) is good
+
+
+def test_what_was_widened_is_a_table_and_a_text_to_paste(net: Net) -> None:
+    graph = net.graph("y")
+    overrides = (Override(("c3",), bits=16), Override(("c1",), input_bits=16), Override(("c2",), weight_bits=16))
+    names = [("activation", "x"), ("activation", "c3"), ("weight", "c2.w")]
+    rows = widened(graph, overrides, names, np.array([0.1, 0.01, 0.001]).reshape(3, 1, 1))
+    assert [(w.name, w.layer, w.kind, round(w.alone or 0)) for w in rows] == [
+        ("x", "/c1", "input", 10), ("c3", "/c3", "activation", 20), ("c2.w", "/c2", "weight", 30),
+    ]  # fmt: skip
+    assert override_text(overrides[:1]) == '[[quantize.overrides]]\nlayers = ["c3"]\nbits = 16\n'

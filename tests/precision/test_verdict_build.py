@@ -1,0 +1,123 @@
+"""A build says how good its outputs are: in its last line, in the summary event, in `show`; `--strict` makes it count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow.cli import main
+from npuflow.engine.to_onnx import export_model
+from tests.correct.nets import Net
+
+RECIPE = """
+target = "edge-4t"
+[model]
+path = "net.onnx"
+[data]
+source = "calib.npz"
+arrays = { x = "x" }
+[precision]
+strategy = "none"
+"""
+SPOILT = """
+[[calibrate.layers]]
+layers = ["c2"]
+range = [0.0, 0.05]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    net = Net(3, 1, 4, 8, 8)
+    for name, source in (("c1", "x"), ("c2", "c1"), ("c3", "c2")):
+        net.conv(name, source, 8, clip=(0.0, float("inf")))
+    net.conv("y", "c3", 4)
+    (tmp_path / "net.onnx").write_bytes(export_model(net.graph("y")))
+    np.savez(tmp_path / "calib.npz", x=np.concatenate([f["x"] for f in net.feeds(24)]))
+    (tmp_path / "good.toml").write_text(RECIPE)
+    (tmp_path / "bad.toml").write_text(RECIPE + SPOILT)
+    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_last_line_and_the_exit_code(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def called(*args: str) -> tuple[int, str]:
+        capfd.readouterr()
+        code = main(list(args))
+        return code, capfd.readouterr().out
+
+    def built(name: str, *more: str) -> tuple[int, str]:
+        return called("build", f"{name}.toml", "--until", "verdict", *more)
+
+    code, out = built("good", "--strict")
+    assert code == 0 and out.splitlines()[-1].startswith("accuracy: every output is close to the float model's on 12 held-out")
+
+    code, out = built("bad")
+    last = out.splitlines()[-1]
+    assert code == 0 and last.startswith('warning: the output "y" is far from the float model\'s: ')
+    assert " dB on 12 held-out" in last
+    assert '"/c2"' in last and 'try min-max range for "c2"' in last and "no cycles" in last
+    assert out.count("far from the float model") == 1
+
+    code, again = built("bad", "--strict")
+    assert code == 1 and again.splitlines()[-1] == last
+    code, again = built("bad")                             # nothing to do, and still said
+    assert code == 0 and "nothing to do" in again and again.splitlines()[-1] == last
+
+    code, out = built("bad", "--json")
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["event"] == "summary" and summary["verdict_ok"] is False and "far from" in summary["verdict"]
+    assert summary["verdict_hint"].startswith('min-max range for "c2"')
+
+    code, out = called("show", "verdict", "bad.toml")
+    assert code == 0 and '[[calibrate.layers]]\n    layers = ["c2"]\n    method = "minmax"' in out and "spoilt most by" in out
+    assert any(line.startswith("c2 ") and line.endswith("%") for line in out.splitlines())
+
+    # What is printed is pasted, and does what it promised.
+    promised = float(last.split(" -> ")[1].split(" dB")[0])
+    pasted = "\n".join(line.strip() for line in out[out.index("[[calibrate.layers]]") :].split("\n\n")[0].splitlines())
+    (folder / "pasted.toml").write_text(f"{RECIPE}{SPOILT}\n{pasted}\n")
+    code, out = built("pasted", "--strict")
+    assert code == 0 and abs(float(out.splitlines()[-1].rsplit(" has ", 1)[1].split(" dB")[0]) - promised) < 1.5
+
+
+def test_random_data_is_no_alarm(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = RECIPE.replace('source = "calib.npz"\narrays = { x = "x" }', 'source = "random"\ncount = 12')
+    (folder / "random.toml").write_text(text + SPOILT)
+    assert main(["build", "random.toml", "--until", "verdict", "--strict"]) == 0
+    last = capfd.readouterr().out.splitlines()[-1]
+    assert last == "accuracy: the outputs cannot be judged: the calibration samples are random numbers"
+
+
+def test_widths_by_need_are_shown(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Bounds that only 16 bits can serve: what was widened, dB before and after, and the TOML."""
+    text = RECIPE.replace('strategy = "none"', "sqnr_db = 60.0")
+    (folder / "wide.toml").write_text(text)
+    assert main(["build", "wide.toml", "--until", "verdict"]) == 0
+    capfd.readouterr()
+    assert main(["show", "precision", "wide.toml"]) == 0
+    out = capfd.readouterr().out
+    assert "[[quantize.overrides]]" in out and "16 bits" in out and "times the cycles" in out
+    row = next(line.split() for line in out.splitlines() if line.startswith("y ") and len(line.split()) == 4)
+    assert float(row[2]) > float(row[1]) + 6
+    capfd.readouterr()
+    (folder / "good.toml").write_text(RECIPE)
+    assert main(["build", "good.toml", "--until", "verdict"]) == 0
+    assert main(["show", "precision", "good.toml"]) == 0
+    assert "has the width that the recipe says" in capfd.readouterr().out
+
+
+def test_the_report_has_the_tables(folder: Path) -> None:
+    assert main(["build", "bad.toml", "--out", "out"]) == 0
+    data: dict[str, Any] = json.loads((folder / "out/bad/report.json").read_text())
+    assert data["accuracy"]["ok"] is False and data["warnings"][0]["message"] == data["accuracy"]["text"]
+    tables = {title: rows for title, _, rows in data["notes"]}
+    (row,) = tables["Accuracy: outputs on held-out calibration samples"]
+    assert row[0] == "y" and row[-1] == "poor"
+    assert 'min-max range for "c2"' in tables["Accuracy: fixes that were applied and help"][0][0]
+    assert tables["Accuracy: clipped values, most first"][0][0] == "c2"
