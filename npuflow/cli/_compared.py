@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import UsageError
-from npuflow.cli._run_model import Model, load_inputs, open_model, picture_note, read_npz
 from npuflow.engine.difference import Difference, difference
 
 if TYPE_CHECKING:
+    from npuflow.cli._run_model import Model
     from npuflow.engine.program.container import Program
     from npuflow.engine.sim.made import Tile
 
@@ -45,6 +45,8 @@ class Found:
 
 def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) -> tuple[list[Side], list[str]]:
     """Both sides, programs and models run on the inputs, which the program among them prepares; and notes."""
+    from npuflow.cli._run_model import open_model, picture_note, read_npz
+
     for path in paths:
         if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
             raise UsageError(
@@ -201,7 +203,7 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
 
 def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
-    from npuflow.cli._run_model import joined
+    from npuflow.cli._run_model import joined, load_inputs
 
     # A program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike.
     return joined(model.run(load_inputs(list(inputs), model.ports, preparation)[0]))

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.base.errors import DataError
-from npuflow.ir.types import Array, QuantType
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from npuflow.ir.types import Array, QuantType
 
 TOP = 255
 FAR = 256                                 # numbers that are so many pixels outside 0..255 are of another preprocessing
@@ -43,6 +44,8 @@ class Pixels:
     @property
     def quant(self) -> QuantType:
         """Bytes as codes: one step a pixel."""
+        from npuflow.ir.types import QuantType  # the simulator's side loads nothing of the compiler's
+
         return QuantType(8, False, (1.0,), (self.zero,))
 
     def model(self, values: Array) -> Array:

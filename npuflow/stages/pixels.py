@@ -18,9 +18,9 @@ from npuflow.ir.graph import Graph
 from npuflow.stages.parse import Parsed
 
 
-def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
+def listing(folding: Folding, numerics: Numerics, data: Data | None = None) -> Listing:
     """What of the data concerns the graph: which arrays hold bytes, and what their pixels stand for."""
-    found = folded(data, folding, numerics)
+    found = folded(data, folding, numerics) if data is not None else {}
     return {"pixels": Item((), {name: one.plain() for name, one in found.items()}, {"ops": MAKES})}
 
 

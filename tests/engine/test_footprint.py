@@ -62,7 +62,9 @@ def ran(events: list[Event]) -> set[str]:
     return {e.stage for e in events if isinstance(e, StepEvent) and e.status == "ran"}
 
 
-QUICK = {"model", "parse", "checked", "placement", "segments", "footprints", "samples", "input_check"}
+QUICK = {
+    "model", "parse", "checked", "pixels", "placement", "segments", "footprints", "samples", "input_check", "rewrite_check",
+}
 TENSOR = SIZE * SIZE * 4
 
 

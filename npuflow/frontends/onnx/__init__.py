@@ -71,7 +71,10 @@ class Onnx:
                 if info.name in bindings.constants:
                     builder.constant(info.name, fixed(info, bindings))
         except NpuflowError as fault:
-            raise together([*faults, *fault.faults()]) from None
+            # A name that the model lacks is why a dimension is free: both need not be said.
+            wrong = [one for one in fault.faults() if not faults or one.where.key != dotted(("model", "inputs"))]
+            made = [*declared, *stored, *(o for node in model.graph.node for o in node.output)]
+            raise together([*faults, *wrong, *_absent(bindings.outputs, made, "value", "outputs")]) from None
         inputs = [info.name for info in fed]
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
