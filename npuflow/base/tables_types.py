@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Protocol, get_origin, get_type_hints, runtime_checkable
 
 from npuflow.base.tables_files import FilePath, Location
 
@@ -144,8 +144,8 @@ def words(annotation: Any) -> tuple[str, ...]:
 
 
 def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:
-    """The fields that select a registry entry by name."""
-    found = {name: registry_of(kind) for name, kind in hints(cls).items()}
+    """The fields that select one registry entry by name, whose options may stand below. A list of names selects none."""
+    found = {name: registry_of(kind) for name, kind in hints(cls).items() if get_origin(kind) not in (tuple, dict)}
     return {name: registry for name, registry in found.items() if registry is not None}
 
 

@@ -6,10 +6,11 @@ and never clips outputs of the network or of bounded functions below what calibr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from npuflow.base.tables import Range
+from npuflow.base.tables import Fault, Range
 from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
 
 
@@ -19,9 +20,13 @@ class Auto(Calibrator):
     """The method that serves each network and tensor best, among those named."""
 
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "mse", "percentile")
-    """Methods that are tried, with their defaults; a later one must beat the earlier ones."""
+    """Methods that are tried, with their defaults; a later one must beat the earlier ones. "minmax" is always the first."""
     samples: Annotated[int, Range(2, None)] = 8
     """Held-out calibration samples that judge."""
+
+    def check(self) -> Iterable[Fault]:
+        if not self.methods or "auto" in self.methods:
+            yield Fault("methods", '"auto" chooses among other methods, at least one', hint='methods = ["minmax", "mse"]')
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         return fitted(statistics.lo, statistics.hi, grid)

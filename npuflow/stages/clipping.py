@@ -57,7 +57,7 @@ def clipping(
     for name, (low, high) in masks.items():
         log(f"{name} holds an additive mask: clipped to {low:.4g} .. {high:.4g}")
     tried = {}
-    for method in auto.methods:
+    for method in dict.fromkeys(("minmax", *auto.methods)):
         bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
         layers = (*bounds, *calibrate.layers)
         table = Calibrate(method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers)

@@ -190,6 +190,18 @@ def test_unselected_options_do_not_count_but_are_checked() -> None:
     assert 'needy.limit: "limit" is missing' in faults_of("needy = {}")[0]
 
 
+@dataclass(frozen=True)
+class Several(Config):
+    tried: tuple[Annotated[str, METHODS], ...] = ("mse", "percentile")
+    by_kind: dict[str, Annotated[str, METHODS]] = field(default_factory=dict)
+
+
+def test_a_list_of_names_has_no_options() -> None:
+    assert 'unknown key "percentile"' in faults_of("percentile = { percent = 99.0 }", Several)[0]
+    assert set(schema(Several)["properties"]) == {"tried", "by_kind"}
+    assert [name for _, name in tables.selections(Several(by_kind={"a": "kl"}))] == ["mse", "percentile", "kl"]
+
+
 def test_names_are_known_without_loading_entries() -> None:
     METHODS.loaded.clear()
     good('method = "kl"')

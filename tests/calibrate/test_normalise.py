@@ -17,6 +17,9 @@ from npuflow.engine.data.read import samples
 from npuflow.engine.data.steps import applied
 from npuflow.engine.pixels import Pixels
 from npuflow.hw.target import Numerics
+from npuflow.ir.types import TensorType
+
+IMAGE = TensorType((1, 3, 8, 8))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ level = 1
 FOUR = '--set=quantize.overrides=[{layers=["/classify/classify.1/Gemm"], weight_bits=4}]'
 ABOVE = {"samples", "model", "parse", "placement", "segments", "observed", "statistics"}  # thresholds fit their bits
 
+JUDGED = {"clipping", "baseline", "sensitivity", "precision", "correct"}       # they run the network as it is quantised
 SEARCH = {"layers", "tiles", "spans", "windows", "tiling"}
 
 

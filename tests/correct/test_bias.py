@@ -48,6 +48,15 @@ def chain(seed: int, clip: tuple[float, float] | None = None) -> Net:
     return net
 
 
+def test_a_network_without_biased_layers_stays_as_it_is() -> None:
+    net = Net(0, 1, 3, 7, 6)
+    net.add("sum", OPS["add"](), "x", "x")
+    graph, feeds = net.graph("sum"), net.feeds(4)
+    plain = quantised(graph, feeds, Quantize())
+    done = correct_biases(graph, plain, USUAL, feeds[:2], feeds[2:])
+    assert done.graph is plain and done.trials == ()
+
+
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000))
 def test_afterwards_every_layer_has_the_float_layers_means(seed: int) -> None:

@@ -49,6 +49,8 @@ def correct_biases(
     start, told = graph, []
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
     layers = list(biased(graph, originals(real, graph)))
+    if not layers:
+        return Correction(graph, ())
     wanted = mean_outputs(real, [name for _, name in layers], fit)
     floats, walk = Walk(real, held), Walk(graph, [*held, *fit])
     for at, name in layers:
