@@ -40,10 +40,7 @@ def python_source(
 
 def first_arrays(text: str, base: Path) -> dict[str, Array]:
     """The arrays of the first pair that the function yields."""
-    module_name, _, function_name = text.removeprefix("python:").partition(":")
-    if not module_name or not function_name:
-        raise DataError(f'"{text}" names no function', hint='"python:module:function"')
-    function, _ = foreign(module_name, function_name, base)
+    function, _ = foreign(*named(text, base))
     for _, value in _pairs(function):
         arrays = value if isinstance(value, Mapping) else {"": value}
         return {key: np.asarray(array) for key, array in arrays.items()}
