@@ -75,8 +75,8 @@ class _Npu:
 
 
 def _port(entry: Mapping[str, Any]) -> Port:
-    """An input that takes codes is given real numbers, or integers, which are codes already: pictures are
-    real numbers.
+    """An input that takes codes or pixels is given real numbers, or integers, which are codes or pixels already: picture files
+    are real numbers.
     """
     coded = bool(entry.get("quant") or entry.get("pixels"))
     return Port(entry["name"], "float32" if coded else entry["dtype"], tuple(entry["shape"]), codes=coded)
@@ -108,7 +108,6 @@ class _Onnx:
             return [dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples]
         except Exception as error:  # as above
             raise DataError("the model refuses its inputs", because=str(error).splitlines()[0]) from error
-
 
     def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
         pixels = name in self.pixels

@@ -139,6 +139,7 @@ class _Folding:
         self.values.update(self.source.values)
         self.consts.update(self.source.consts)
         for name, one in inputs.items():
+            self.values[name] = Value(name, TensorType(self.source.type(name).shape, "float32"))
             rank = len(self.source.type(name).shape)
             scale, shift = one.along(one.scale, rank), one.along(one.shift, rank)
             self.maps[name] = _Map(scale, shift + one.zero * scale, one.zero)
@@ -154,6 +155,11 @@ class _Folding:
         if not mapped:
             self.nodes.append(node)
             return
+        if kind(node) == "host:cast" and self.source.type(node.outputs[0]).dtype == "float32":
+            out, source = node.outputs[0], node.inputs[0]
+            if out not in self.source.outputs:
+                self.alias[out], self.maps[out] = self.held(source), self.maps[source]
+                return
         keeps = self.absorb and not any(o in self.source.outputs for o in node.outputs) and node.op.clip is None
         if keeps and (self.combined(node) or self.moved(node)):
             return

@@ -26,12 +26,15 @@ FAR = 256                                 # numbers that are so many pixels outs
 
 @dataclass(frozen=True)
 class Pixels:
-    """One input. `axis`: of the channels, counted from the end; None where one scale and shift serve all of them."""
+    """One input. `axis`: of the channels, counted from the end; None where one scale and shift serve all of them. `dtype`: of
+    the model's own numbers; the graph's are float32.
+    """
 
     scale: tuple[float, ...] = (1.0,)
     shift: tuple[float, ...] = (0.0,)
     axis: int | None = None
     zero: int = 0
+    dtype: str = "float32"
 
     def plain(self) -> dict[str, Any]:
         """JSON-able."""
@@ -39,7 +42,7 @@ class Pixels:
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Pixels:
-        return cls(tuple(row["scale"]), tuple(row["shift"]), row["axis"], int(row["zero"]))
+        return cls(tuple(row["scale"]), tuple(row["shift"]), row["axis"], int(row["zero"]), row.get("dtype", "float32"))
 
     @property
     def quant(self) -> QuantType:
@@ -51,7 +54,7 @@ class Pixels:
     def model(self, values: Array) -> Array:
         """The model's own numbers for the graph's."""
         scale, shift = self._spread(values.ndim)
-        return np.asarray(((values.astype(np.float64) + self.zero) * scale + shift).astype(np.float32))
+        return np.asarray(((values.astype(np.float64) + self.zero) * scale + shift).astype(self.dtype))
 
     def bytes(self, array: Array, name: str) -> Array:
         """Pixels for an array that a user gives: whole numbers are pixels already, real numbers are the model's own."""

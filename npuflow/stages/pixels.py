@@ -17,6 +17,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.stages.parse import Parsed
 
+REAL = ("float32", "float16", "float64")
+
 
 def listing(folding: Folding, numerics: Numerics, data: Data | None = None) -> Listing:
     """What of the data concerns the graph: which arrays hold bytes, and what their pixels stand for."""
@@ -52,10 +54,11 @@ def _inputs(graph: Graph, arrays: Mapping[str, Pixels]) -> Iterator[tuple[str, P
             continue
         kind, count = graph.type(name), len(one.scale)
         plain = one.scale == (1.0,) and one.shift == (0.0,)
-        if kind.dtype != "float32":
+        if kind.dtype not in REAL:
             if plain:
                 continue
-            raise DataError(f'the model input "{name}" is {kind.dtype}, and [data] normalizes it').at(key="data.steps")
+            hint = "[data] fold_normalize = false leaves normalisation to whoever feeds the program"
+            raise DataError(f'the model input "{name}" is {kind.dtype}, and [data] normalizes it', hint=hint).at(key="data.steps")
         axis = one.axis or 0
         if count > 1 and (len(kind.shape) < -axis or kind.shape[axis] not in (-1, count)):
             raise DataError(
@@ -63,4 +66,4 @@ def _inputs(graph: Graph, arrays: Mapping[str, Pixels]) -> Iterator[tuple[str, P
                 because=f"its dimension {len(kind.shape) + axis} should have that size",
                 hint="`normalize = { axis = ... }` and `layout` state where the channels are",
             ).at(key="data.steps")
-        yield name, one
+        yield name, replace(one, dtype=kind.dtype)

@@ -338,3 +338,21 @@ def test_a_model_that_states_its_codes_keeps_them(tmp_path: Path) -> None:
     own = session(qdq.read_bytes())
     truth = np.concatenate([own.run(None, {"x": image[None]})[0] for image in real])
     assert 10 * np.log10((truth**2).mean() / ((found - truth) ** 2).mean()) > 30
+
+
+def test_a_model_of_float16_takes_pixels_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = onnx.load_from_string(network("padded"))
+    for port in (model.graph.input[0], model.graph.output[0]):
+        port.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for one in model.graph.initializer:
+        one.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(one).astype(np.float16), one.name))
+    path = recipe(tmp_path, "imagenet", "padded")
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    program, _ = built(tmp_path, path, "codegen", "rewrite_check")
+    assert "does not compute what the model does" not in capfd.readouterr().err
+    assert load_program(program).meta["inputs"][0]["dtype"] == "uint8"
+    images = laid_out(pictures(), "padded")
+    found = np.concatenate([one["y"] for one in Runner(program).run_many([{"x": image[None]} for image in images])])
+    real = laid_out(normalised(pictures(), "imagenet"), "padded")
+    truth = np.concatenate([session(network("padded")).run(None, {"x": image[None]})[0] for image in real])
+    assert 10 * np.log10((truth**2).mean() / ((found - truth) ** 2).mean()) > 26

@@ -16,12 +16,12 @@ from npuflow.engine.data.config import Data, Found
 from npuflow.engine.data.image import SUFFIXES, is_deep
 from npuflow.engine.data.listing import first_file
 from npuflow.engine.data.python import first_arrays
-from npuflow.engine.data.steps import GEOMETRY, Plain, channel_axis
+from npuflow.engine.data.steps import Plain, applied, channel_axis
 from npuflow.engine.pixels import TOP, Pixels
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import Array
 
-PICTURE = ((-1, -1, -1), "uint8")         # of a picture only the rank is known
+PICTURE = (7, 9, 3)                       # of a picture the size is not known, only where its channels are
 Stored = Mapping[str, tuple[tuple[int, ...], str]]
 
 
@@ -58,7 +58,9 @@ def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels
 
 
 def stored(data: Data) -> tuple[Stored, bool]:
-    """Shape and dtype of one sample's arrays by name, from the first file's header, and whether they are pictures."""
+    """Shape and dtype of one sample's arrays by name, from the first file's header, and whether they are pictures (whose size is
+    made up).
+    """
     if data.source.text.startswith("python:"):
         arrays = first_arrays(data.source.text, data.source.base)
         return {name: (tuple(array.shape), array.dtype.name) for name, array in arrays.items()}, False
@@ -66,7 +68,7 @@ def stored(data: Data) -> tuple[Stored, bool]:
     if path is None:
         return {}, False
     if path.suffix.lower() in SUFFIXES:
-        return {"": ((-1, -1, -1), "float32") if is_deep(path) else PICTURE}, True
+        return {"": (PICTURE, "float32" if is_deep(path) else "uint8")}, True
     return _arrays(path, data), False
 
 
@@ -142,9 +144,10 @@ def _folded(
     if first == len(mine):
         # Whole numbers as they are; signed codes without a zero point would need a step that shifts them.
         return Pixels() if _zero(np.zeros(1), numerics) == 0 else None
-    if any(any(key in step for key in GEOMETRY) for step in mine[:first]) or any("channels" in s for s in mine[:first]):
-        shape = (-1,) * (3 if picture else len(shape))
-    return _chain(mine[first:], _arranged(shape, mine[:first]), picture, numerics)
+    try:
+        return _chain(mine[first:], applied(np.zeros(shape, np.uint8), mine[:first], name).shape, picture, numerics)
+    except DataError:
+        return None                       # whoever reads the samples reports it
 
 
 def _keeps_bytes(step: Plain) -> bool:
@@ -157,14 +160,6 @@ def _keeps_bytes(step: Plain) -> bool:
 def _keeps_numbers(step: Plain) -> bool:
     """Whether a step after the normalisation leaves its numbers and the order of its channels alone."""
     return "normalize" in step or "layout" in step or step.get("dtype") in ("float32", "float64")
-
-
-def _arranged(shape: tuple[int, ...], steps: Sequence[Plain]) -> tuple[int, ...]:
-    for step in steps:
-        if "layout" in step:
-            shape = (*shape, 1) if len(shape) == 2 else shape
-            shape = (shape[2], *shape[:2]) if step["layout"] == "nchw" and len(shape) == 3 else shape
-    return shape
 
 
 def _chain(steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numerics: Numerics) -> Pixels | None:
@@ -182,8 +177,8 @@ def _chain(steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numeri
             mean, std = np.asarray(n["mean"], np.float64), np.asarray(n["std"], np.float64)
             count = max(mean.size, std.size)
             if count > 1:
-                mine = _channel(shape, count, n.get("axis"))
-                if mine is None or (axis is not None and mine != axis):
+                mine = channel_axis(shape, count, n.get("axis"))
+                if axis is not None and mine != axis:
                     return None
                 axis = mine
             scale, shift = scale * n["scale"] / std, (shift * n["scale"] - mean) / std
@@ -193,17 +188,6 @@ def _chain(steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numeri
         return None
     scale, shift = np.broadcast_arrays(scale, shift)
     return Pixels(tuple(scale.tolist()), tuple(shift.tolist()), axis, _zero(-shift / scale, numerics))
-
-
-def _channel(shape: tuple[int, ...], count: int, stated: int | None) -> int | None:
-    if stated is not None:
-        return stated if stated < 0 else stated - len(shape)
-    if -1 in shape[-1:]:
-        return -1                         # pictures have their channels last until a layout step
-    try:
-        return channel_axis(shape, count, None)
-    except DataError:
-        return None
 
 
 def _zero(means: Array, numerics: Numerics) -> int:

@@ -3,9 +3,8 @@
     name         str, for messages
     target       compute, numerics, memory, dma, limits: the tables of the target
     inputs       [{"name", "shape", "dtype"}], outputs likewise (shape null: known when it runs); names are value ids. "pixels"
-                 of an input that takes them:
-                 {"scale", "shift", "axis", "zero"}; the model's own numbers are pixel * scale + shift, a number each per
-                 channel (axis, counted from the end; null: one for all), and the input holds pixel - zero
+                 of an input that takes them: {"scale", "shift", "axis", "zero"}; the model's own numbers are pixel * scale +
+                 shift, a number each per channel (axis, counted from the end; null: one for all), the input holds pixel - zero
     values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C order; `node` is the
                  index of the node whose STOREs complete it (null: the runner writes it), `owner` the value whose bytes it shares
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
