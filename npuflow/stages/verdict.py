@@ -18,6 +18,7 @@ from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
+from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.problem import Rig, SearchProblem, described
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.precision.statement import Statement, statement
@@ -180,14 +181,19 @@ class _Ranges:
     def extrema(self) -> dict[str, tuple[float, float]]:
         found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
         minmax = CALIBRATORS["minmax"]()
-        return {name: minmax(one.tensor, one.grid) for name, one in found.items()}
+        return {name: minmax(one.tensor, one.grid) for name, one in found.items()} | self.masks
+
+    @cached_property
+    def masks(self) -> dict[str, tuple[float, float]]:
+        """Additive masks, which are clamped whatever the method."""
+        return dict(masked(self.graph, self.statistics.content))
 
     def others(self, methods: Sequence[str], kept: frozenset[str]) -> dict[str, dict[str, tuple[float, float]]]:
         """Of all tensors whose method the recipe names; what is written by hand or was widened stays."""
         own = self.calibrate.method
         if own == "auto":
             return {}
-        free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept}
+        free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept and v not in self.masks}
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
 

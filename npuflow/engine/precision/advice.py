@@ -1,5 +1,7 @@
-"""Fixes that were applied and measured: each candidate is quantised, corrected and run on the held-out samples as a build
-would, and only those that help are handed on, with what they gain, what they cost, and the TOML that brings them about.
+"""Fixes of a poor output, applied and measured before they are suggested.
+
+Each candidate is quantised, corrected and run on the held-out samples as a build would. Only those that help are handed on,
+with what they gain, what they cost, and the TOML that brings them about.
 """
 
 from __future__ import annotations
