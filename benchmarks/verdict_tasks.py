@@ -155,8 +155,7 @@ class Task:
             made = run({**feed, **state})
             state = {n: made[o] for n, o in states.items()}
             for name, array in made.items():
-                if name not in states.values():
-                    kept.setdefault(name, []).append(array)
+                kept.setdefault(name, []).append(array)
         return {k: np.concatenate([x[None] if self.name == "thai" else x for x in v]) for k, v in kept.items()}
 
     def evaluation_feeds(self) -> Iterator[tuple[str, dict[str, Array]]]:

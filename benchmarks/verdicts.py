@@ -12,7 +12,7 @@ The rule. A configuration is ruined where, on the evaluation samples and against
 - the task's own figure drops by more than one point and by more than one sample's worth, or
 - fewer than 97 % of the answers agree (IoU of masks and boxes, and answers out of a thousand classes: less than .95).
 
-It is good where, on the evaluation, the budget holds: 20 dB for every scored output, or 99 % of equal answers. What is
+It is good where, on the evaluation, the budget holds: 20 dB for every output, or 99 % of equal answers. What is
 neither misses the budget without much harm: there a warning is right, and none does no damage. A wrong normalisation of
 the calibration samples does not show on these samples; the inputs of the recipe's [evaluate] show it.
 """
@@ -153,22 +153,24 @@ def judged(made: Built, evaluation: bool = True) -> Verdict:
     return found
 
 
-def level(task: Task, graph: Graph, output: str) -> float:
-    """dB of one output on the evaluation samples."""
-    real, made = task.truth[output].astype(np.float64), task.outputs(graph)[output].astype(np.float64)
-    return float(10 * np.log10((real**2).sum() / max(((real - made) ** 2).sum(), 1e-30)))
+def levels(task: Task, graph: Graph) -> dict[str, float]:
+    """dB of every output of real numbers on the evaluation samples; states are fed back."""
+    made = task.outputs(graph)
+    found = {}
+    for name, array in task.truth.items():
+        real = array.astype(np.float64)
+        wrong = float(((real - made[name].astype(np.float64)) ** 2).sum())
+        found[name] = round(float(10 * np.log10((real**2).sum() / max(wrong, 1e-30))), 2)
+    return found
 
 
-def holds(name: str, score: Mapping[str, Any]) -> bool:
-    """Whether the budget holds on the evaluation: 20 dB of every scored output, or 99 % of the answers."""
+def holds(found: Mapping[str, float], score: Mapping[str, Any]) -> bool:
+    """Whether the budget holds on the evaluation: 20 dB of every output; for the one that answers are of, or 99 % of them."""
     agreement = score.get("agreement")
-    return least(score) >= 20.0 or (agreement is not None and agreement >= 0.99)
-
-
-def least(score: Mapping[str, Any]) -> float:
-    """dB of the worst scored output."""
-    levels = score.get("sqnr_db")
-    return min((v for v in (levels.values() if isinstance(levels, dict) else [levels]) if v is not None), default=200.0)
+    answered = agreement is not None and agreement >= 0.99
+    named = score.get("sqnr_db")
+    answers = next(iter(named)) if isinstance(named, dict) else next(iter(found))
+    return all(level >= 20.0 or (answered and name == answers) for name, level in found.items())
 
 
 def with_fix(made: Built, fix: Fix) -> Built:
@@ -232,7 +234,7 @@ def planted(task: Task, number: int) -> dict[str, Any]:
     }  # fmt: skip
     if first is not None and first.before.name in task.truth:
         again = with_fix(made, first)
-        have, after = (level(task, one.quantized.graph, first.before.name) for one in (made, again))
+        have, after = (levels(task, one.quantized.graph)[first.before.name] for one in (made, again))
         line |= {"fix": first.line, "promised": first.after.sqnr - first.before.sqnr, "realised": after - have}
     return line
 
@@ -250,10 +252,11 @@ def measured(task: Task, kind: str) -> dict[str, Any]:
     found = judged(made)
     end = time.perf_counter()
     score = task.score(made.quantized.graph)
+    evaluated = levels(task, made.quantized.graph)
     return {
         "warned": found.statement.ok is False, "said": found.statement.text, "hint": found.statement.hint,
         "outputs": [asdict(one) for one in found.outputs], "fixes": [f.line for f in found.fixes],
-        "ruined": ruined(task.name, score), "holds": holds(task.name, score), "score": score,
+        "ruined": ruined(task.name, score), "holds": holds(evaluated, score), "levels": evaluated, "score": score,
         "seconds": [round(middle - begun, 1), round(end - middle, 1)],
     }  # fmt: skip
 
@@ -261,9 +264,10 @@ def measured(task: Task, kind: str) -> dict[str, Any]:
 def configurations() -> list[str]:
     small = ("fashion", "face", "pitch", "g2p", "thai", "wake", "vad", "box")
     large = ("selfie", "text", "oskut", "photos", "lines")
-    builds = [f"{t}/{k}" for t in small for k in KINDS] + [f"{t}/{k}" for t in large for k in ("none", "default", "6bits")]
+    kinds = {t: [k for k in KINDS if t not in ("g2p", "thai") or k != "mean"] for t in small}    # their inputs are no reals
+    builds = [f"{t}/{k}" for t in small for k in kinds[t]] + [f"{t}/{k}" for t in large for k in ("none", "default", "6bits")]
     plants = [f"{t}/plant{i}" for t, n in PLANTS.items() for i in range(n)]
-    return [*builds[:48], *plants, "selfie/mean", "text/mean", "photos/mean", *builds[48:], "notes/none"]
+    return [*builds, *plants, "selfie/mean", "text/mean", "photos/mean", "notes/none"]
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -283,7 +287,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     for b in builds:
         truth = "ruined" if b["ruined"] else "good" if b["holds"] else "between"
         held = min((min(o["output"]["sqnr"], o["output"]["low"]) for o in b["outputs"]), default=float("nan"))
-        figures = (b["score"].get("agreement"), f"{held:.1f}", f"{least(b['score']):.1f}", (b["fixes"] or [""])[0])
+        figures = (b["score"].get("agreement"), f"{held:.1f}", f"{min(b['levels'].values()):.1f}", (b["fixes"] or [""])[0])
         text.append("| " + " | ".join(map(str, (b["name"], "yes" if b["warned"] else "no", truth, *figures))) + " |")
     text += ["", "| planted | named | fix | promised, dB | realised, dB |", "| --- | --- | --- | --- | --- |"]
     for p in plants:

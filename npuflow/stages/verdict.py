@@ -14,16 +14,19 @@ from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import Precision as Widths
+from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
-from npuflow.engine.precision.problem import Rig, described
+from npuflow.engine.precision.masks import masked
+from npuflow.engine.precision.problem import Rig, SearchProblem, described
+from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.precision.statement import Statement, statement
-from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, log, progress, stage
 from npuflow.hw.target import Compute, Host, Memory, Numerics, Target
-from npuflow.ir.contracts import CALIBRATORS
+from npuflow.ir.contracts import CALIBRATORS, STRATEGIES
 from npuflow.ir.graph import Graph
 from npuflow.ir.precision import Budget, Output
 from npuflow.ir.types import Array
@@ -142,7 +145,9 @@ def verdict(
     rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
     target = Target(numerics=numerics, compute=compute, memory=memory, host=host)
     others = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
-    clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, others, log)
+    off = widths.strategy == "none"
+    searched = partial(_searched, rig, quantize, target, widths, correct.bias != "off") if off else lambda: None
+    clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, others, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     place = graph.graph.outputs.index(worst.name)
     if place not in rig.which or not network.groups:
@@ -176,15 +181,32 @@ class _Ranges:
     def extrema(self) -> dict[str, tuple[float, float]]:
         found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
         minmax = CALIBRATORS["minmax"]()
-        return {name: minmax(one.tensor, one.grid) for name, one in found.items()}
+        return {name: minmax(one.tensor, one.grid) for name, one in found.items()} | self.masks
+
+    @cached_property
+    def masks(self) -> dict[str, tuple[float, float]]:
+        """Additive masks, which are clamped whatever the method."""
+        return dict(masked(self.graph, self.statistics.content))
 
     def others(self, methods: Sequence[str], kept: frozenset[str]) -> dict[str, dict[str, tuple[float, float]]]:
         """Of all tensors whose method the recipe names; what is written by hand or was widened stays."""
         own = self.calibrate.method
         if own == "auto":
             return {}
-        free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept}
+        free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept and v not in self.masks}
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
+
+
+def _searched(
+    rig: Rig, recipe: Quantize, target: Target, widths: Widths, corrected: bool
+) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]]:
+    """What `[precision] strategy = "auto"` would choose."""
+    ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: widths.held_out], _known={})
+    noise = list(noises(ready, widths.probes, progress))
+    cost = CostModel(ready.network, target)
+    problem = SearchProblem(ready, cost, widths.budget, lambda: noise, widths.probes, corrected, log)
+    choice = ready.choice(STRATEGIES["auto"]()(problem))
+    return choice.overrides, choice.ranges
 
 
 def _looked(real: Graph, graph: Graph, found: Sequence[Shown], held: Sequence[Mapping[str, Array]]) -> dict[str, float]:

@@ -47,13 +47,13 @@ class Auto(Strategy):
 
     def _in_float(self, problem: Problem, first: Levels) -> Levels:
         """`first` with those units in float at which the widest integers fail."""
-        budget, floor = problem.budget, problem.floor()
+        budget = problem.budget
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
         if budget.holds(found) or budget.level(found) > budget.sqnr_db - FAILS:
             return first
         noise = dict(enumerate(problem.wide_noise()))
-        total = sum(noise.values(), np.zeros_like(floor))
+        total = np.sum(list(noise.values()), axis=0)
         levels = list(wide)
         while noise and not budget.holds(found):
             worth = {k: _gain(total, n) / max(problem.delta(tuple(levels), k, FLOAT), 1.0) for k, n in noise.items()}

@@ -15,7 +15,7 @@ from PIL import Image
 
 from npuflow.base.errors import DataError
 from npuflow.engine.data.config import Sample
-from npuflow.engine.data.judge import judged
+from npuflow.engine.data.judge import judged, unlike
 from npuflow.engine.data.listing import found
 from npuflow.engine.data.profile import InputProfile, profiled
 from npuflow.ir.types import Array, TensorType
@@ -252,3 +252,14 @@ def test_a_colour_picture_for_one_channel_says_which_step_helps() -> None:
     with pytest.raises(DataError) as caught:
         picture.feed({"x": TensorType((1, 1, 28, 28))})
     assert 'channels = "grey"' in caught.value.hint
+
+
+def test_an_evaluation_beyond_the_calibrated_range_makes_ranges_worthless() -> None:
+    """A wrong normalisation: half the contrast, elsewhere. Colder pictures within the range are no fault."""
+    rng = np.random.default_rng(0)
+    right = [("a" + str(i), {"x": rng.uniform(-1, 1, (1, 3, 8, 8)).astype(np.float32)}) for i in range(20)]
+    dark = [(name, {"x": feed["x"] * np.float32(0.6) - np.float32(0.4)}) for name, feed in right]
+    half = [(name, {"x": feed["x"] / 2 + np.float32(0.5)}) for name, feed in right]
+    assert list(unlike(profiled(right), profiled(right))) == [] == list(unlike(profiled(right), profiled(dark)))
+    (said,) = unlike(profiled(half), profiled(right))
+    assert '"x": calibration' in said and "evaluation -" in said

@@ -60,7 +60,7 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
 
 
 def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
-    return Clinic(rig, recipe or Quantize(), TARGET, Budget(), False, rig.wide_ranges, dict, lambda _: None)
+    return Clinic(rig, recipe or Quantize(), TARGET, Budget(), False, rig.wide_ranges, dict, lambda: None, lambda _: None)
 
 
 def built(rig: Rig) -> Graph:

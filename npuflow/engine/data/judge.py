@@ -8,6 +8,8 @@ from npuflow.engine.data.profile import InputProfile
 
 FEW = 16                                  # fewer samples than this say little about ranges
 EVEN, UNEVEN = 0.02, 0.04                 # of the range, by which channels begin or end apart
+BEYOND = 0.08                             # of the calibrated range, by which an evaluation may reach beyond it
+ELSEWHERE = 0.3                           # deviations by which the means of two sets may differ
 NOISE = 0.95                              # roughness above this: neighbours know nothing of each other (1.13 in theory)
 
 
@@ -24,6 +26,20 @@ def judged(
         if other is not None:
             yield from _alone(name, other, "evaluation")
             yield from _beside(name, one, other)
+
+
+def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile]) -> Iterator[str]:
+    """Of two sets beside each other what makes ranges from the first worthless for the second: another scale, or values
+    beyond what was calibrated in a set that lies elsewhere. Ranges are clipped there, and no calibration sample shows it.
+    """
+    for name, one in calibration.items():
+        other = evaluation.get(name)
+        if other is None or not one.real or not other.real or one.std == 0 or other.std == 0:
+            continue
+        ratio, apart = other.std / one.std, abs(other.mean - one.mean) / max(one.std, other.std)
+        over = max(other.hi - one.hi, one.lo - other.lo) / (one.hi - one.lo)
+        if not 0.4 <= ratio <= 2.5 or (over > BEYOND and (not 0.8 <= ratio <= 1.25 or apart > ELSEWHERE)):
+            yield f'"{name}": calibration {_range(one)}, evaluation {_range(other)}'
 
 
 def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
@@ -44,32 +60,11 @@ def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
         yield f'the {what} samples of "{name}" look like random numbers: neighbours in a row have nothing in common'
 
 
-def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile]) -> Iterator[str]:
-    """Of what `judged` says of the two beside each other, what makes ranges from the calibration worthless."""
-    for name, one in calibration.items():
-        if name in evaluation:
-            yield from _unlike(name, one, evaluation[name])
-
-
 def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
     if not one.real or not other.real:
         yield from _codes(name, one, other)
         return
     if one.std == 0 or other.std == 0:
-        return
-    grave = list(_unlike(name, one, other))
-    yield from grave
-    if not grave and (other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo)):
-        ranges = f"calibration {_range(one)}, evaluation {_range(other)}"
-        yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
-    if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
-        yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
-               'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip
-
-
-def _unlike(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
-    """Another scale, order of colours, or mean."""
-    if not one.real or not other.real or one.std == 0 or other.std == 0:
         return
     ratio = other.std / one.std
     apart = abs(other.mean - one.mean) / max(one.std, other.std)
@@ -89,6 +84,11 @@ def _unlike(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
                    f"{_listed(one.colours)} in the calibration, {_listed(other.colours)} in the evaluation")  # fmt: skip
         if apart > 1.0:
             yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
+        elif other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
+            yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
+    if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
+        yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
+               'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip
 
 
 def _codes(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Fixes that were applied and measured, with what they gain and cost.
+"""Fixes of a poor output, applied and measured before they are suggested.
 
-Each candidate is quantised, corrected and run on the held-out samples as a build would; only those that help are handed
-on, with the TOML that brings them about.
+Each candidate is quantised, corrected and run on the held-out samples as a build would. Only those that help are handed on,
+with what they gain, what they cost, and the TOML that brings them about.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Candidate:
 @dataclass
 class Clinic:
     """The network as it was built, and what may be changed. `rig.network.quantize` holds all overrides, also those that
-    the search for widths made; `recipe` only the user's. `extrema`: ranges by `minmax`; `others`: by further methods.
+    the search for widths made; `recipe` only the user's. `extrema`: ranges by `minmax`; `others`: by further methods;
+    `searched`: what a search for widths would choose, where the recipe has switched it off.
     """
 
     rig: Rig
@@ -83,6 +84,7 @@ class Clinic:
     corrected: bool
     extrema: Ranges
     others: Callable[[], Mapping[str, Ranges]]
+    searched: Callable[[], tuple[Sequence[Override], Ranges] | None]
     log: Callable[[str], None]
 
     def fixes(self, output: str, before: Output, found: Sequence[Culprit]) -> list[Fix]:
@@ -161,6 +163,10 @@ class Clinic:
         if self.recipe.activations.bits < 8:
             scheme = replace(self.rig.network.quantize, activations=replace(self.recipe.activations, bits=8))
             yield Candidate("8 bits for activations", "[quantize]\nactivations = { bits = 8 }", scheme=scheme)
+        made = self.searched() if not enough() else None
+        if made is not None:
+            text = '[precision]\nstrategy = "auto"'
+            yield Candidate("widths by need", text, tuple(made[0]), made[1])
         if not enough() and found:
             yield self._float(found[0])
         helpful = [one for one in found if one.after > one.before + 0.01]
