@@ -8,13 +8,12 @@ from typing import Annotated, Any, Self
 
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
-from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.fakequant import Network
-from npuflow.engine.precision.problem import SearchProblem
+from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, log, stage
-from npuflow.hw.target import Compute, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.ir.contracts import STRATEGIES
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Output, Strategy
 from npuflow.stages._held_out import rig
@@ -72,7 +71,9 @@ def precision(
     sensitivity: Sensitivity,
     graph: Annotated[
         Parsed,
-        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
+        Uses(
+            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space", "moves",
+        ),
     ],
     placement: Placement,
     thresholds: Thresholds,
@@ -81,7 +82,7 @@ def precision(
     precision: Table,
     correct: Correct,
     quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, host: Host,
+    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
 ) -> Precision:
     """Ask the strategy for a level of every unit, and write it as overrides."""
     if not baseline.search or not len(sensitivity.noise):
@@ -89,7 +90,7 @@ def precision(
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
     ready = rig(graph, network, thresholds.ranges, statistics.content, samples, precision.samples, precision.held_out)
-    cost = CostModel(network, Target(numerics=numerics, compute=compute, memory=memory, host=host))
+    cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     told: list[str] = []
 
     def tell(line: str) -> None:

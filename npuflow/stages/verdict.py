@@ -14,18 +14,17 @@ from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import Precision as Widths
-from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
 from npuflow.engine.precision.masks import masked
-from npuflow.engine.precision.problem import Rig, SearchProblem, described
+from npuflow.engine.precision.problem import Rig, SearchProblem, cost_of, described
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.precision.statement import Statement, statement
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, Uses, log, progress, stage
-from npuflow.hw.target import Compute, Host, Memory, Numerics, Target
+from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.ir.contracts import CALIBRATORS, STRATEGIES
 from npuflow.ir.graph import Graph
 from npuflow.ir.precision import Budget, Output
@@ -106,7 +105,9 @@ class Verdict(Artifact):
 def verdict(
     graph: Annotated[
         Parsed,
-        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
+        Uses(
+            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space", "moves",
+        ),
     ],
     placement: Placement,
     thresholds: Thresholds,
@@ -120,7 +121,7 @@ def verdict(
     widths: Widths,
     correct: Correct,
     quantize: Quantize,
-    numerics: Numerics, compute: Compute, memory: Memory, host: Host,
+    numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
 ) -> Verdict:  # fmt: skip
     """Run samples that no bias was fitted to through both networks; where an output is poor, look for the cause and for
     what helps."""
@@ -143,7 +144,7 @@ def verdict(
     network = Network(graph.graph, placement.placed, scheme, numerics, {**graph.stated, **thresholds.codes})
     chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
     rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
-    target = Target(numerics=numerics, compute=compute, memory=memory, host=host)
+    target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
     others = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
     off = widths.strategy == "none"
     searched = partial(_searched, rig, quantize, target, widths, correct.bias != "off") if off else lambda: None
@@ -203,7 +204,7 @@ def _searched(
     """What `[precision] strategy = "auto"` would choose."""
     ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: widths.held_out], _known={})
     noise = list(noises(ready, widths.probes, progress))
-    cost = CostModel(ready.network, target)
+    cost = cost_of(ready, target)
     problem = SearchProblem(ready, cost, widths.budget, lambda: noise, widths.probes, corrected, log)
     choice = ready.choice(STRATEGIES["auto"]()(problem))
     return choice.overrides, choice.ranges

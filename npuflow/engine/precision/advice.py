@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit
 from npuflow.engine.precision.fakequant import Network, Ranges
-from npuflow.engine.precision.problem import Rig
+from npuflow.engine.precision.problem import Rig, cost_of
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -130,10 +131,14 @@ class Clinic:
         return done.graph
 
     def cycles(self, one: Candidate) -> float:
-        plain = replace(self.rig.network, quantize=self.recipe)
-        cost = CostModel(plain, self.target)
+        cost, plain = self.cost, self.cost.network
         built = cost.cycles(self._levels(plain, self.rig.network.quantize))
         return cost.cycles(self._levels(plain, self._scheme(one))) / max(built, 1e-9)
+
+    @cached_property
+    def cost(self) -> CostModel:
+        """Of the network with the recipe's own widths."""
+        return cost_of(replace(self.rig, network=replace(self.rig.network, quantize=self.recipe), _known={}), self.target)
 
     def _scheme(self, one: Candidate) -> Quantize:
         base = one.scheme or self.rig.network.quantize

@@ -1,34 +1,37 @@
-"""Estimated cycles of a float network under a mixture of widths, layer by layer: enough to rank, not to promise.
+"""Estimated cycles of a network under a mixture of widths: the tiling search's own plan, its groups re-priced by width.
 
-A layer takes the longer of its array and vector work; wide operands take `wide_factor` times as long on the array. Weights
-cross the external bus once, activations for a fixed share of their bytes: fusion keeps the rest in local memory. Nodes left
-in float cost what the host takes for them. The plan of the chosen mixture is made by the tiling search; its cycles count.
+The network with the recipe's widths is planned once. In a mixture each fusion group takes the longest of three: its array
+cycles, where layers with wide operands take `wide_factor` times as long; its vector cycles; and its transfers, which grow
+with the bytes of the tensors and weights that cross the group's border. What a group spends beyond the longest of them stays.
+Nodes left in float cost what the host takes for them. It ranks mixtures and promises nothing: the chosen one is planned anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
+from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import node_cycles
 from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.tiling.cost import Machine
+from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Node
+from npuflow.ir.graph import Graph, Node
 from npuflow.ir.macs import node_macs
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels
 
-CROSSING = 0.35                           # share of the bytes of activations that cross the external bus
+LEVEL = 3                                 # effort of the plan
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One node: cycles of the array with narrow operands, of the vector unit and of the host; the units that it reads, those
-    that it writes, and its weights. What it writes does not slow the array down, however wide."""
+    """One node: array cycles with narrow operands and cycles on the host; the units that it reads, writes, and its weights.
+    What it writes does not slow the array down, however wide."""
 
     array: float
-    vector: float
     host: float
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -40,71 +43,115 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Together:
+    """A fusion group: its layers, cycles with narrow operands by engine and beyond the longest of them, and bytes by unit of
+    what crosses its border."""
+
+    layers: tuple[int, ...]
+    array: float
+    vector: float
+    transfers: float
+    rest: float
+    crossing: Mapping[int, float]
+
+
+@dataclass(frozen=True)
 class CostModel:
-    """Cycles of a network whose units are its groups of activations, then its weights."""
+    """Cycles of a network whose units are its groups of activations, then its weights. `narrow`: its quantised graph with
+    the recipe's widths."""
 
     network: Network
     target: Target
+    narrow: Graph
+
+    @cached_property
+    def units(self) -> dict[str, int]:
+        """Value -> its unit."""
+        groups = {v: k for k, group in enumerate(self.network.groups) for v in group}
+        first = len(self.network.groups)
+        return {**groups, **{w.value: first + j for j, w in enumerate(self.network.weights)}}
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        network, mine = self.network, {id(n) for n in self.network.nodes}
-        groups = {v: k for k, group in enumerate(network.groups) for v in group}
-        first = len(network.groups)
-        weights = {w.value: first + j for j, w in enumerate(network.weights)}
+        network, units, first = self.network, self.units, len(self.network.groups)
         found = []
-        for node in network.graph.nodes:
-            if id(node) not in mine:
-                continue
-            reads, writes = (tuple(dict.fromkeys(groups[v] for v in part if v in groups)) for part in (node.inputs, node.outputs))
-            own = tuple(dict.fromkeys(weights[v] for v in node.inputs if v in weights))
-            macs = node_macs(network.graph, node)
-            elements = sum(network.graph.type(o).size for o in node.outputs if o)
-            vector = elements / self.target.compute.vector_lanes
+        for node in network.nodes:
+            reads, writes = (tuple(dict.fromkeys(units[v] for v in ids if v in units)) for ids in (node.inputs, node.outputs))
+            weights = tuple(u for u in reads if u >= first)
+            array = node_macs(network.graph, node) / self._rate(node)
             host = node_cycles(network.graph, node, self.target)
-            found.append(Layer(macs / self._rate(node), vector, host, reads, writes, own))
+            found.append(Layer(array, host, tuple(u for u in reads if u < first), writes, weights))
         return tuple(found)
 
     @cached_property
-    def bytes(self) -> tuple[float, ...]:
-        """By unit the bytes that cross the external bus, at one byte an element."""
-        graph = self.network.graph
-        moved = [CROSSING * sum(graph.type(v).size for v in group) for group in self.network.groups]
-        stored = [graph.type(w.value).size for w in self.network.weights]
-        return (*moved, *map(float, stored))
+    def groups(self) -> tuple[Together, ...]:
+        machine = Machine(self.target.compute, self.target.memory, self.target.dma)
+        plan = plan_network(self.narrow, machine, self.target.numerics, LEVEL)
+        named = originals(self.network.graph, self.narrow)
+        places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
+        found = []
+        for group in plan.groups:
+            nodes = [self.narrow.nodes[n] for n in group.nodes]
+            layers = dict.fromkeys(places[v] for n in nodes for o in n.outputs if (v := named.get(o, o)) in places)
+            costs = group.costs
+            transfers = max(costs.bus, costs.load, costs.store)
+            rest = max(costs.cycles - max(costs.tensor, costs.vector, transfers), 0.0)
+            crossing = self._crossing(tuple(layers))
+            found.append(Together(tuple(layers), costs.tensor, costs.vector, transfers, rest, crossing))
+        return tuple(found)
 
     @cached_property
     def at(self) -> tuple[tuple[int, ...], ...]:
-        """By unit the layers that touch it."""
-        found: list[list[int]] = [[] for _ in self.bytes]
-        for i, layer in enumerate(self.layers):
-            for unit in layer.units:
-                found[unit].append(i)
+        """By unit the groups that it touches."""
+        found: list[dict[int, None]] = [{} for _ in range(len(self.network.groups) + len(self.network.weights))]
+        for g, group in enumerate(self.groups):
+            for unit in (*group.crossing, *(u for i in group.layers for u in self.layers[i].units)):
+                found[unit][g] = None
         return tuple(map(tuple, found))
 
     def neighbours(self, unit: int) -> tuple[int, ...]:
-        """Units that a layer of this one's touches."""
-        return tuple(dict.fromkeys(u for i in self.at[unit] for u in self.layers[i].units if u != unit))
+        """Units that a group of this one's touches."""
+        near = (u for g in self.at[unit] for i in self.groups[g].layers for u in self.layers[i].units)
+        return tuple(dict.fromkeys(u for u in near if u != unit))
 
     def cycles(self, levels: Levels) -> float:
-        work = sum(self._layer(layer, levels) for layer in self.layers)
-        return work + sum(self._bus(unit, level) for unit, level in enumerate(levels))
+        return sum(self._group(group, levels) for group in self.groups)
 
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)
         changed[unit] = level
-        work = sum(self._layer(self.layers[i], changed) - self._layer(self.layers[i], levels) for i in self.at[unit])
-        return work + self._bus(unit, level) - self._bus(unit, levels[unit])
+        return sum(self._group(self.groups[g], changed) - self._group(self.groups[g], levels) for g in self.at[unit])
 
-    def _layer(self, layer: Layer, levels: Sequence[int]) -> float:
-        if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
-            return layer.host
-        wide = any(levels[u] == WIDE for u in (*layer.reads, *layer.weights))
-        return max(layer.array * (self.target.compute.wide_factor if wide else 1), layer.vector)
+    def _group(self, group: Together, levels: Sequence[int]) -> float:
+        array = plain = host = 0.0
+        for i in group.layers:
+            layer = self.layers[i]
+            plain += layer.array
+            if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
+                host += layer.host
+                continue
+            wide = any(levels[u] == WIDE for u in (*layer.reads, *layer.weights))
+            array += layer.array * (self.target.compute.wide_factor if wide else 1)
+        bytes_ = sum(group.crossing.values())
+        moved = sum({NARROW: 1, WIDE: 2, FLOAT: 4}[levels[u]] * size for u, size in group.crossing.items())
+        times = array / plain if plain else 1.0
+        growth = moved / bytes_ if bytes_ else 1.0
+        return max(group.array * times, group.vector, group.transfers * growth) + group.rest + host
 
-    def _bus(self, unit: int, level: int) -> float:
-        times = {NARROW: 1, WIDE: 2, FLOAT: 4}[level]
-        return times * self.bytes[unit] / self.target.memory.external_bandwidth
+    def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
+        """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""
+        graph, nodes = self.network.graph, [self.network.nodes[i] for i in layers]
+        made = {o for n in nodes for o in n.outputs if o}
+        inside = {id(n) for n in nodes}
+        consumers = graph.consumers()
+        read = {v for n in nodes for v in n.inputs if v and v not in made}
+        given = {o for o in made if o in graph.outputs or any(id(n) not in inside for n in consumers.get(o, []))}
+        found: dict[int, float] = {}
+        for value_id in sorted(read | given):
+            if value_id in self.units:
+                unit = self.units[value_id]
+                found[unit] = found.get(unit, 0.0) + graph.type(value_id).size
+        return found
 
     def _rate(self, node: Node) -> float:
         """Multiply-accumulates of a cycle: the array's peak, less what channels leave idle at its edges."""

@@ -17,6 +17,7 @@ from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges,
 from npuflow.engine.precision.quality import EXACT, Outputs, decibels, energies, noise_of, probe, quality, real_outputs
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
+from npuflow.hw.target import Target
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
 from npuflow.ir.types import Array
 
@@ -241,6 +242,11 @@ class SearchProblem:
             sensitive = any(n.op.sensitive for n in around)
             what: Literal["activation", "weight"] = "activation" if kind == "activation" else "weight"
             yield Unit(name, what, np.asarray(noise), self.cost.neighbours(k), sensitive)
+
+
+def cost_of(rig: Rig, target: Target) -> CostModel:
+    """What mixtures of a network cost, by its plan with the recipe's own widths."""
+    return CostModel(rig.network, target, rig.quantized((NARROW,) * len(rig.names)).graph)
 
 
 def described(one: Output) -> str:
