@@ -72,7 +72,8 @@ def precision(
     graph: Annotated[
         Parsed,
         Uses(
-            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space", "moves",
+            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space",
+            "moves",
         ),
     ],
     placement: Placement,

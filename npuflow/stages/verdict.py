@@ -106,7 +106,8 @@ def verdict(
     graph: Annotated[
         Parsed,
         Uses(
-            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space", "moves",
+            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space",
+            "moves",
         ),
     ],
     placement: Placement,
