@@ -96,7 +96,7 @@ def test_random_data_is_no_alarm(folder: Path, capfd: pytest.CaptureFixture[str]
 
 def test_widths_by_need_are_shown(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Bounds that only 16 bits can serve: what was widened, dB before and after, and the TOML."""
-    text = RECIPE.replace('strategy = "none"', "sqnr_db = 60.0")
+    text = RECIPE.replace('strategy = "none"', "sqnr_db = 50.0")
     (folder / "wide.toml").write_text(text)
     assert main(["build", "wide.toml", "--until", "verdict"]) == 0
     capfd.readouterr()
@@ -104,7 +104,7 @@ def test_widths_by_need_are_shown(folder: Path, capfd: pytest.CaptureFixture[str
     out = capfd.readouterr().out
     assert "[[quantize.overrides]]" in out and "16 bits" in out and "times the cycles" in out
     row = next(line.split() for line in out.splitlines() if line.startswith("y ") and len(line.split()) == 4)
-    assert float(row[2]) > float(row[1]) + 6
+    assert float(row[2]) >= 50.0 > float(row[1])
     capfd.readouterr()
     (folder / "good.toml").write_text(RECIPE)
     assert main(["build", "good.toml", "--until", "verdict"]) == 0
