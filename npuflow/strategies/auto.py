@@ -7,7 +7,7 @@ network itself has the last word. Where widest integers fail, what they fail at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -54,18 +54,24 @@ class Auto(Strategy):
             return first
         noise = dict(enumerate(problem.wide_noise()))
         total = np.sum(list(noise.values()), axis=0)
-        levels = list(wide)
-        while noise and not budget.holds(found):
+        levels, order = list(wide), []
+        while noise:
             worth = {k: _gain(total, n) / max(problem.delta(tuple(levels), k, FLOAT), 1.0) for k, n in noise.items()}
             k = max(worth, key=lambda k: worth[k])
             if worth[k] <= 0.0:
                 break
             levels[k] = FLOAT
             total = np.maximum(total - noise.pop(k), 0.0)
-            found = problem.measured(tuple(levels))
-        if budget.level(found) < budget.level(problem.measured(wide)) + FAILS:
+            order.append(k)
+
+        def floats(count: int) -> Levels:
+            chosen = set(order[:count])
+            return tuple(FLOAT if k in chosen else WIDE for k in range(len(wide)))
+
+        count = _least(lambda n: budget.holds(problem.measured(floats(n))), 1, len(order))
+        if not order or budget.level(problem.measured(floats(count))) < budget.level(found) + FAILS:
             return first
-        return tuple(FLOAT if a == FLOAT else b for a, b in zip(levels, first, strict=True))
+        return tuple(FLOAT if k in set(order[:count]) else level for k, level in enumerate(first))
 
     def _order(self, problem: Problem, start: Levels) -> list[int]:
         """Units that are narrow yet, by noise taken away per cycle added."""
@@ -138,6 +144,17 @@ class _Prefixes:
         best = self.levels(max(self.rungs, key=lambda n: gains[n]))
         better = budget.level(problem.verified(best)) > budget.level(problem.verified(self.start))
         return best if better else self.start
+
+
+def _least(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The least count for which `holds`, taken to be monotone; `high` where none does."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _gain(total: Noise, part: Noise) -> float:
