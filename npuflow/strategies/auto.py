@@ -46,13 +46,14 @@ class Auto(Strategy):
         return _Prefixes(problem, start, self._order(problem, start)).shortest(self.gain_db / self.for_cycles)
 
     def _in_float(self, problem: Problem, first: Levels) -> Levels:
-        """`first` with those units in float at which the widest integers fail."""
+        """`first` with those activations in float at which the widest integers fail."""
         budget = problem.budget
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
         if budget.holds(found) or budget.level(found) > budget.sqnr_db - FAILS:
             return first
-        noise = dict(enumerate(problem.wide_noise()))
+        units = enumerate(problem.wide_noise())
+        noise = {k: n for k, n in units if problem.units[k].kind == "activation"}
         total = np.sum(list(noise.values()), axis=0)
         levels, order = list(wide), []
         while noise:
@@ -64,12 +65,12 @@ class Auto(Strategy):
             total = np.maximum(total - noise.pop(k), 0.0)
             order.append(k)
 
-        def floats(count: int) -> Levels:
+        def left(count: int) -> Levels:
             chosen = set(order[:count])
             return tuple(FLOAT if k in chosen else WIDE for k in range(len(wide)))
 
-        count = _least(lambda n: budget.holds(problem.measured(floats(n))), 1, len(order))
-        if not order or budget.level(problem.measured(floats(count))) < budget.level(found) + FAILS:
+        count = _least(lambda n: budget.holds(problem.measured(left(n))), 1, len(order))
+        if not order or budget.level(problem.measured(left(count))) < budget.level(found) + FAILS:
             return first
         return tuple(FLOAT if k in set(order[:count]) else level for k, level in enumerate(first))
 

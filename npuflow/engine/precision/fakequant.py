@@ -31,7 +31,7 @@ Ranges = Mapping[str, tuple[float, float]]
 Table = npt.NDArray[np.float32]           # [groups, 3]: step, and the end codes counted from the zero point
 Feed = Mapping[str, Array]
 STEPS = ("fq:step", "fq:low", "fq:high")  # names of the table's columns as inputs
-FINE = 24                                 # bits of a quantiser that changes nothing in float32
+FINE = 100                                # bits of a quantiser that changes nothing in float32, however small a value is
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class Network:
 def unclipped_steps(table: Table) -> Table:
     """Quantisers over the same spans that change nothing: what "float" is to a mixture."""
     spans = table[:, 0].astype(np.float64) * (table[:, 2].astype(np.float64) - table[:, 1])
-    steps = np.maximum(spans, 1e-30) / 2.0**FINE
-    ends = np.full_like(steps, 2.0**40)
+    steps = np.maximum(spans / 2.0**FINE, 1e-36)
+    ends = np.full_like(steps, 2.0**125)
     return np.stack([steps, -ends, ends], axis=1).astype(np.float32)
 
 
