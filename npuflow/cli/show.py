@@ -56,7 +56,10 @@ def show(
 
         typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
     elif plot is not None or tensor:
-        raise UsageError("--tensor and --plot are for statistics", hint="npuflow show statistics RECIPE --plot FILE.svg")
+        raise UsageError(
+            "--tensor and --plot are for statistics",
+            hint="npuflow show statistics RECIPE --plot FILE.svg", code="NF-USAGE-051",
+        )
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 
@@ -73,5 +76,8 @@ def show(
 
 def _needed(path: Path | None) -> Path:
     if path is None:
-        raise UsageError("which recipe?", hint="npuflow show recipe RECIPE, npuflow show STAGE RECIPE [--log]")
+        raise UsageError(
+            "which recipe?",
+            hint="npuflow show recipe RECIPE, npuflow show STAGE RECIPE [--log]", code="NF-USAGE-028",
+        )
     return path

@@ -43,7 +43,7 @@ def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | 
         return Cluster(None, int(rest or jobs), plan, store, size(memory) if memory else machine())
     if "://" in scheduler:
         return Cluster(scheduler, jobs, plan, store, size(memory) if memory else None)
-    raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT)
+    raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT, code="NF-USAGE-063")
 
 
 class Cluster:
@@ -239,7 +239,9 @@ class Cluster:
         if stranded:
             self._client.cancel([future for _, (future, _) in stranded])
         for _, (_, task) in stranded:
-            self.arrivals.put((task, Outcome(error=BuildError(f"{task.step}: its workers died"), lost=True)))
+            self.arrivals.put((task, Outcome(error=BuildError(
+                f"{task.step}: its workers died", code="NF-CLUSTER-004",
+            ), lost=True)))
 
     def _lost(self) -> BuildError:
         hint = "start it again, then run the same command: what is finished is kept"
@@ -299,7 +301,9 @@ class Cluster:
             return
         why = future.exception() if future.status == "error" else None
         lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
-        error = why if isinstance(why, Exception) else BuildError(f"{task.step}: the cluster lost the step")
+        error = why if isinstance(why, Exception) else BuildError(
+            f"{task.step}: the cluster lost the step", code="NF-CLUSTER-005",
+        )
         if type(why).__name__ == "KilledWorker":  # the scheduler has already tried several
             error = died(task.step, "the workers that ran it", self._how(why), task.stage.lighter)
         self.arrivals.put((task, Outcome(error=error, lost=lost)))

@@ -189,17 +189,22 @@ class _Batch:
             if work is None and item in known:
                 continue
             if work is None:
-                raise BuildError(f'the stage yielded the item "{item}", which it was not asked for')
+                raise BuildError(
+                    f'the stage yielded the item "{item}", which it was not asked for', code="NF-STEP-008",
+                )
             self._settle(work, artifact)
         if todo:
             missing = ", ".join(sorted(str(item) for item in todo))
-            raise BuildError(f"the stage did not yield {missing}", hint="yield one artifact for every item it is given")
+            raise BuildError(
+                f"the stage did not yield {missing}",
+                hint="yield one artifact for every item it is given", code="NF-STEP-009",
+            )
 
     def _scatter(self, work: Work, made: Any) -> None:
         items: dict[str, tuple[str, Any]] = {}
         for item, artifact in made:
             if item in items:
-                raise BuildError(f'the stage yielded the item "{item}" twice')
+                raise BuildError(f'the stage yielded the item "{item}" twice', code="NF-STEP-010")
             self._checked(artifact)
             with untouched():
                 ref = self.store.write(artifact)
@@ -223,7 +228,10 @@ class _Batch:
                 hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]", code="NF-STEP-003",
             )  # fmt: skip
         if not isinstance(artifact, self.task.kind):
-            raise BuildError(f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}")
+            raise BuildError(
+                f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}",
+                code="NF-STEP-011",
+            )
 
     def _commit(self, work: Work, output: str, uses: Any, items: Any, summary: Mapping[str, Any]) -> None:
         clock = time.perf_counter()

@@ -234,7 +234,9 @@ def _check(folder: Path, manifest: Manifest, altered: str = "arrived altered") -
 def connect(url: str | None, mode: str, warn: Callable[[str], None] | None = None) -> Remote | None:
     """The remote of a URL; nothing is contacted yet."""
     if mode not in ("off", "read", "read-write"):
-        raise UsageError(f'a remote cache cannot be "{mode}"', hint="off, read or read-write")
+        raise UsageError(
+            f'a remote cache cannot be "{mode}"', hint="off, read or read-write", code="NF-REMOTE-006",
+        )
     if url is None or mode == "off":
         return None
     return Remote(url, mode, warn)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ def clamp_bounds(clip: tuple[Bound, Bound] | None, quant: QuantType) -> tuple[in
     if clip is None:
         return quant.lo, quant.hi
     if any(isinstance(bound, tuple) for bound in clip):
-        raise TargetError("a clip per channel on an operator without weights")
+        raise TargetError("a clip per channel on an operator without weights", code="NF-QUANT-013")
     lo, hi = quantize(np.array(clip), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi).tolist()
     return lo, hi
 
@@ -33,7 +33,7 @@ def _clamps(clip: tuple[Bound, Bound] | None, quant: QuantType, numerics: Numeri
         lo, hi = clamp_bounds(clip, quant)
         return {"lo": lo, "hi": hi}
     if not numerics.per_channel_clamp:
-        raise TargetError("a clip per channel; the target clamps a tensor as a whole")
+        raise TargetError("a clip per channel; the target clamps a tensor as a whole", code="NF-QUANT-014")
     ends = [quantize(np.array(bound), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi) for bound in clip]
     return {**vector("lo", ends[0], "int32"), **vector("hi", ends[1], "int32")}
 
@@ -65,7 +65,10 @@ def bias_shift(bias: QuantType, unit: Real) -> int:
     """k of bias << k: how many binary orders the bias scale lies above the accumulator's unit."""
     k = log2(bias.scale[0] / float(np.broadcast_to(unit, (len(bias.scale),))[0]))
     if abs(k - round(k)) > 1e-9 or k < -0.5:
-        raise TargetError(f"the bias scale {bias.scale[0]:.6g} is no power of two times the accumulator's {float(unit[0]):.6g}")
+        raise TargetError(
+            f"the bias scale {bias.scale[0]:.6g} is no power of two times the accumulator's {float(unit[0]):.6g}",
+            code="NF-QUANT-015",
+        )
     return round(k)
 
 

@@ -33,7 +33,10 @@ def python_source(
     seen: set[str] = set()
     for name, _ in islice(_pairs(function), count):
         if not isinstance(name, str) or name in seen:
-            raise DataError(f'{text} yields the id {name!r} {"twice" if name in seen else "which is no text"}')
+            raise DataError(
+                f'{text} yields the id {name!r} {"twice" if name in seen else "which is no text"}',
+                code="NF-DATA-050",
+            )
         seen.add(name)
         yield name, Found((origin,), detail)
 
@@ -42,7 +45,7 @@ def first_arrays(text: str, base: Path) -> dict[str, Array]:
     """The arrays of the first pair that the function yields."""
     module_name, _, function_name = text.removeprefix("python:").partition(":")
     if not module_name or not function_name:
-        raise DataError(f'"{text}" names no function', hint='"python:module:function"')
+        raise DataError(f'"{text}" names no function', hint='"python:module:function"', code="NF-DATA-001")
     function, _ = foreign(module_name, function_name, base)
     for _, value in _pairs(function):
         arrays = value if isinstance(value, Mapping) else {"": value}
@@ -63,7 +66,7 @@ def python_samples(path: Path, detail: Mapping[str, Any], wanted: set[str]) -> I
             return
     raise DataError(
         f"python:{detail['module']}:{detail['function']} no longer yields {sorted(left)[0]!r}",
-        hint="a data function must give the same ids each time it is called",
+        hint="a data function must give the same ids each time it is called", code="NF-DATA-051",
     )
 
 
@@ -77,7 +80,9 @@ def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
     if not isinstance(made, Iterable):
         because = f"it returns {type(made).__name__}"
         hint = "yield each pair, or return a list of them"
-        raise DataError(f"{name} must yield pairs (id, arrays)", because=because, hint=hint)
+        raise DataError(
+            f"{name} must yield pairs (id, arrays)", because=because, hint=hint, code="NF-DATA-052",
+        )
     walk, last = iter(made), "before its first pair"
     while True:
         try:
@@ -87,7 +92,10 @@ def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
         except Exception as fault:  # likewise
             raise _failed(name, last, fault) from fault
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise DataError(f"{name} must yield pairs (id, arrays)", because=f"it yields {type(pair).__name__}")
+            raise DataError(
+                f"{name} must yield pairs (id, arrays)",
+                because=f"it yields {type(pair).__name__}", code="NF-DATA-052",
+            )
         last = f'after "{pair[0]}"'
         yield pair
 
@@ -98,4 +106,4 @@ def _failed(name: str, when: str, fault: Exception) -> DataError:
     line = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
     text = str(fault)
     because = f"{type(fault).__name__}: {text}{line}" if text else f"{type(fault).__name__}{line}"
-    return DataError(f"the data function {name} fails {when}", because=because)
+    return DataError(f"the data function {name} fails {when}", because=because, code="NF-DATA-053")

@@ -76,13 +76,15 @@ def name_faults(
             because, now = _became(graph, pattern, history) if not same else ("", [])
             if same:
                 because = "operators are written as npuflow has them"
-                yield RecipeError(message, where=where, because=because, hint=f'"{same}"')
+                yield RecipeError(
+                    message, where=where, because=because, hint=f'"{same}"', code="NF-RECIPE-029",
+                )
             elif because:
                 names = ", ".join(json.dumps(name, ensure_ascii=False) for name in now[:3])
                 hint = f"layers = [{names}]" if now else ""
-                yield RecipeError(message, where=where, because=because, hint=hint)
+                yield RecipeError(message, where=where, because=because, hint=hint, code="NF-RECIPE-029")
             else:
-                yield RecipeError(message, where=where, hint=_alike(pattern, allowed))
+                yield RecipeError(message, where=where, hint=_alike(pattern, allowed), code="NF-RECIPE-029")
 
 
 def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[str, list[str]]:
