@@ -30,7 +30,7 @@ def named(text: str, base: Path) -> tuple[str, str, Path]:
             raise DataError(f'no file "{module}"', because=f"looked at {file}", hint=hint, code="NF-DATA-002")
         module, base = file.stem, file.parent
     if not all(part.isidentifier() for part in module.split(".")):
-        raise DataError(f'"{module}" is no name of a Python module', hint=FORMS, code="NF-DATA-003")
+        raise DataError(f'"{module}" is not the name of a Python module', hint=FORMS, code="NF-DATA-003")
     return module, name, base
 
 

@@ -37,9 +37,8 @@ def _fault(
 def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], also: Collection[str] = ()) -> Any:
     if not isinstance(table, Mapping):
         return _fault(
-            faults,
-            at, f"expected a table, got {_name(table)}", hint=f"keys: {', '.join(hints(cls))}",
-            code="NF-RECIPE-007",
+            faults, at, f"expected a table, got {_name(table)}", hint=f"keys: {', '.join(hints(cls))}",
+            code="NF-RECIPE-011",
         )
     before = len(faults)
     kinds = hints(cls)
@@ -49,8 +48,7 @@ def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], al
             values[field.name] = _value(kinds[field.name], table[field.name], at.child(field.name), faults)
         elif field.default is MISSING and field.default_factory is MISSING:
             _fault(
-                faults,
-                at.child(field.name), f'"{field.name}" is missing', hint=wanted(kinds[field.name]),
+                faults, at.child(field.name), f'"{field.name}" is missing', hint=wanted(kinds[field.name]),
                 code="NF-RECIPE-008",
             )
     given = _options(cls, table, values, at, faults)
@@ -98,8 +96,7 @@ def _options(
                 if kind is None:
                     message = f'"{key}" has no options'
                     found[key] = None if not value else _fault(
-                        faults, at.child(key), message, hint="remove the table", code="NF-RECIPE-010",
-                    )
+                        faults, at.child(key), message, hint="remove the table", code="NF-RECIPE-010", )
                 else:
                     found[key] = _table(kind, value, at.child(key), faults)
     return found
@@ -143,14 +140,13 @@ def _scalar(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> A
         return value
     quoted = f'"{value}", in quotes' if kind is str and isinstance(value, int | float) else ""
     return _fault(
-        faults, at, f"expected {wanted(kind)}, got {_name(value)}", hint=quoted, code="NF-RECIPE-011",
-    )
+        faults, at, f"expected {wanted(kind)}, got {_name(value)}", hint=quoted, code="NF-RECIPE-011", )
 
 
 def _path(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
     if not isinstance(value, str) or not value:
         hint = '"relative/to/this/file" or "pkg:NAME/FILE"'
-        return _fault(faults, at, f"expected a path, got {_name(value)}", hint=hint, code="NF-RECIPE-012")
+        return _fault(faults, at, f"expected a path, got {_name(value)}", hint=hint, code="NF-RECIPE-011")
     if kind is Location:
         return Location(value, at.base)
     try:
@@ -193,7 +189,7 @@ def _union(members: Sequence[Any], value: Any, at: Locator, faults: list[Npuflow
         faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))
         return BAD
     wanted = " or ".join(dict.fromkeys(wanted(m) for m in plain))
-    return _fault(faults, at, f"expected {wanted}, got {_name(value)}", code="NF-RECIPE-014")
+    return _fault(faults, at, f"expected {wanted}, got {_name(value)}", code="NF-RECIPE-011")
 
 
 def _same_shape(kind: Any, value: Any) -> bool:
@@ -212,12 +208,12 @@ def _tuple(args: Sequence[Any], value: Any, at: Locator, faults: list[NpuflowErr
     if not isinstance(value, list | tuple):
         return _fault(
             faults,
-            at, f"expected an array, got {_name(value)}", hint=f"[{_name(value)}]", code="NF-RECIPE-015",
+            at, f"expected an array, got {_name(value)}", hint=f"[{_name(value)}]", code="NF-RECIPE-011",
         )
     if len(args) == 2 and args[1] is Ellipsis:
         kinds = [args[0]] * len(value)
     elif len(args) != len(value):
-        return _fault(faults, at, f"expected {len(args)} values, got {len(value)}", code="NF-RECIPE-016")
+        return _fault(faults, at, f"expected {len(args)} values, got {len(value)}", code="NF-RECIPE-011")
     else:
         kinds = list(args)
     found = [_value(k, v, at.child(i), faults) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
@@ -226,7 +222,7 @@ def _tuple(args: Sequence[Any], value: Any, at: Locator, faults: list[NpuflowErr
 
 def _dict(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
     if not isinstance(value, Mapping):
-        return _fault(faults, at, f"expected a table, got {_name(value)}", code="NF-RECIPE-017")
+        return _fault(faults, at, f"expected a table, got {_name(value)}", code="NF-RECIPE-011")
     found = {key: _value(kind, inner, at.child(key), faults) for key, inner in value.items()}
     return BAD if any(f is BAD for f in found.values()) else found
 

@@ -25,8 +25,7 @@ class MaxPercentile(Calibrator):
         if self._place() is None:
             kept = ", ".join(f"{100 * (1 - share):g}" for share in TAILS)
             yield Fault(
-                "percentile",
-                f"no statistics are kept for {self.percentile:g} %", hint=f"one of {kept}",
+                "percentile", f"no statistics are kept for {self.percentile:g} %", hint=f"one of {kept}",
                 code="NF-RECIPE-020",
             )
 

@@ -38,7 +38,7 @@ def bound(found: Ports, options: Sequence[str]) -> dict[str, tuple[int, ...]]:
         declared = inputs[name].shape
         if declared is not None and not _fits(declared, shapes[name]):
             raise UsageError(
-                f"--shape {option} is no shape of this input", because=f"the model declares {inputs[name]}",
+                f"--shape {option} does not fit this input", because=f"the model declares {inputs[name]}",
                 code="NF-USAGE-014",
             )
     return shapes

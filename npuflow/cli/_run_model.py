@@ -110,7 +110,7 @@ class _Onnx:
             return [dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples]
         except Exception as error:  # as above
             raise DataError(
-                "the model refuses its inputs", because=str(error).splitlines()[0], code="NF-DATA-011",
+                "onnxruntime rejects the inputs of the model", because=str(error).splitlines()[0], code="NF-DATA-011",
             ) from error
 
 
@@ -205,7 +205,7 @@ def _count(array: Array, port: Port) -> int | None:
         return int(shape[0])
     if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
         return int(shape[0])
-    raise DataError(f'the input "{port.name}" has shape {shape}, the model wants {want}', code="NF-DATA-014")
+    raise DataError(f'the input "{port.name}" has shape {shape}; the model expects {want}', code="NF-DATA-014")
 
 
 def _shaped(array: Array, port: Port) -> Array:
@@ -214,7 +214,7 @@ def _shaped(array: Array, port: Port) -> Array:
         return array
     if array.dtype.kind not in "biuf":
         raise DataError(
-            f'the input "{port.name}" holds {array.dtype}, the model wants {port.dtype}', code="NF-DATA-015",
+            f'the input "{port.name}" holds {array.dtype}; the model expects {port.dtype}', code="NF-DATA-015",
         )
     return array if port.codes and array.dtype.kind in "iu" else array.astype(port.dtype, copy=False)
 
@@ -262,7 +262,7 @@ def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> A
     first = planes in (1, 3)
     if len(port.shape) != 4 or not (first or port.shape[3] in (1, 3)):
         raise UsageError(
-            f'the input "{port.name}" {port.shape} is no picture', hint="give it as npy", code="NF-USAGE-023",
+            f'the input "{port.name}" {port.shape} is not a picture', hint="give it as npy", code="NF-USAGE-023",
         )
     height, width = port.shape[2:] if first else port.shape[1:3]
     if height < 1 or width < 1:

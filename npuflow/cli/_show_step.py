@@ -51,7 +51,7 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
         digest = record_of(plan(loaded), kept, what).output
     else:
         raise UsageError(
-            "which recipe?", hint=f"npuflow show {what} RECIPE --export {folder}", code="NF-USAGE-028",
+            "the command needs a recipe", hint=f"npuflow show {what} RECIPE --export {folder}", code="NF-USAGE-028",
         )
     if folder.exists():
         raise UsageError(

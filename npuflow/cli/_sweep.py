@@ -103,8 +103,10 @@ def _goals(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: Sequ
         chosen = {name.removeprefix("max:"): name.startswith("max:") for name in asked}
         for name in chosen if known else ():
             if name not in known:
-                raise UsageError(f'--goal: no figure or number "{name}"', because=f"known: {', '.join(known)}",
-                                 hint=suggestion(name, known), code="NF-USAGE-031")  # fmt: skip
+                raise UsageError(
+                    f'--goal: no figure or number "{name}"', because=f"known: {', '.join(known)}",
+                    hint=suggestion(name, known), code="NF-USAGE-031",
+                )
         return chosen
     time = [n for n in ("simulate.ms", "tiling.cycles") if n in known][:1]
     score = [n for n in known if n.startswith(f"{SCORES}.")][:1] or [n for n in known if n == "fidelity.worst_sqnr_db"]

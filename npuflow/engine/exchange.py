@@ -74,7 +74,7 @@ def taken(
         )
     if absent and config.missing == "error":
         raise DataError(
-            f"the table says nothing of {len(absent)} tensors",
+            f"the table has no entry for {len(absent)} tensors",
             because=f"the first is {absent[0]!r}", code="NF-TABLE-002",
         )
     return Taken(found.ranges, found.methods, found.codes, used, unknown, absent)
@@ -85,9 +85,12 @@ def _homes(graph: Graph, table: Table, names: Mapping[str, str]) -> Iterator[tup
     for value_id, row in names.items():
         if value_id not in graph.values or row not in table:
             what = f'the network has no tensor "{value_id}"' if value_id not in graph.values else f'the table has no row "{row}"'
-            raise DataError(f"[ranges] names: {what}", hint=nearest(row if value_id in graph.values else value_id,
+            raise DataError(
+                f"[ranges] names: {what}",
+                hint=nearest(row if value_id in graph.values else value_id,
                             list(table) if value_id in graph.values else list(graph.values)) or "",
-                            code="NF-TABLE-003")  # fmt: skip
+                code="NF-TABLE-003",
+            )
         yield row, value_id
     settled, rows = set(names), set(names.values())
     for value_id in graph.values:

@@ -63,7 +63,7 @@ class Interpreter:
         )
         if not fits:
             raise DataError(
-                f'the input "{value_id}" has shape {array.shape}, the model wants {value.type.shape}',
+                f'the input "{value_id}" has shape {array.shape}; the model expects {value.type.shape}',
                 code="NF-DATA-062",
             )
         quant = value.quant

@@ -59,7 +59,7 @@ class Pixels:
             pixels[np.isnan(pixels)] = 0.0
             if pixels.size and (pixels.min() < -FAR or pixels.max() > TOP + FAR):
                 raise DataError(
-                    f'the input "{name}" has numbers from {array.min():.4g} to {array.max():.4g}, which no pixels stand for',
+                    f'the input "{name}" has numbers from {array.min():.4g} to {array.max():.4g}, outside the range of pixels',
                     because=f"real numbers are taken as pixels after the recipe's steps: {self.text()}",
                     hint="give pixels 0..255 as uint8; [data] fold_normalize = false builds an input of real numbers",
                     code="NF-DATA-064",

@@ -64,11 +64,14 @@ def _slot(program: Program, name: str, value: str, what: str) -> Slot:
         made = ", ".join(models[0]["outputs"][:3])
         raise ModelError(
             f"the program has {len(models)} parts for the host", because=f"the first makes {made}",
-            hint="npuflow run runs them; raw mode is for programs that the NPU runs alone", code="NF-PROGRAM-015",
-        )  # fmt: skip
+            hint="npuflow run runs them; raw mode is for programs that the NPU runs alone",
+            code="NF-PROGRAM-015",
+        )
     entry = program.meta["values"].get(value)
     if entry is None:
-        raise ModelError(f'"{name}" is not {what} in memory: no integer tensor stands for it', code="NF-PROGRAM-016")
+        raise ModelError(
+            f'"{name}" is not {what} in memory: no integer tensor stands for it', code="NF-PROGRAM-016",
+        )
     size, burst = prod(entry["shape"]) * CONTAINERS[entry["dtype"]], program.target.memory.burst
     padded = -(-size // burst) * burst
     return Slot(name, value, entry["address"], size, padded, tuple(entry["shape"]), entry["dtype"], entry["quant"])
@@ -83,7 +86,7 @@ def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
         array = array[None]
     if array.shape != slot.shape:
         raise DataError(
-            f'"{slot.name}" has shape {array.shape}, the program wants {slot.shape}', code="NF-DATA-066",
+            f'"{slot.name}" has shape {array.shape}, the program expects {slot.shape}', code="NF-DATA-066",
         )
     if slot.pixels is not None:
         array = given(array, Pixels.read(slot.pixels), slot.dtype, slot.name)

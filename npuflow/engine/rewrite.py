@@ -109,7 +109,7 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
             if len(applied) > _ROUNDS:
                 tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
                 raise InternalError(
-                    "the rewrite rules do not come to an end",
+                    "the rewrite rules do not terminate",
                     because=f"the last were {tail}", code="NF-INTERNAL-015",
                 )
     return graph

@@ -128,7 +128,9 @@ class Runner:
                     results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
                 except Exception as error:  # onnxruntime's errors share no public base class
                     said = str(error).splitlines()[0]
-                    raise ModelError(f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017") from error
+                    raise ModelError(
+                        f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017",
+                    ) from error
                 v.update(zip(step["outputs"], results, strict=True))
             self._deliver(step["outputs"], machine, values)
         else:
@@ -164,7 +166,7 @@ class Runner:
             array = np.asarray(sample[name])
             if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
                 raise DataError(
-                    f'the input "{name}" has shape {array.shape}, the program wants {shape}',
+                    f'the input "{name}" has shape {array.shape}, the program expects {shape}',
                     code="NF-DATA-073",
                 )
             if entry.get("pixels"):
@@ -181,7 +183,9 @@ class Runner:
             try:
                 found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
             except TypeError as error:
-                raise ModelError(f'the input "{name}" has the dtype {entry["dtype"]!r}', code="NF-PROGRAM-019") from error
+                raise ModelError(
+                    f'the input "{name}" has the dtype {entry["dtype"]!r}', code="NF-PROGRAM-019",
+                ) from error
         return found
 
     @contextmanager
@@ -216,7 +220,9 @@ def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no public base class
-        raise ModelError(f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020") from error
+        raise ModelError(
+            f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020",
+        ) from error
 
 
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
@@ -257,5 +263,7 @@ def _along(quant: Mapping[str, Any], name: str, dtype: type, shape: tuple[int, .
         return numbers.reshape(-1)[:1].reshape(())
     numbers = np.repeat(numbers, quant.get("group") or 1)
     if axis >= len(shape) or numbers.size != shape[axis]:
-        raise ModelError(f"{numbers.size} numbers for dimension {axis} of a value of shape {shape}", code="NF-PROGRAM-021")
+        raise ModelError(
+            f"{numbers.size} numbers for dimension {axis} of a value of shape {shape}", code="NF-PROGRAM-021",
+        )
     return numbers.reshape([-1 if d == axis else 1 for d in range(len(shape))])

@@ -197,7 +197,7 @@ class Bound:
         ref = self.refs[param]
         if not isinstance(ref, ItemsRef):
             raise InternalError(
-                f'the stage "{self.step.name}" runs over "{param}", which is no collection',
+                f'the stage "{self.step.name}" runs over "{param}", which is not a collection',
                 code="NF-INTERNAL-022",
             )
         return ref.items

@@ -216,7 +216,7 @@ class _Reading:
         names = sorted(p.stem for p in folder.glob("*.toml"))
         if not isinstance(name, str):
             self.lost[table] = RecipeError(
-                f'"{table}" is a name or a path',
+                f'"{table}" must be a name or a path',
                 where=at.where(), hint=", ".join(names), code="NF-RECIPE-037",
             )
             return {}, {}

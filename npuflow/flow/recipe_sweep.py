@@ -61,12 +61,12 @@ def _axes(table: Any, at: Locator) -> tuple[list[Axis], list[NpuflowError]]:
         if not isinstance(value, list) or not value:
             because = f"it is {value!r}"
             wrong.append(RecipeError(
-                "a list of values is wanted",
+                "expected a list of values",
                 where=place.where(), because=because, hint=EXAMPLE, code="NF-RECIPE-044",
             ))
         elif len({repr(v) for v in value}) < len(value):
             wrong.append(RecipeError(
-                "a value is there twice",
+                "a value appears twice",
                 where=place.where(), because=f"the values are {value!r}", code="NF-RECIPE-045",
             ))
         elif key.partition(".")[0] in (TABLE, "extends"):

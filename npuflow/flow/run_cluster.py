@@ -79,7 +79,9 @@ class Cluster:
             self._client: Any = client(self._own or address, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
             hint = "start one with `dask scheduler` and `dask worker`, or check the address"
-            raise BuildError(f"there is no scheduler at {address}: {fault}", hint=hint, code="NF-CLUSTER-001") from fault
+            raise BuildError(
+                f"there is no scheduler at {address}: {fault}", hint=hint, code="NF-CLUSTER-001",
+            ) from fault
         self.dashboard: str | None = self._client.dashboard_link or None
         self._good: set[str] = set()
         self._silent: Counter[str] = Counter()
@@ -132,7 +134,8 @@ class Cluster:
             raise none_left(self._deaths.ways, own=self._own is not None)
         text = "; ".join(f"{worker}: {', '.join(why)}" for worker, why in self.refused.items())
         raise BuildError(
-            "no worker of the cluster can do this build", because=text or "it has none", code="NF-CLUSTER-002",
+            "no worker of the cluster can do this build", because=text or "it has none",
+            code="NF-CLUSTER-002",
             hint="make the workers equal to the driver, then run again" if text else "start some: dask worker ADDRESS",
         )
 
@@ -245,7 +248,9 @@ class Cluster:
 
     def _lost(self) -> BuildError:
         hint = "start it again, then run the same command: what is finished is kept"
-        return BuildError("the connection to the scheduler of the cluster was lost", hint=hint, code="NF-CLUSTER-001")
+        return BuildError(
+            "the connection to the scheduler of the cluster was lost", hint=hint, code="NF-CLUSTER-001",
+        )
 
     def _give_up(self, error: BuildError) -> None:
         with self._lock:
@@ -282,8 +287,9 @@ class Cluster:
         if not able:
             raise BuildError(
                 f"{step} needs {shown(need)} of memory, which no worker of the cluster has",
-                hint="start a worker with more (dask worker --memory-limit), or a smaller batch", code="NF-STEP-002",
-            )  # fmt: skip
+                hint="start a worker with more (dask worker --memory-limit), or a smaller batch",
+                code="NF-STEP-002",
+            )
         return {"workers": able, "allow_other_workers": False} if self.refused or small else {}
 
     def _arrived(self, future: Any) -> None:

@@ -225,8 +225,9 @@ class _Batch:
             raise InternalError(
                 f"{self.task.step} used {', '.join(sorted(stray))}, whose code its key does not hold",
                 because="a later build would take this product for unchanged after an edit of that code",
-                hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]", code="NF-STEP-003",
-            )  # fmt: skip
+                hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]",
+                code="NF-STEP-003",
+            )
         if not isinstance(artifact, self.task.kind):
             raise BuildError(
                 f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}",
@@ -293,7 +294,9 @@ def _explained(task: Task, fault: Exception) -> NpuflowError:
     if isinstance(fault, MemoryError) or _REFUSED.search(str(fault)):
         hint = memory_hint(task.stage.lighter)
         because = next(iter(str(fault).splitlines()), "")                 # numpy says how much it asked for
-        error: NpuflowError = BuildError(f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002")
+        error: NpuflowError = BuildError(
+            f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002",
+        )
     elif isinstance(fault, NpuflowError):
         return fault.at(stage=task.step, item=item)
     else:

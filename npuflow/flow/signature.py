@@ -101,7 +101,7 @@ def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> No
         fan = stage.over is None or (stage.over in upstream and upstream[stage.over].items)
     if not fan:
         raise InternalError(
-            f'the stage "{stage.name}" is over "{stage.over}", which is none of its Items parameters',
+            f'the stage "{stage.name}" is over "{stage.over}", which is not one of its Items parameters',
             code="NF-INTERNAL-031",
         )
     plain = {name for name, one in upstream.items() if one.items and not one.grouped}

@@ -148,7 +148,9 @@ class Remote:
             fs.exists(f"{base}/records")
         except Exception as fault:  # every file system has errors of its own
             text = f"the remote cache {self.url} cannot be reached"
-            raise StoreError(text, because=str(fault) or type(fault).__name__, hint=hint, code="NF-REMOTE-005") from fault
+            raise StoreError(
+                text, because=str(fault) or type(fault).__name__, hint=hint, code="NF-REMOTE-005",
+            ) from fault
 
     def holds(self, kind: str, name: str) -> bool:
         """Whether it has a record or an object."""

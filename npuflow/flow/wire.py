@@ -152,7 +152,7 @@ class _Wiring:
     def _visit(self, name: str, done: list[str], path: tuple[str, ...]) -> None:
         if name in path:
             raise InternalError(
-                "stages need each other in a circle: " + " <- ".join([*path[path.index(name) :], name]),
+                "stages depend on each other in a cycle: " + " <- ".join([*path[path.index(name) :], name]),
                 code="NF-INTERNAL-040",
             )
         if name in done:

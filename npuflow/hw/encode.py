@@ -150,7 +150,8 @@ def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
         if entry.enum:
             if numbers[0] >= len(entry.enum):
                 raise ModelError(
-                    f"{opcode.name}.{entry.name} is {numbers[0]}, not one of 0..{len(entry.enum) - 1}", where=where, code="NF-DECODE-008"
+                    f"{opcode.name}.{entry.name} is {numbers[0]}, not one of 0..{len(entry.enum) - 1}",
+                    where=where, code="NF-DECODE-008",
                 )
             fields[entry.name] = entry.enum[numbers[0]]
         else:

@@ -49,7 +49,7 @@ class Compute(Config, table="target.compute"):
         if self.array_pixels > 1 and self.dataflow == "output_stationary":
             yield Fault(
                 "array_pixels",
-                "an output-stationary array has its positions as rows", hint="array_pixels = 1",
+                "an output-stationary array keeps its positions in its rows", hint="array_pixels = 1",
                 code="NF-TARGET-002",
             )
 
@@ -91,16 +91,15 @@ class Numerics(Config, table="target.numerics"):
             )
         for name in ("weight_bits", "activation_bits"):
             if not getattr(self, name):
-                yield Fault(name, "no width at all", hint="[8]", code="NF-TARGET-004")
+                yield Fault(name, "no width is given", hint="[8]", code="NF-TARGET-004")
         if not (self.signed_activations or self.unsigned_activations):
             yield Fault(
-                "signed_activations", "activations are neither signed nor unsigned", code="NF-TARGET-005",
-            )
+                "signed_activations", "activations can be neither signed nor unsigned", code="NF-TARGET-005", )
         if self.multiplier_bits == 1 and not self.power_of_two:
             because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"
             yield Fault(
                 "multiplier_bits",
-                "a multiplier of 1 with any scale", because, "power_of_two = true", code="NF-TARGET-006",
+                "a multiplier of 1 bit needs power-of-two scales", because, "power_of_two = true", code="NF-TARGET-006",
             )
 
 
@@ -132,8 +131,7 @@ class Memory(Config, table="target.memory"):
             )
         if self.local_align > self.local_bytes:
             yield Fault(
-                "local_align",
-                f"{self.local_align} is more than the {self.local_bytes} bytes there are",
+                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes there are",
                 code="NF-TARGET-008",
             )
         if self.shared_bytes > self.external_bytes:
@@ -182,10 +180,9 @@ class Rule(Config, table="target.limits.rules"):
         for name in ("need", "when"):
             for message in inequalities.faults(getattr(self, name)) if getattr(self, name) or name == "need" else ():
                 yield Fault(
-                    name, message, hint=f"names: {', '.join(inequalities.VARIABLES)}", code="NF-TARGET-011",
-                )
+                    name, message, hint=f"names: {', '.join(inequalities.VARIABLES)}", code="NF-TARGET-011", )
         if not self.operators:
-            yield Fault("operators", "a rule for no operator", code="NF-TARGET-012")
+            yield Fault("operators", "the rule names no operator", code="NF-TARGET-012")
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def bias_shift(bias: QuantType, unit: Real) -> int:
     k = log2(bias.scale[0] / float(np.broadcast_to(unit, (len(bias.scale),))[0]))
     if abs(k - round(k)) > 1e-9 or k < -0.5:
         raise TargetError(
-            f"the bias scale {bias.scale[0]:.6g} is no power of two times the accumulator's {float(unit[0]):.6g}",
+            f"the bias scale {bias.scale[0]:.6g} is not a power of two times the accumulator's {float(unit[0]):.6g}",
             code="NF-QUANT-015",
         )
     return round(k)

@@ -38,14 +38,13 @@ class ModelTable(Config, table="model"):
             if any(size < 1 for size in shape):
                 yield Fault(
                     f"inputs.{name}",
-                    f"{list(shape)} is no shape to build for", hint="sizes from 1 on; a batch is 1",
+                    f"{list(shape)} is not a shape that can be built", hint="sizes from 1 on; a batch is 1",
                     code="NF-RECIPE-048",
                 )
         for name, size in self.dims.items():
             if size < 1:
                 yield Fault(
-                    f"dims.{name}", f"{size} is no size", hint="sizes from 1 on", code="NF-RECIPE-049",
-                )
+                    f"dims.{name}", f"{size} is not a valid size", hint="sizes from 1 on", code="NF-RECIPE-049", )
 
     @property
     def bindings(self) -> Bindings:
@@ -94,7 +93,7 @@ def frontend(path: Path) -> tuple[str, Frontend]:
             return name, reader
     hint = f"known are {', '.join(sorted(known))}"
     raise ModelError(
-        f'"{path.name}" is of no known model format', hint=hint, code="NF-MODEL-039",
+        f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-039",
     ).at(file=str(path))
 
 

@@ -115,7 +115,7 @@ def _computes(graph: Graph) -> None:
     if not graph.inputs:
         raise ModelError(
             "the model has no inputs",
-            because="all that it gives is constant: there is nothing to compile", code="NF-MODEL-040",
+            because="all its outputs are constant: there is nothing to compile", code="NF-MODEL-040",
         )
     for name in graph.outputs:
         if name in graph.inputs:

@@ -54,8 +54,7 @@ def inputs(path: Path, found: Mapping[str, Header], label: str | None) -> list[s
     if not numbers and any(name != label for name in found):
         others = ", ".join(f'"{name}" {_held(kind)}' for name, (_, kind) in found.items() if name != label)
         raise DataError(
-            f'"{path.name}" holds no array of numbers',
-            because=others,
+            f'"{path.name}" holds no array of numbers', because=others,
             hint='text is for [data] arrays = { INPUT = "NAME" } and models with text inputs; else turn it into numbers first',
             code="NF-DATA-023",
         )

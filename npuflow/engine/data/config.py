@@ -177,8 +177,11 @@ def noise(inputs: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     made: dict[str, Array] = {}
     for name, kind in inputs.items():
         if not kind.is_static:
-            raise DataError(f'random data need sizes for the model input "{name}"', because=f"its shape is {list(kind.shape)}",
-                            hint="[model] inputs binds them", code="NF-DATA-033")  # fmt: skip
+            raise DataError(
+                f'random data need sizes for the model input "{name}"',
+                because=f"its shape is {list(kind.shape)}", hint="[model] inputs binds them",
+                code="NF-DATA-033",
+            )
         real = np.dtype(kind.dtype).kind == "f"
         values = rng.standard_normal(kind.shape) if real else rng.integers(0, 2, kind.shape)
         made[name] = values.astype(kind.dtype)

@@ -167,7 +167,7 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
             yield where.name, where, None
         else:
             raise DataError(
-                f'"{data.source.text}" is no data file that npuflow reads',
+                f'"{data.source.text}" is not a data file that npuflow reads',
                 hint=_supported(), code="NF-DATA-041",
             )
     else:
@@ -187,7 +187,7 @@ def is_there(path: Path) -> bool:
 
 
 def expand(pattern: Path) -> tuple[Path, list[Path]]:
-    """Files that match, sorted, and the folder above the first wildcard. `{a,b}` alternatives are understood."""
+    """Files that match, sorted, and the folder above the first wildcard. `{a,b}` alternatives are supported."""
     parts = pattern.parts
     at = next(i for i, part in enumerate(parts) if any(c in part for c in "*?[{"))
     root = Path(*parts[:at])

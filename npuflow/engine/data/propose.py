@@ -71,7 +71,7 @@ def parts(where: Path) -> Parts:
         return Parts(where)
     if len(rest) > 1:
         raise DataError(
-            f'which part of "{where.name}" is for calibration is in no name',
+            f'no folder of "{where.name}" is named as calibration data',
             because=f"beside {evaluation.name} there are {', '.join(p.name for p in rest[:4])}"
             + (", ..." if len(rest) > 4 else ""),
             hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}", code="NF-DATA-045",
@@ -321,7 +321,7 @@ def _unfit(held: Mapping[str, Header], inputs: Mapping[str, TensorType]) -> Data
     )
     return DataError(
         f"no array for the model input{'s' if len(missing) > 1 else ''} {', '.join(missing or inputs)}",
-        because=f"the data hold {shown}; the model wants "
+        because=f"the data hold {shown}; the model expects "
         + ", ".join(f"{n} {inputs[n].dtype}{list(inputs[n].shape)}" for n in (missing or inputs)),
         hint="name the arrays of an .npz after the inputs; constant inputs go under [model] constants",
         code="NF-DATA-049",

@@ -34,7 +34,7 @@ def python_source(
     for name, _ in islice(_pairs(function), count):
         if not isinstance(name, str) or name in seen:
             raise DataError(
-                f'{text} yields the id {name!r} {"twice" if name in seen else "which is no text"}',
+                f'{text} yields the id {name!r} {"twice" if name in seen else "which is not text"}',
                 code="NF-DATA-050",
             )
         seen.add(name)

@@ -64,25 +64,23 @@ class Step(Config):
         if len(given) != 1:
             because = f"given: {', '.join(given)}" if given else "none is given"
             yield Fault(
-                "",
-                "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}",
+                "", "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}",
                 code="NF-RECIPE-024",
             )
         if self.transpose is not None and sorted(self.transpose) != list(range(len(self.transpose))):
             because = f"{list(self.transpose)} does not name every axis from 0 on once"
             hint = "[1, 2, 0] makes [C, H, W] into [H, W, C]"
-            yield Fault("transpose", "this is no order of axes", because, hint, code="NF-RECIPE-025")
+            yield Fault("transpose", "this is not an order of the axes", because, hint, code="NF-RECIPE-025")
         if any(d < 1 for d in (self.resize or ()) + (self.center_crop or ())):
             yield Fault(
                 "resize" if self.resize else "center_crop",
                 "a size must be at least 1 x 1", code="NF-RECIPE-026",
             )
         if any(d < 0 for d in self.pad or ()):
-            yield Fault("pad", "pads are not negative", hint="center_crop cuts", code="NF-RECIPE-027")
+            yield Fault("pad", "pads must not be negative", hint="center_crop cuts", code="NF-RECIPE-027")
         if self.dtype is not None and not _is_dtype(self.dtype):
             yield Fault(
-                "dtype",
-                f'"{self.dtype}" is no numpy type', hint="float32, float16, int64, uint8, ...",
+                "dtype", f'"{self.dtype}" is not a numpy type', hint="float32, float16, int64, uint8, ...",
                 code="NF-RECIPE-028",
             )
 

@@ -75,7 +75,7 @@ def name_faults(
             same = next((op for _, op in layers if op.lower() == pattern.lower()), "")
             because, now = _became(graph, pattern, history) if not same else ("", [])
             if same:
-                because = "operators are written as npuflow has them"
+                because = "operator names are written as in `npuflow ops`"
                 yield RecipeError(
                     message, where=where, because=because, hint=f'"{same}"', code="NF-RECIPE-029",
                 )

@@ -196,7 +196,7 @@ class Fuser:
                 f"these cannot stay in local memory: {', '.join(lost)}",
                 because="they do not fit beside the tiles, or a reader is on the host, a data mover, or another core",
                 hint="[tiling] keep without them", code="NF-FIT-003",
-            )  # fmt: skip
+            )
         return states
 
     def _inner(self, chosen: Sequence[Scored]) -> set[str]:

@@ -47,7 +47,7 @@ def lay_local(
         raise FitError(
             f"{base.total} bytes of local memory are needed at once, there are {limit}: {base.total - limit} too few",
             because=f"{base.bound} bytes are alive at once in the worst step", code="NF-FIT-004",
-        )  # fmt: skip
+        )
     best, chosen = base, list(lives)
     ring = go_round(lives, movable, limit, align, method) if look else None
     if ring is not None:

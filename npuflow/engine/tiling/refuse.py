@@ -37,8 +37,8 @@ def refusal(fuser: Search) -> TargetError:
             return FitError(
                 f"these cannot be one group: {_names(fuser, start, end)}",
                 because="data movers and layers of different segments (with the host between them) are never joined",
-                hint="[tiling] groups without them", code="NF-FIT-006",
-            )  # fmt: skip
+                hint="[tiling] groups without them", code="NF-TILING-005",
+            )
         if fuser.best(start, end) is None:
             return _too_large(fuser, start, end)
     together = "the groups that [tiling] pins leave layers that do not fit local memory"
@@ -60,7 +60,7 @@ def _too_large(fuser: Search, start: int, end: int) -> TargetError:
         f"the group {_names(fuser, start, end)} {needs}",
         because=f"tensors between its layers: {largest}; every number of strips and way to split over cores was tried",
         hint="; ".join(levers) or "[tiling] groups without it", code="NF-FIT-008",
-    )  # fmt: skip
+    )
 
 
 def _demand(fuser: Search, start: int, end: int) -> int:

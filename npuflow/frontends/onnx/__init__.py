@@ -88,7 +88,7 @@ class Onnx:
         if bindings.constants and not inputs:
             faults.append(
                 ModelError(
-                    "no input is left",
+                    "the model has no inputs left",
                     because="every input is held constant", hint="[model] constants holds too many",
                     code="NF-MODEL-009",
                 )

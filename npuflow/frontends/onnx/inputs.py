@@ -93,7 +93,7 @@ def _typed(
         if wanted is not None:
             place = dotted(("model", "inputs", info.name))
             raise ModelError(
-                f'input "{info.name}" is no tensor and takes no shape', code="NF-MODEL-019",
+                f'input "{info.name}" is not a tensor and has no shape', code="NF-MODEL-019",
             ).at(value=info.name, key=place)
         return kind
     if wanted is not None:

@@ -39,8 +39,8 @@ def parse(data: bytes) -> onnx.ModelProto:
             )
         if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:
             raise ModelError(
-                f"ONNX opset {entry.version} is unknown", because=f"the installed onnx {onnx.__version__} ends at opset {newest}",
-                code="NF-MODEL-025",
+                f"ONNX opset {entry.version} is unknown",
+                because=f"the installed onnx {onnx.__version__} ends at opset {newest}", code="NF-MODEL-025",
             )
     if model.functions:
         try:
@@ -78,7 +78,7 @@ def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
         return inline_selected_functions(model, ids, exclude=False, inline_schema_functions=True)
     except Exception as fault:  # the inliner raises RuntimeError and its own kinds
         raise ModelError(
-            f"{ids[0][1]} of opset {version} cannot be spelled out", because=str(fault), code="NF-MODEL-028",
+            f"{ids[0][1]} of opset {version} cannot be expanded into simpler operators", because=str(fault), code="NF-MODEL-028",
         ) from fault
 
 
