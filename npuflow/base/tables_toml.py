@@ -79,7 +79,7 @@ def parse(text: str, file: str, base: Path) -> tuple[dict[str, Any], Locator]:
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
         reason = str(error)[: found.start()].strip() if found else str(error)
         raise RecipeError(
-            "this is not valid TOML", where=Where(file=file, line=line), because=reason, code="NF-RECIPE-019",
+            "this is not valid TOML", where=Where(file=file, line=line), because=reason, code="NF-RECIPE-013",
         ) from None
     lines = _Lines(text)
     lines.document()

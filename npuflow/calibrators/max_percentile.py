@@ -26,7 +26,7 @@ class MaxPercentile(Calibrator):
             kept = ", ".join(f"{100 * (1 - share):g}" for share in TAILS)
             yield Fault(
                 "percentile", f"no statistics are kept for {self.percentile:g} %", hint=f"one of {kept}",
-                code="NF-RECIPE-020",
+                code="NF-RECIPE-014",
             )
 
     def _place(self) -> int | None:

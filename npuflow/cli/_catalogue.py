@@ -13,7 +13,8 @@ from npuflow.cli._codes import AREAS, EXPLAINED
 CODE = re.compile(r"NF-([A-Z]+)-(\d{3})")
 PACKAGE = Path(__file__).resolve().parent.parent
 MESSAGE = {"Fault": 1, "_fault": 2}      # the position of the message, where it is not the first argument
-Scope = dict[str, list[ast.expr]]
+Scope = dict[str, list[tuple[ast.stmt, ast.expr]]]
+Texts = dict[str, list[ast.expr]]
 
 
 @dataclass
@@ -38,8 +39,8 @@ class Entry:
 
     def as_dict(self) -> dict[str, object]:
         more = {"explanation": EXPLAINED[self.code]} if self.code in EXPLAINED else {}
-        return {"code": self.code, "area": self.about, "messages": self.messages, "because": self.because,
-                "hints": self.hints, **more}
+        texts = {"messages": self.messages, "because": self.because, "hints": self.hints}
+        return {"code": self.code, "area": self.about, **texts, **more}
 
 
 def catalogue(only: str = "") -> dict[str, Entry]:
@@ -48,29 +49,36 @@ def catalogue(only: str = "") -> dict[str, Entry]:
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if (only or '"NF-') in text:
-            for code, call, scope in places(ast.parse(text)):
+            for code, call, names in places(ast.parse(text)):
                 if only in ("", code):
                     entry = found.setdefault(code, Entry(code))
-                    _add(entry, call, scope, path.relative_to(PACKAGE).as_posix())
+                    _add(entry, call, names, path.relative_to(PACKAGE).as_posix())
     order = list(AREAS)
     return {code: found[code] for code in sorted(found, key=lambda c: (order.index(c.split("-")[1]), c))}
 
 
-def places(tree: ast.Module) -> Iterator[tuple[str, ast.Call, Scope]]:
-    """Every call with a code, and the texts that the names around it stand for."""
-    yield from _walk(tree, _assigned(tree.body), "")
+def places(tree: ast.Module) -> Iterator[tuple[str, ast.Call, Texts]]:
+    """Every call with a code, and what the names around it stand for."""
+    yield from _walk(tree, _assigned(tree.body), None)
 
 
-def _walk(node: ast.AST, scope: Scope, owner: str) -> Iterator[tuple[str, ast.Call, Scope]]:
+def _walk(node: ast.AST, scope: Scope, within: ast.stmt | None) -> Iterator[tuple[str, ast.Call, Texts]]:
     for child in ast.iter_child_nodes(node):
         inner = scope
+        statement = child if isinstance(child, ast.stmt) else within
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = {**scope, **_assigned(child.body)}
-        code = next((k.value.value for k in child.keywords if k.arg == "code" and isinstance(k.value, ast.Constant)), None) \
-            if isinstance(child, ast.Call) else None
-        if isinstance(child, ast.Call) and isinstance(code, str) and CODE.fullmatch(code):
-            yield code, child, inner
-        yield from _walk(child, inner, owner)
+        code = _code(child) if isinstance(child, ast.Call) else ""
+        if isinstance(child, ast.Call) and code and statement is not None:
+            yield code, child, {name: _standing(values, statement) for name, values in inner.items()}
+        yield from _walk(child, inner, statement)
+
+
+def _code(call: ast.Call) -> str:
+    """The code that a call states, or nothing."""
+    given = next((k.value for k in call.keywords if k.arg == "code"), None)
+    text = given.value if isinstance(given, ast.Constant) else None
+    return text if isinstance(text, str) and CODE.fullmatch(text) else ""
 
 
 def _assigned(body: Sequence[ast.stmt]) -> Scope:
@@ -89,11 +97,11 @@ def _assigned(body: Sequence[ast.stmt]) -> Scope:
                     pairs = list(zip(target.elts, node.value.elts, strict=False))
                 for name, value in pairs:
                     if isinstance(name, ast.Name):
-                        found.setdefault(name.id, []).append(value)
+                        found.setdefault(name.id, []).append((node, value))
     return found
 
 
-def _add(entry: Entry, call: ast.Call, scope: Scope, file: str) -> None:
+def _add(entry: Entry, call: ast.Call, names: Texts, file: str) -> None:
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     first = MESSAGE.get(name, 0)
     keywords = {k.arg: k.value for k in call.keywords}
@@ -103,8 +111,18 @@ def _add(entry: Entry, call: ast.Call, scope: Scope, file: str) -> None:
     _keep(entry.kinds, [kind] if kind[:1].isupper() else [])
     _keep(entry.files, [file])
     for part, into in (("message", entry.messages), ("because", entry.because), ("hint", entry.hints)):
-        texts = templates(given[part], scope) if part in given else []
+        texts = templates(given[part], names) if part in given else []
         _keep(into, texts if part == "message" else [t for t in texts if _says(t)])
+
+
+def _standing(values: Sequence[tuple[ast.stmt, ast.expr]], at: ast.stmt) -> list[ast.expr]:
+    """What a name may hold at a statement: the values given above it, up to the nearest that no branch passes by."""
+    found: list[ast.expr] = []
+    for statement, value in reversed([v for v in values if v[0].lineno < at.lineno] or values):
+        found.insert(0, value)
+        if statement.col_offset <= at.col_offset and len(values) > 1:
+            break
+    return found
 
 
 def _keep(into: list[str], texts: Sequence[str]) -> None:
@@ -116,14 +134,14 @@ def _says(text: str) -> bool:
     return bool(re.search(r"[a-z]", re.sub(r"<[^<>]*>", "", text)))
 
 
-def templates(value: ast.expr, scope: Scope, depth: int = 0) -> list[str]:
+def templates(value: ast.expr, names: Texts, depth: int = 0) -> list[str]:
     """The texts that an expression may be: a name is looked up, a choice gives both sides."""
-    if isinstance(value, ast.Name) and value.id in scope and depth < 3:
-        return [t for one in scope[value.id] for t in templates(one, scope, depth + 1)]
+    if isinstance(value, ast.Name) and value.id in names and depth < 3:
+        return [t for one in names[value.id] for t in templates(one, names, depth + 1)]
     if isinstance(value, ast.IfExp):
-        return [*templates(value.body, scope, depth), *templates(value.orelse, scope, depth)]
+        return [*templates(value.body, names, depth), *templates(value.orelse, names, depth)]
     if isinstance(value, ast.BoolOp):
-        return [t for one in value.values for t in templates(one, scope, depth)]
+        return [t for one in value.values for t in templates(one, names, depth)]
     return [text_of(value)]
 
 
@@ -141,8 +159,9 @@ def text_of(value: ast.expr) -> str:
 
 
 def _filled(value: ast.expr) -> str:
-    if isinstance(value, ast.IfExp) and isinstance(value.body, ast.Constant) and isinstance(value.orelse, ast.Constant):
-        either = [str(v.value) for v in (value.body, value.orelse)]
+    texts = (ast.Constant, ast.JoinedStr)
+    if isinstance(value, ast.IfExp) and isinstance(value.body, texts) and isinstance(value.orelse, texts):
+        either = [text_of(value.body), text_of(value.orelse)]
         return f"({either[0] or either[1]})" if not all(either) else "/".join(either)
     return f"<{_word(value) or 'value'}>"
 
@@ -155,6 +174,8 @@ def _word(value: ast.expr) -> str:
         return value.attr.strip("_").replace("_", " ")
     if isinstance(value, ast.Subscript | ast.Starred):
         return _word(value.value)
+    if isinstance(value, ast.UnaryOp):
+        return _word(value.operand)
     if isinstance(value, ast.IfExp):
         return _word(value.body) or _word(value.orelse)
     if isinstance(value, ast.BinOp):

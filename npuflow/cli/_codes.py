@@ -39,5 +39,44 @@ AREAS: dict[str, str] = {
 }
 """Area of a code -> what kind of fault it is and what to check."""
 
-EXPLAINED: dict[str, str] = {}
+EXPLAINED: dict[str, str] = {
+    "NF-RECIPE-001": "A key that selects an entry by name (a stage, an operator, a calibrator, a metric, ...) names none.",
+    "NF-RECIPE-002": "A recipe needs a file in this place, and the path leads to a folder.",
+    "NF-RECIPE-003": "A path in the recipe leads to no file. Paths are relative to the file that writes them.",
+    "NF-RECIPE-010": "The value has another type than its key, or an array another length.",
+    "NF-RECIPE-023": "A layer, a pattern or an operator in the recipe matches nothing in the network. Names are those of the "
+    "source model; `npuflow show parse RECIPE` lists what rewrites made of them.",
+    "NF-RECIPE-024": 'The text is not an amount of memory, such as "4GB" or "512MiB".',
+    "NF-RECIPE-025": "No stage of npuflow or of a plug-in reads a table of this name.",
+    "NF-RECIPE-026": "The name stands for a table, and the recipe gives it a plain value.",
+    "NF-RECIPE-031": "The recipe names a library file, such as a target, that does not come with npuflow.",
+    "NF-USAGE-010": "A path on the command line leads to no file. Paths are relative to the working directory.",
+    "NF-USAGE-016": "The stage belongs to a table that the recipe does not have, or that switches it off.",
+    "NF-USAGE-017": "No stage of this recipe has the name. `npuflow plan RECIPE` lists the stages.",
+    "NF-USAGE-025": "The operating system does not let the command write its result there.",
+    "NF-USAGE-030": "The beginning of a digest must stand for exactly one artifact of the cache.",
+    "NF-USAGE-034": "No target of this name comes with npuflow. `npuflow targets` lists them.",
+    "NF-USAGE-036": "A build writes NAME.lock beside its products; this file is another, or is damaged.",
+    "NF-MODEL-001": "The operating system cannot read the model file.",
+    "NF-MODEL-002": "The bytes of the file are not an ONNX model: it may be cut short, or a pointer of git-lfs.",
+    "NF-MODEL-004": "onnxruntime, which computes the float reference, does not take the model.",
+    "NF-DATA-009": "Samples were found, and none could be read. The reason of the first is given.",
+    "NF-DATA-012": "The samples or the file hold no array for this input of the model.",
+    "NF-DATA-014": "The array of an input has another shape than the model or the program was built for.",
+    "NF-DATA-056": "`normalize` has one number per channel, and no axis of the data has that size.",
+    "NF-DATA-060": "The input is quantised and holds codes outside the range of its type.",
+    "NF-METRIC-003": "The metric compares with labels, and samples have none.",
+    "NF-TARGET-011": "The text of a rule is not an inequality over the listed names.",
+    "NF-QUANT-001": "`[quantize]` asks for codes that the arithmetic of the target does not have: more bits, zero points, "
+    "or a sign.",
+    "NF-QUANT-002": "More bits than the target computes with.",
+    "NF-TILING-001": "The tile names an axis that the layer does not have, or a size that its axis cannot be cut into.",
+    "NF-TILING-012": "Layers that only move data, or that have the host between them, are never computed as one group.",
+    "NF-PROGRAM-009": "The file is not a program, was cut short, or its digests do not match its bytes.",
+    "NF-DECODE-009": "A field of the command is out of range, or a reserved word or flag is set.",
+    "NF-SIM-007": "The data lead an index outside of a table.",
+    "NF-STEP-002": "The process that ran the step was out of memory, or would be.",
+    "NF-STEP-007": "The step ended with an error that npuflow did not expect.",
+    "NF-CLUSTER-001": "The scheduler cannot be reached, at the start or any longer. Finished steps are kept.",
+}
 """Code -> what its messages have in common, or what they leave open. A code with several messages needs an entry."""

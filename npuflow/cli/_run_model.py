@@ -99,7 +99,7 @@ class _Onnx:
             self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors share no public base class
             raise ModelError(
-                f'"{path}" does not load', because=str(error).splitlines()[0], code="NF-MODEL-003",
+                f'"{path}" does not load', because=str(error).splitlines()[0], code="NF-MODEL-004",
             ) from error
         self.pixels = pixel_inputs(self.session)
         self.ports = tuple(self._port(i.name, i.type, i.shape) for i in self.session.get_inputs())

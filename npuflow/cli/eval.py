@@ -74,7 +74,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 
         return store.load(_digest(result, "evaluate"), Evaluation).score
     if not program.is_file():
-        raise UsageError(f'no file "{program}"', code="NF-USAGE-041")
+        raise UsageError(f'no file "{program}"', code="NF-USAGE-010")
     early = replace(chosen, until="placement")
     result = run_plan(plan_recipe(recipe, stages(), early), recipe, store, early).check()
     return _given(program, plan, store, result)
@@ -120,7 +120,7 @@ def _same_inputs(path: Path, names: list[str], graph: Graph) -> None:
         wanted = f"the recipe's model takes {', '.join(graph.inputs)}"
         hint = "give a program or model of the same network"
         raise UsageError(
-            f'"{path}" takes the inputs {", ".join(names)}', because=wanted, hint=hint, code="NF-USAGE-042",
+            f'"{path}" takes the inputs {", ".join(names)}', because=wanted, hint=hint, code="NF-USAGE-041",
         )
 
 

@@ -41,11 +41,12 @@ def _named(code: str) -> Entry:
     from npuflow.base.errors import UsageError, suggestion
     from npuflow.cli._catalogue import CODE, catalogue
 
-    name = code.upper() if code.upper().startswith("NF-") else f"NF-{code.upper()}"
+    area, _, number = code.upper().removeprefix("NF-").partition("-")
+    name = f"NF-{area}-{number.zfill(3)}"
     found = catalogue(name) if CODE.fullmatch(name) else {}
     if name not in found:
         hint = suggestion(name, list(catalogue()))
-        raise UsageError(f'there is no error code "{code}"', hint=hint, code="NF-USAGE-070")
+        raise UsageError(f'there is no error code "{code}"', hint=hint, code="NF-USAGE-063")
     return found[name]
 
 

@@ -53,7 +53,7 @@ def profile(
         if groups or commands or memory or roofline or memory_map or trace or xlsx:
             raise UsageError(
                 "two programs are compared by layer",
-                hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-047",
+                hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
             )
         _compare(found, measure(load_program(other)), (program, other), csv, as_json)
         return

@@ -55,7 +55,7 @@ def pack(
     if channels_last and any(path.suffix.lower() in PICTURES for path in inputs):
         raise UsageError(
             "--channels-last says how arrays lie",
-            hint="pictures get their layout from the recipe's steps", code="NF-USAGE-048",
+            hint="pictures get their layout from the recipe's steps", code="NF-USAGE-047",
         )
     if note := picture_note(inputs, preparation):
         typer.echo(f"note: {note}", err=True)
@@ -116,11 +116,11 @@ def _samples(path: Path, slots: Sequence[Slot]) -> list[bytes]:
     try:
         body = path.read_bytes()
     except OSError as error:
-        raise UsageError(f'cannot read "{path}": {error.strerror}', code="NF-USAGE-049") from error
+        raise UsageError(f'cannot read "{path}": {error.strerror}', code="NF-USAGE-048") from error
     if not body or len(body) % each:
         raise UsageError(
             f'"{path}" has {len(body):,} bytes, a sample takes {each:,}',
-            hint="npuflow raw slots PROGRAM", code="NF-USAGE-050",
+            hint="npuflow raw slots PROGRAM", code="NF-USAGE-049",
         )
     return [body[i : i + each] for i in range(0, len(body), each)]
 

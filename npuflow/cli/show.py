@@ -58,7 +58,7 @@ def show(
 
         typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
     elif plot is not None or tensor:
-        raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-051")
+        raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 

@@ -44,7 +44,7 @@ def _path(name: str) -> Path:
     if name.endswith(".toml") and Path(name).is_file():
         return Path(name)
     known = sorted(p.stem for p in _folder().glob("*.toml"))
-    raise UsageError(f'there is no target "{name}"', hint=suggestion(name, known), code="NF-USAGE-052")
+    raise UsageError(f'there is no target "{name}"', hint=suggestion(name, known), code="NF-USAGE-034")
 
 
 def _read(path: Path) -> Any:

@@ -138,7 +138,7 @@ def labels_there(metric: Metric, name: str, labels: Mapping[str, Any]) -> None:
     if metric.needs_labels and without:
         raise DataError(
             f'the metric "{name}" needs labels; {len(without)} of {len(labels)} samples have none',
-            because=f"the first is {without[0]}", hint=LABELS, code="NF-METRIC-004",
+            because=f"the first is {without[0]}", hint=LABELS, code="NF-METRIC-003",
         )  # fmt: skip
 
 

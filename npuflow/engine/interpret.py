@@ -55,7 +55,7 @@ class Interpreter:
         if value_id not in inputs:
             raise DataError(
                 f'no data for the input "{value_id}"',
-                because=f"given: {', '.join(inputs) or 'nothing'}", code="NF-DATA-061",
+                because=f"given: {', '.join(inputs) or 'nothing'}", code="NF-DATA-012",
             )
         array, value = np.asarray(inputs[value_id]), self.graph.values[value_id]
         fits = len(array.shape) == len(value.type.shape) and all(
@@ -64,7 +64,7 @@ class Interpreter:
         if not fits:
             raise DataError(
                 f'the input "{value_id}" has shape {array.shape}; the model expects {value.type.shape}',
-                code="NF-DATA-062",
+                code="NF-DATA-014",
             )
         quant = value.quant
         if quant is not None and array.dtype.kind == "f":             # real numbers for an input that takes codes
@@ -72,7 +72,7 @@ class Interpreter:
         if quant is not None and array.size and not quant.lo <= int(array.min()) <= int(array.max()) <= quant.hi:
             raise DataError(
                 f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has {quant.lo}..{quant.hi}',
-                code="NF-DATA-063",
+                code="NF-DATA-060",
             )
         return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
 

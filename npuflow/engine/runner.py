@@ -161,13 +161,13 @@ class Runner:
             if name not in sample:
                 raise DataError(
                     f'no data for the input "{name}"',
-                    because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-072",
+                    because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-012",
                 )
             array = np.asarray(sample[name])
             if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
                 raise DataError(
                     f'the input "{name}" has shape {array.shape}, the program expects {shape}',
-                    code="NF-DATA-073",
+                    code="NF-DATA-014",
                 )
             if entry.get("pixels"):
                 array = given(array, Pixels.read(entry["pixels"]), entry["dtype"], name)
@@ -178,7 +178,7 @@ class Runner:
                 if int(array.min()) < lo or int(array.max()) > hi:
                     raise DataError(
                         f'the input "{name}" has codes {array.min()}..{array.max()}, its type has {lo}..{hi}',
-                        code="NF-DATA-074",
+                        code="NF-DATA-060",
                     )
             try:
                 found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)

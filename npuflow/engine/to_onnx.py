@@ -127,7 +127,7 @@ class _Exporter:
             said = f"its constants take {self.bytes / (1 << 30):.2f} GiB and more; protobuf ends at 2 GiB"
             hint = "[model] outputs cuts the network into parts that are built one by one"
             raise ModelError(
-                "the network does not fit one ONNX model", because=said, hint=hint, code="NF-MODEL-006",
+                "the network does not fit one ONNX model", because=said, hint=hint, code="NF-MODEL-005",
             )
         self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
         return name
@@ -155,7 +155,7 @@ class _Exporter:
             return bytes(model.SerializeToString(deterministic=True))
         except ValueError as fault:
             raise ModelError(
-                "the model exceeds 2 GiB as one ONNX file", because=str(fault), code="NF-MODEL-007",
+                "the model exceeds 2 GiB as one ONNX file", because=str(fault), code="NF-MODEL-006",
             ) from fault
 
 

@@ -201,7 +201,7 @@ def adopted(folder: Path, kind: type[Artifact]) -> ArtifactRef:
     except (OSError, ValueError, KeyError) as fault:
         because = "it has no manifest" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
         raise UsageError(
-            f"{folder} is not an artifact folder", because=because, code="NF-USAGE-055",
+            f"{folder} is not an artifact folder", because=because, code="NF-USAGE-052",
         ) from fault
     value = kind.load(Reader(Path(folder), manifest, trusted=True))
     return ArtifactRef(value.digest(), value.uses())

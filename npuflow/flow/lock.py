@@ -113,7 +113,7 @@ def parse(content: str, name: str) -> Lock:
         body = _quick(content) or tomllib.loads(content)
         if body["version"] != VERSION:
             raise InputError(
-                f"{name} is a lock of version {body['version']}, not {VERSION}", code="NF-USAGE-056",
+                f"{name} is a lock of version {body['version']}, not {VERSION}", code="NF-USAGE-053",
             )
         lock = Lock(code=body.get("code", {}))
         for step, table in body.get("step", {}).items():
@@ -122,7 +122,7 @@ def parse(content: str, name: str) -> Lock:
             lock.steps[step] = LockedStep(table["key"], table["output"], table.get("from", {}), pairs)
     except (ValueError, KeyError, AttributeError) as error:
         raise InputError(
-            f"{name} is not a lock: {error}", hint="build again to write a new one", code="NF-USAGE-057",
+            f"{name} is not a lock: {error}", hint="build again to write a new one", code="NF-USAGE-036",
         ) from error
     return lock
 
@@ -169,7 +169,7 @@ def read(path: Path) -> Lock | None:
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path.name} is not a lock: it is not text",
-            hint="build again to write a new one", code="NF-USAGE-058",
+            hint="build again to write a new one", code="NF-USAGE-036",
         ) from error
 
 

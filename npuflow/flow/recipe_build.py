@@ -72,7 +72,7 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
         if name not in registry:
             raise UsageError(
                 f'--force: there is no stage "{name}"',
-                hint=suggestion(name, tuple(registry.names())), code="NF-USAGE-059",
+                hint=suggestion(name, tuple(registry.names())), code="NF-USAGE-054",
             )
     try:
         return wire(registry, recipe, until=settings.until, override=settings.override)

@@ -45,12 +45,12 @@ def parse_set(text: str) -> Override:
     left, equals, right = text.partition("=")
     hint = "--set table.key=value, for example --set calibrate.method=kl"
     if not equals or not left.strip():
-        raise UsageError(f'--set "{text}" has no "="', hint=hint, code="NF-USAGE-060")
+        raise UsageError(f'--set "{text}" has no "="', hint=hint, code="NF-USAGE-055")
     try:
         keys, _ = _single(tomllib.loads(f"{left} = 0"))
     except (tomllib.TOMLDecodeError, RecursionError):
         raise UsageError(
-            f'--set "{text}": "{left.strip()}" is not a key', hint=hint, code="NF-USAGE-061",
+            f'--set "{text}": "{left.strip()}" is not a key', hint=hint, code="NF-USAGE-056",
         ) from None
     try:
         value = tomllib.loads(f"value = {right.strip()}")
@@ -126,7 +126,7 @@ class _Reading:
         if real in chain:
             loop = " -> ".join(p.name for p in (*chain[chain.index(real) :], real))
             raise RecipeError(
-                "a recipe extends itself", where=Where(file=shown), because=loop, code="NF-RECIPE-033",
+                "a recipe extends itself", where=Where(file=shown), because=loop, code="NF-RECIPE-027",
             )
         table, at = parse(_text(real, shown), shown, real.parent)
         self.sources.append(Source(real, shown, library))
@@ -139,7 +139,7 @@ class _Reading:
             if not isinstance(name, str):
                 fault = RecipeError(
                     '"extends" must be a path',
-                    where=where.where(), hint='extends = "base.toml"', code="NF-RECIPE-034",
+                    where=where.where(), hint='extends = "base.toml"', code="NF-RECIPE-028",
                 )
                 self.faults.append(fault)
                 continue
@@ -161,7 +161,7 @@ class _Reading:
             because = f"no {name}.toml lies beside it, and none comes with npuflow"
             hint, message = suggestion(name, known), f'there is no "{name}" to extend'
             self.lost[f"extends {name}"] = RecipeError(
-                message, where=at.where(), because=because, hint=hint, code="NF-RECIPE-035",
+                message, where=at.where(), because=because, hint=hint, code="NF-RECIPE-029",
             )
             return None
         beside = self._existing(name, at, [p.name for p in near])
@@ -180,7 +180,7 @@ class _Reading:
         return RecipeError(
             message,
             where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near),
-            code="NF-RECIPE-036",
+            code="NF-RECIPE-003",
         )
 
     def _told(self, found: Path | RecipeError, lost: str) -> Path | None:
@@ -217,7 +217,7 @@ class _Reading:
         if not isinstance(name, str):
             self.lost[table] = RecipeError(
                 f'"{table}" must be a name or a path',
-                where=at.where(), hint=", ".join(names), code="NF-RECIPE-037",
+                where=at.where(), hint=", ".join(names), code="NF-RECIPE-030",
             )
             return {}, {}
         if "/" in name or name.endswith(".toml") or name.startswith("pkg:"):
@@ -228,7 +228,7 @@ class _Reading:
             path, because = None, f"known: {', '.join(names)}; or give a path that ends in .toml"
             message, near = f'no {table} "{name}"', suggestion(name, names)
             self.lost[table] = RecipeError(
-                message, where=at.where(), because=because, hint=near, code="NF-RECIPE-038",
+                message, where=at.where(), because=because, hint=near, code="NF-RECIPE-031",
             )
         return self.file(path, (), library=True) if path is not None else ({}, {})
 
@@ -240,7 +240,7 @@ class _Reading:
             if not isinstance(inner, dict):
                 path = ".".join(override.keys[: depth + 1])
                 message, because = f'--set {override.text}: "{path}" is not a table', f"it is {inner!r}"
-                self.faults.append(UsageError(message, because=because, code="NF-USAGE-062"))
+                self.faults.append(UsageError(message, because=because, code="NF-USAGE-057"))
                 return
             place = inner
         place[override.keys[-1]] = _copy(override.value)
@@ -256,20 +256,20 @@ def _text(path: Path, shown: str) -> str:
         near = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         hint = suggestion(path.name, near) if near else "npuflow new MODEL.onnx writes one"
         raise RecipeError(
-            f'no recipe "{shown}"', because=f"looked at {path}", hint=hint, code="NF-RECIPE-039",
+            f'no recipe "{shown}"', because=f"looked at {path}", hint=hint, code="NF-RECIPE-032",
         ) from None
     except IsADirectoryError:
         raise RecipeError(
-            f'"{shown}" is a folder', hint="name a .toml file in it", code="NF-RECIPE-040",
+            f'"{shown}" is a folder', hint="name a .toml file in it", code="NF-RECIPE-002",
         ) from None
     except UnicodeDecodeError as error:
         because = f"byte {error.start} is not UTF-8"
         raise RecipeError(
-            "the recipe is not text", where=Where(file=shown), because=because, code="NF-RECIPE-041",
+            "the recipe is not text", where=Where(file=shown), because=because, code="NF-RECIPE-033",
         ) from None
     except OSError as error:
         raise RecipeError(
-            f'"{shown}" cannot be read', because=error.strerror or str(error), code="NF-RECIPE-042",
+            f'"{shown}" cannot be read', because=error.strerror or str(error), code="NF-RECIPE-034",
         ) from None
 
 

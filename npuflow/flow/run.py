@@ -187,7 +187,7 @@ class _Driver:
             return
         except OSError as fault:
             text = f"cannot read {fault.filename}: {fault.strerror}"
-            self._fail(state, None, DataError(text, code="NF-DATA-075"))
+            self._fail(state, None, DataError(text, code="NF-DATA-066"))
             return
         except NpuflowError as fault:
             self._fail(state, None, fault.at(stage=step.name))

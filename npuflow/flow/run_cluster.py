@@ -43,7 +43,7 @@ def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | 
         return Cluster(None, int(rest or jobs), plan, store, size(memory) if memory else machine())
     if "://" in scheduler:
         return Cluster(scheduler, jobs, plan, store, size(memory) if memory else None)
-    raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT, code="NF-USAGE-063")
+    raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT, code="NF-USAGE-058")
 
 
 class Cluster:

@@ -267,14 +267,14 @@ class Store:
             hint = "start from a copy of an artifact: npuflow show STAGE RECIPE --export DIR"
             because = f"it has no {MANIFEST}" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
             raise UsageError(
-                f"{folder} is not an artifact folder", because=because, hint=hint, code="NF-USAGE-055",
+                f"{folder} is not an artifact folder", because=because, hint=hint, code="NF-USAGE-052",
             ) from fault
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
         try:
             artifact = kind.load(Reader(Path(folder), manifest, trusted=True))
         except (ValueError, KeyError, TypeError) as fault:
             raise UsageError(
-                f"{folder} cannot be read as a {kind.__name__}", because=str(fault), code="NF-USAGE-064",
+                f"{folder} cannot be read as a {kind.__name__}", because=str(fault), code="NF-USAGE-059",
             ) from fault
         return self.write(artifact)
 

@@ -23,7 +23,7 @@ def wire(registry: Registry, recipe: Recipe, until: str | None = None, override:
     for name in [*override, *([until] if until is not None else [])]:
         if name not in stages:
             raise UsageError(
-                f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)), code="NF-USAGE-068",
+                f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)), code="NF-USAGE-017",
             )
     wiring = _Wiring(stages, recipe.tables, override, _wanted(stages, recipe))
     order = wiring.order(until)
@@ -142,7 +142,7 @@ class _Wiring:
     def order(self, until: str | None) -> list[str]:
         """Topological order of what is on, by name where the graph leaves a choice."""
         if until is not None and until in self.off:
-            raise UsageError(f'the stage "{until}" is off', because=self.off[until], code="NF-USAGE-069")
+            raise UsageError(f'the stage "{until}" is off', because=self.off[until], code="NF-USAGE-016")
         done: list[str] = []
         for name in [until] if until is not None else sorted(self.stages):
             if name not in self.off:

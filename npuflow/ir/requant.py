@@ -126,8 +126,8 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
 class Overflow(TargetError):
     """The sums of a layer may leave the accumulator by `excess` bits."""
 
-    def __init__(self, message: str, excess: int, hint: str) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, excess: int, *, hint: str, code: str) -> None:
+        super().__init__(message, hint=hint, code=code)
         self.excess = excess
 
 
@@ -147,6 +147,7 @@ def prove(low: npt.ArrayLike, high: npt.ArrayLike, have: int, what: str) -> None
             f"sums of {what} reach [{worst_low}, {worst_high}]: {needed} bits, the accumulator has {have}",
             needed - have,
             hint="fewer weight or activation bits for this layer, or a target with a wider accumulator",
+            code="NF-QUANT-017",
         )
 
 

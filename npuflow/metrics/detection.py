@@ -67,7 +67,7 @@ class Detection(Metric):
             if len(cells) != len(rows):
                 because = f"{len(rows)} rows, but {len(cells)} cells in {self.size} at strides {self.strides}"
                 raise DataError(
-                    "the output does not fit the yolox decoder", because=because, code="NF-METRIC-008",
+                    "the output does not fit the yolox decoder", because=because, code="NF-METRIC-007",
                 )
             x, y, stride = cells.T
             classes = rows[:, 4:5] * rows[:, 5:]

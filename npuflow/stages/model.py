@@ -39,12 +39,12 @@ class ModelTable(Config, table="model"):
                 yield Fault(
                     f"inputs.{name}",
                     f"{list(shape)} is not a shape that can be built", hint="sizes from 1 on; a batch is 1",
-                    code="NF-RECIPE-048",
+                    code="NF-RECIPE-039",
                 )
         for name, size in self.dims.items():
             if size < 1:
                 yield Fault(
-                    f"dims.{name}", f"{size} is not a valid size", hint="sizes from 1 on", code="NF-RECIPE-049", )
+                    f"dims.{name}", f"{size} is not a valid size", hint="sizes from 1 on", code="NF-RECIPE-040", )
 
     @property
     def bindings(self) -> Bindings:
@@ -93,7 +93,7 @@ def frontend(path: Path) -> tuple[str, Frontend]:
             return name, reader
     hint = f"known are {', '.join(sorted(known))}"
     raise ModelError(
-        f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-039",
+        f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))
 
 

@@ -115,7 +115,7 @@ def _computes(graph: Graph) -> None:
     if not graph.inputs:
         raise ModelError(
             "the model has no inputs",
-            because="all its outputs are constant: there is nothing to compile", code="NF-MODEL-040",
+            because="all its outputs are constant: there is nothing to compile", code="NF-MODEL-036",
         )
     for name in graph.outputs:
         if name in graph.inputs:
@@ -123,7 +123,7 @@ def _computes(graph: Graph) -> None:
             hint = f"[model] outputs = {json.dumps(rest)} leaves it out" if rest else ""
             because = "it is an input of the model"
             raise ModelError(
-                f'nothing computes the output "{name}"', because=because, hint=hint, code="NF-MODEL-041",
+                f'nothing computes the output "{name}"', because=because, hint=hint, code="NF-MODEL-037",
             ).at(value=name)
 
 

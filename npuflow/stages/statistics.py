@@ -26,7 +26,7 @@ def statistics(regions: Items[Region]) -> Statistics:
         broken = whole[0].broken if whole else ()
         raise DataError(
             "no sample could be read",
-            because=": ".join(broken[0]) if broken else "there are no samples", code="NF-DATA-079",
+            because=": ".join(broken[0]) if broken else "there are no samples", code="NF-DATA-009",
         )
     for item, reason in whole[0].broken:
         log(f"left out {item}: {reason}")

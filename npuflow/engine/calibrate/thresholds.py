@@ -38,7 +38,7 @@ class Layer(Config):
             if given is not None and not given[0] < given[1]:
                 yield Fault(
                     field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest",
-                    code="NF-RECIPE-021",
+                    code="NF-RECIPE-015",
                 )
 
 

@@ -174,7 +174,7 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
         near = [p.name for p in where.parent.iterdir()] if where.parent.is_dir() else []
         hint = suggestion(where.name, near) or "paths are relative to the recipe"
         raise DataError(
-            f'no data at "{data.source.text}"', because=f"looked at {where}", hint=hint, code="NF-DATA-042",
+            f'no data at "{data.source.text}"', because=f"looked at {where}", hint=hint, code="NF-DATA-010",
         )
 
 
@@ -213,7 +213,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
     if missing:
         raise DataError(
             f'{len(missing)} of {len(lines)} files of the list "{path.name}" do not exist',
-            because=f"the first is {missing[0]}, looked for in {path.parent}", code="NF-DATA-043",
+            because=f"the first is {missing[0]}, looked for in {path.parent}", code="NF-DATA-042",
         )
     for row in lines:
         yield row[0], path.parent / row[0], label_of(row[1]) if len(row) > 1 else None
@@ -224,7 +224,7 @@ def _rows(path: Path) -> list[Sequence[str]]:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as fault:
         raise DataError(
-            f'"{path.name}" is not a text file of UTF-8', because=str(fault), code="NF-DATA-044",
+            f'"{path.name}" is not a text file of UTF-8', because=str(fault), code="NF-DATA-043",
         ) from fault
     if path.suffix.lower() == ".csv":
         return [row for row in csv.reader(text.splitlines()) if row and row[0].strip()]

@@ -74,7 +74,7 @@ def parts(where: Path) -> Parts:
             f'no folder of "{where.name}" is named as calibration data',
             because=f"beside {evaluation.name} there are {', '.join(p.name for p in rest[:4])}"
             + (", ..." if len(rest) > 4 else ""),
-            hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}", code="NF-DATA-045",
+            hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}", code="NF-DATA-044",
         )
     return Parts(rest[0], evaluation) if rest else Parts(evaluation)
 
@@ -125,7 +125,7 @@ def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorTy
     if len(inputs) != 1:
         raise DataError(
             f"pictures feed one input, the model has {len(inputs)}: {', '.join(inputs)}",
-            hint="an .npz with one array per input", code="NF-DATA-046",
+            hint="an .npz with one array per input", code="NF-DATA-045",
         )
     ((name, want),) = inputs.items()
     sizes = sorted(set(_sizes(files)))
@@ -200,7 +200,7 @@ def _headers(files: Sequence[Path]) -> dict[str, Header]:
             return headers(path)
         except Damaged as damaged:
             fault = fault or damaged
-    raise fault or DataError("there are no arrays", code="NF-DATA-047")
+    raise fault or DataError("there are no arrays", code="NF-DATA-046")
 
 
 def _sample(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
@@ -304,7 +304,7 @@ def _misfit(name: str, held: Header, want: TensorType, because: str) -> DataErro
         f'the samples do not fit the model input "{name}"',
         because=f"{because} {held[1]} {list(held[0])}, the input {want.dtype} {list(want.shape)}",
         hint="--shape binds free dimensions; else write the source and its steps into the recipe",
-        code="NF-DATA-048",
+        code="NF-DATA-047",
     )
 
 
@@ -324,5 +324,5 @@ def _unfit(held: Mapping[str, Header], inputs: Mapping[str, TensorType]) -> Data
         because=f"the data hold {shown}; the model expects "
         + ", ".join(f"{n} {inputs[n].dtype}{list(inputs[n].shape)}" for n in (missing or inputs)),
         hint="name the arrays of an .npz after the inputs; constant inputs go under [model] constants",
-        code="NF-DATA-049",
+        code="NF-DATA-048",
     )

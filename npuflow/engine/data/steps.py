@@ -27,10 +27,10 @@ class Normalize(Config):
 
     def check(self) -> Iterable[Fault]:
         if any(s == 0 for s in self.std):
-            yield Fault("std", "a standard deviation of 0 divides by zero", code="NF-RECIPE-022")
+            yield Fault("std", "a standard deviation of 0 divides by zero", code="NF-RECIPE-016")
         if not self.mean or not self.std or (min(len(self.mean), len(self.std)) > 1 and len(self.mean) != len(self.std)):
             what = f"{len(self.mean)} numbers for mean and {len(self.std)} for std"
-            yield Fault("std", what, hint="one number, or one per channel in both", code="NF-RECIPE-023")
+            yield Fault("std", what, hint="one number, or one per channel in both", code="NF-RECIPE-017")
 
     def plain(self) -> dict[str, Any]:
         """JSON-able."""
@@ -65,23 +65,23 @@ class Step(Config):
             because = f"given: {', '.join(given)}" if given else "none is given"
             yield Fault(
                 "", "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}",
-                code="NF-RECIPE-024",
+                code="NF-RECIPE-018",
             )
         if self.transpose is not None and sorted(self.transpose) != list(range(len(self.transpose))):
             because = f"{list(self.transpose)} does not name every axis from 0 on once"
             hint = "[1, 2, 0] makes [C, H, W] into [H, W, C]"
-            yield Fault("transpose", "this is not an order of the axes", because, hint, code="NF-RECIPE-025")
+            yield Fault("transpose", "this is not an order of the axes", because, hint, code="NF-RECIPE-019")
         if any(d < 1 for d in (self.resize or ()) + (self.center_crop or ())):
             yield Fault(
                 "resize" if self.resize else "center_crop",
-                "a size must be at least 1 x 1", code="NF-RECIPE-026",
+                "a size must be at least 1 x 1", code="NF-RECIPE-020",
             )
         if any(d < 0 for d in self.pad or ()):
-            yield Fault("pad", "pads must not be negative", hint="center_crop cuts", code="NF-RECIPE-027")
+            yield Fault("pad", "pads must not be negative", hint="center_crop cuts", code="NF-RECIPE-021")
         if self.dtype is not None and not _is_dtype(self.dtype):
             yield Fault(
                 "dtype", f'"{self.dtype}" is not a numpy type', hint="float32, float16, int64, uint8, ...",
-                code="NF-RECIPE-028",
+                code="NF-RECIPE-022",
             )
 
     def operations(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ def _transpose(array: Array, step: Plain) -> Array:
     order = tuple(step["transpose"])
     if array.ndim != len(order):
         raise DataError(
-            f"transpose = {list(order)} needs {len(order)} axes, got {list(array.shape)}", code="NF-DATA-055",
+            f"transpose = {list(order)} needs {len(order)} axes, got {list(array.shape)}", code="NF-DATA-054",
         )
     return np.ascontiguousarray(array.transpose(order))
 
@@ -229,7 +229,7 @@ def _channels(array: Array, step: Plain) -> Array:
         if not colour:
             raise DataError(
                 f"channels = \"bgr\" needs a picture of 3 channels, got {list(array.shape)}",
-                code="NF-DATA-056",
+                code="NF-DATA-055",
             )
         return np.ascontiguousarray(array[:, :, ::-1])
     if wanted == "grey":
@@ -276,7 +276,7 @@ def channel_axis(shape: Sequence[int], count: int, stated: int | None) -> int:
     else:
         because, hint = f"axis {stated} does not have that size", "one number serves all channels"
     message = f"normalize has {count} numbers per channel and the data are {list(shape)}"
-    raise DataError(message, because=because, hint=hint, code="NF-DATA-057")
+    raise DataError(message, because=because, hint=hint, code="NF-DATA-056")
 
 
 def _layout(array: Array, step: Plain) -> Array:
@@ -294,7 +294,7 @@ def _dtype(array: Array, step: Plain) -> Array:
 def _need_picture(array: Array, what: str) -> None:
     if array.ndim not in (2, 3):
         raise DataError(
-            f"{what} needs a picture [H, W] or [H, W, C], got {list(array.shape)}", code="NF-DATA-058",
+            f"{what} needs a picture [H, W] or [H, W, C], got {list(array.shape)}", code="NF-DATA-057",
         )
 
 

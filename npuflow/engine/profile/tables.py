@@ -47,7 +47,7 @@ def save_workbook(path: Path, found: Profile) -> None:
     except ImportError as error:
         raise UsageError(
             "XLSX needs the package xlsxwriter",
-            hint="pip install 'npuflow[xlsx]', or --csv", code="NF-USAGE-053",
+            hint="pip install 'npuflow[xlsx]', or --csv", code="NF-USAGE-051",
         ) from error
     totals = [{"what": k, "value": v} for k, v in flat(found.totals()).items()]
     sheets = {
@@ -64,7 +64,7 @@ def save_workbook(path: Path, found: Profile) -> None:
         try:
             book.close()
         except (OSError, xlsxwriter.exceptions.FileCreateError) as error:
-            raise UsageError(f'cannot write "{path}": {error}', code="NF-USAGE-054") from error
+            raise UsageError(f'cannot write "{path}": {error}', code="NF-USAGE-025") from error
 
 
 def _sheet(sheet: Any, rows: Sequence[Mapping[str, Any]], bold: Any, number: Any) -> None:

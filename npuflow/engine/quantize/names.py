@@ -77,14 +77,14 @@ def name_faults(
             if same:
                 because = "operator names are written as in `npuflow ops`"
                 yield RecipeError(
-                    message, where=where, because=because, hint=f'"{same}"', code="NF-RECIPE-029",
+                    message, where=where, because=because, hint=f'"{same}"', code="NF-RECIPE-023",
                 )
             elif because:
                 names = ", ".join(json.dumps(name, ensure_ascii=False) for name in now[:3])
                 hint = f"layers = [{names}]" if now else ""
-                yield RecipeError(message, where=where, because=because, hint=hint, code="NF-RECIPE-029")
+                yield RecipeError(message, where=where, because=because, hint=hint, code="NF-RECIPE-023")
             else:
-                yield RecipeError(message, where=where, hint=_alike(pattern, allowed), code="NF-RECIPE-029")
+                yield RecipeError(message, where=where, hint=_alike(pattern, allowed), code="NF-RECIPE-023")
 
 
 def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[str, list[str]]:

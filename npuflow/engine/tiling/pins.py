@@ -90,7 +90,7 @@ def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> 
         if movers or apart:
             because = f"{', '.join(movers)}: data movers are never joined" if movers else "the host runs layers between them"
             text, hint = f"these cannot be one group: {', '.join(group)}", "[tiling] groups without them"
-            yield TargetError(text, where=where, because=because, hint=hint, code="NF-TILING-005")
+            yield TargetError(text, where=where, because=because, hint=hint, code="NF-TILING-012")
             continue
         others = {taken[m] for m in members if m in taken}
         if any({names[n] for n in pins.groups[o]} != set(members) for o in others):

@@ -37,12 +37,12 @@ def refusal(fuser: Search) -> TargetError:
             return FitError(
                 f"these cannot be one group: {_names(fuser, start, end)}",
                 because="data movers and layers of different segments (with the host between them) are never joined",
-                hint="[tiling] groups without them", code="NF-TILING-005",
+                hint="[tiling] groups without them", code="NF-TILING-012",
             )
         if fuser.best(start, end) is None:
             return _too_large(fuser, start, end)
     together = "the groups that [tiling] pins leave layers that do not fit local memory"
-    return FitError(together, hint="shorter groups, or none", code="NF-FIT-007")
+    return FitError(together, hint="shorter groups, or none", code="NF-FIT-006")
 
 
 def _too_large(fuser: Search, start: int, end: int) -> TargetError:
@@ -59,7 +59,7 @@ def _too_large(fuser: Search, start: int, end: int) -> TargetError:
     return FitError(
         f"the group {_names(fuser, start, end)} {needs}",
         because=f"tensors between its layers: {largest}; every number of strips and way to split over cores was tried",
-        hint="; ".join(levers) or "[tiling] groups without it", code="NF-FIT-008",
+        hint="; ".join(levers) or "[tiling] groups without it", code="NF-FIT-007",
     )
 
 

@@ -396,5 +396,5 @@ def _refusal(
         + ", ".join(f"{n}: {b} bytes" for b, n in parts[:4])
         + (f"; never split: {', '.join(fixed)}" if fixed else ""),
         hint="; ".join(levers),
-        code="NF-FIT-009",
+        code="NF-FIT-008",
     )

@@ -121,7 +121,7 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
     gap = f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
     return FitError(
         gap, where=Where(node=unfit.name(unfit.indices[worst])), because="\n".join(because),
-        hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code="NF-FIT-009",
+        hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code="NF-FIT-008",
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ class Onnx:
         if nodes is None:
             raise ModelError(
                 "the nodes of the model form a cycle, or one reads a value that nothing produces",
-                code="NF-MODEL-008",
+                code="NF-MODEL-007",
             )
         try:
             builder.add_all(nodes)
@@ -90,7 +90,7 @@ class Onnx:
                 ModelError(
                     "the model has no inputs left",
                     because="every input is held constant", hint="[model] constants holds too many",
-                    code="NF-MODEL-009",
+                    code="NF-MODEL-008",
                 )
             )
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
@@ -157,7 +157,7 @@ def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
                 dense[tuple(places.T)] = values
         except IndexError as fault:
             raise ModelError(
-                f'sparse tensor "{sparse.values.name}" is damaged', because=str(fault), code="NF-MODEL-010",
+                f'sparse tensor "{sparse.values.name}" is damaged', because=str(fault), code="NF-MODEL-009",
             ) from fault
         stored[sparse.values.name] = onnx.numpy_helper.from_array(dense, sparse.values.name)
     return stored
@@ -168,7 +168,7 @@ def _absent(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: 
     for name in asked:
         if name not in known:
             fault = ModelError(
-                f'the model has no {what} "{name}"', hint=suggestion(name, known), code="NF-MODEL-011",
+                f'the model has no {what} "{name}"', hint=suggestion(name, known), code="NF-MODEL-010",
             )
             fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
             yield fault
