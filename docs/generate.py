@@ -241,7 +241,35 @@ def mutations_page() -> str:
     return text
 
 
+def errors_page() -> str:
+    """Every error code, from the places that raise it."""
+    from npuflow.cli._catalogue import catalogue
+    from npuflow.cli._codes import AREAS, EXPLAINED
+
+    text = "# Error codes\n\n" + NOTE
+    text += (
+        "Every error has a code, on the terminal and in the JSON lines. `npuflow explain CODE` prints what stands here.\n"
+        "Words in `<...>` are filled in when the error is reported. Codes keep their meaning; new ones may come at any time.\n"
+    )
+    entries = catalogue().values()
+    for area, about in AREAS.items():
+        text += f"\n## {area}\n\n{about}\n"
+        for entry in (e for e in entries if e.area == area):
+            text += f"\n### {entry.code}\n\n" + "".join(f"    {line}\n" for m in entry.messages for line in m.splitlines())
+            text += f"\n{EXPLAINED[entry.code]}\n" if entry.code in EXPLAINED else ""
+            rows = [(label, part) for label, parts in (("because", entry.because), ("try", entry.hints)) for part in parts]
+            text += "\n" if rows else ""
+            text += "".join(f"- {label}: {_verbatim(part)}\n" for label, part in rows)
+    return text
+
+
+def _verbatim(text: str) -> str:
+    """A text in which <names> are no HTML."""
+    return " ".join(text.split()).replace("<", "\\<")
+
+
 PAGES = {
+    "reference/errors.md": errors_page,
     "reference/operators.md": operators_page,
     "reference/isa.md": isa_page,
     "reference/mutations.md": mutations_page,

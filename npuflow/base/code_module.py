@@ -116,7 +116,9 @@ class Module:
             tree = ast.parse(content, filename=str(self.path))
         except (SyntaxError, ValueError) as error:
             where = Where(file=str(self.path), line=getattr(error, "lineno", None))
-            raise CodeError(f"{self.name} is not valid Python: {error}", where=where) from error
+            raise CodeError(
+                f"{self.name} is not valid Python: {error}", where=where, code="NF-CODE-003",
+            ) from error
         for node in tree.body:
             self._statement(node, typing=False)
         return self

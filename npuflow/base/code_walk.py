@@ -70,7 +70,10 @@ class Walk:
         self.sources.finder.own.add(module.partition(".")[0])
         place = self.find(module)
         if place.kind not in ("source", "contract"):
-            raise CodeError(f"the source of {module} cannot be read", because=f"the module is {place.kind}")
+            raise CodeError(
+                f"the source of {module} cannot be read",
+                because=f"the module is {place.kind}", code="NF-CODE-004",
+            )
         return place
 
     # ***** the queue *****
@@ -316,14 +319,17 @@ class Walk:
         if ref.how != "call" or ref.const is None:
             raise CodeError(
                 "package_file needs a constant string", where=Where(file=str(module.path), line=ref.line),
-                because="a file named while running cannot enter the key beforehand",
+                because="a file named while running cannot enter the key beforehand", code="NF-CODE-005",
             )  # fmt: skip
         path = Path(module.path).parent / ref.const
         try:
             self.files[f"{module.name}:{ref.const}"] = self.sources.data[str(path)] = digest_file(path)
         except OSError as error:
             where = Where(file=str(module.path), line=ref.line)
-            raise CodeError(f'the package file "{ref.const}" cannot be read: {error.strerror}', where=where) from error
+            raise CodeError(
+                f'the package file "{ref.const}" cannot be read: {error.strerror}',
+                where=where, code="NF-CODE-006",
+            ) from error
 
 
 def _marked(module: Module) -> str | None:

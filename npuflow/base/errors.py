@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ class NpuflowError(Exception):
         """The same error with missing places filled in; it is changed, not copied, so that `raise` keeps its trace."""
         self.where = self.where.filled(where or Where(**place))  # type: ignore[arg-type]
         return self
+
+    def with_(self, *, because: str, hint: str) -> Self:
+        """A copy of the same kind with another reason and another suggestion."""
+        copy = type(self).__new__(type(self))
+        copy.args = self.args
+        copy.__dict__.update(self.__dict__, because=because, hint=hint)
+        return copy
 
     def faults(self) -> Sequence[NpuflowError]:
         """The single errors to show: one, except for a collection."""
@@ -127,6 +135,10 @@ class DataError(InputError):
 
 class TargetError(InputError):
     """The network does not fit the target: an inequality with demand, bound, gap and levers."""
+
+
+class FitError(TargetError):
+    """No plan of the network, of a layer or of a pinned group fits the memory of the target."""
 
 
 class StoreError(NpuflowError):

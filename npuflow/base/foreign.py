@@ -21,16 +21,16 @@ def named(text: str, base: Path) -> tuple[str, str, Path]:
     """
     module, colon, name = text.removeprefix("python:").rpartition(":")
     if not colon or not module or not name:
-        raise DataError(f'"{text}" names no function', hint=FORMS)
+        raise DataError(f'"{text}" names no function', hint=FORMS, code="NF-DATA-001")
     if module.endswith(".py"):
         file = Path(os.path.normpath(base / Path(module).expanduser()))
         if not file.is_file():
             near = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
             hint = suggestion(file.name, near)
-            raise DataError(f'no file "{module}"', because=f"looked at {file}", hint=hint)
+            raise DataError(f'no file "{module}"', because=f"looked at {file}", hint=hint, code="NF-DATA-002")
         module, base = file.stem, file.parent
     if not all(part.isidentifier() for part in module.split(".")):
-        raise DataError(f'"{module}" is no name of a Python module', hint=FORMS)
+        raise DataError(f'"{module}" is not the name of a Python module', hint=FORMS, code="NF-DATA-003")
     return module, name, base
 
 
@@ -39,9 +39,9 @@ def function(module_name: str, name: str, base: Path, origin: Path | None = None
     module = _module(module_name, base, origin)
     found = getattr(module, name, None)
     if not callable(found):
-        raise DataError(f'"{module_name}" has no function "{name}"')
+        raise DataError(f'"{module_name}" has no function "{name}"', code="NF-DATA-004")
     if module.__file__ is None:
-        raise DataError(f'the module "{module_name}" has no file')
+        raise DataError(f'the module "{module_name}" has no file', code="NF-DATA-005")
     return found, Path(module.__file__)
 
 
@@ -56,12 +56,16 @@ def _module(name: str, base: Path, origin: Path | None) -> ModuleType:
         module = importlib.import_module(name)
     except ImportError as fault:
         because = f"{fault}; looked beside the recipe too: {beside}"
-        raise DataError(f'no Python module "{name}"', because=because) from fault
+        raise DataError(f'no Python module "{name}"', because=because, code="NF-DATA-006") from fault
     except Exception as fault:  # the boundary to the user's own code
-        raise DataError(f'the module "{name}" fails when it is imported', because=f"{type(fault).__name__}: {fault}") from fault
+        raise DataError(
+            f'the module "{name}" fails when it is imported',
+            because=f"{type(fault).__name__}: {fault}", code="NF-DATA-007",
+        ) from fault
     if beside.is_file() and module.__file__ and Path(module.__file__).resolve() != beside.resolve():
         raise DataError(
             f'the module "{name}" beside the recipe is hidden by another of that name',
             because=f"{module.__file__} is imported already", hint="give the file another name",
+            code="NF-DATA-008",
         )  # fmt: skip
     return module

@@ -64,7 +64,10 @@ class Registry:
         module, name = target.__module__, getattr(target, "__qualname__", "?")
         other = self._marked.get(module)
         if other is not None and getattr(other, "__qualname__", "?") != name:
-            raise InternalError(f"{module} marks two entries of {self.name}: {other.__qualname__} and {name}")
+            raise InternalError(
+                f"{module} marks two entries of {self.name}: {other.__qualname__} and {name}",
+                code="NF-INTERNAL-001",
+            )
         self._marked[module] = target
         return target
 
@@ -97,7 +100,9 @@ class Registry:
     def source(self, name: str) -> Source:
         found = self.sources().get(name)
         if found is None:
-            raise UnknownEntryError(f'{self.name} has no "{name}"', hint=suggestion(name, self.names()))
+            raise UnknownEntryError(
+                f'{self.name} has no "{name}"', hint=suggestion(name, self.names()), code="NF-RECIPE-001",
+            )
         return found
 
     def doc(self, name: str) -> str:
@@ -121,7 +126,7 @@ class Registry:
                 raise InputError(
                     f'two entries of {self.name} are called "{name}"',
                     because=f"{owners[0]} and {owners[1]} both bring one",
-                    hint="rename one, or uninstall one of the packages",
+                    hint="rename one, or uninstall one of the packages", code="NF-USAGE-001",
                 )
             found[name] = source
         return found
@@ -135,6 +140,7 @@ class Registry:
             raise InternalError(
                 f"{source.module} marks no entry of {self.name}",
                 hint=f"decorate its function or class with the {self.name} registry's entry",
+                code="NF-INTERNAL-002",
             )
         return marked
 
@@ -171,7 +177,7 @@ def folders(package: str) -> list[Path]:
     """The folders of a package, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
-        raise InternalError(f"{package} is not a package with a folder")
+        raise InternalError(f"{package} is not a package with a folder", code="NF-INTERNAL-003")
     return [Path(place) for place in spec.submodule_search_locations]
 
 
@@ -188,7 +194,9 @@ def _self_marked(module: ModuleType) -> Any:
     """The object of this module that carries its own mark (a stage), if there is exactly one."""
     found = [o for o in vars(module).values() if getattr(o, "__entry__", None) == module.__name__]
     if len({id(o) for o in found}) > 1:
-        raise InternalError(f"{module.__name__} marks several entries", hint="keep one per file")
+        raise InternalError(
+            f"{module.__name__} marks several entries", hint="keep one per file", code="NF-INTERNAL-004",
+        )
     return found[0] if found else None
 
 

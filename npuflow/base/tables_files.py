@@ -61,14 +61,16 @@ def existing_file(text: str, base: Path) -> FilePath:
     if path.is_file():
         return FilePath(text, path)
     if path.is_dir():
-        raise InputError(f'"{text}" is a folder', because=f"a file is needed; looked at {path}")
+        raise InputError(
+            f'"{text}" is a folder', because=f"a file is needed; looked at {path}", code="NF-RECIPE-002",
+        )
     hint = ""
     if path.parent.is_dir():
         hint = suggestion(path.name, [p.name for p in path.parent.iterdir()], most=6)
         hint = f"{hint} in {path.parent}" if hint else ""
     else:
         hint = f"the folder {path.parent} does not exist either"
-    raise InputError(f'no file "{text}"', because=f"looked at {path}", hint=hint)
+    raise InputError(f'no file "{text}"', because=f"looked at {path}", hint=hint, code="NF-RECIPE-003")
 
 
 def _in_package(text: str) -> Path:
@@ -77,12 +79,20 @@ def _in_package(text: str) -> Path:
 
     name, slash, rest = text.removeprefix("pkg:").partition("/")
     if not name.isidentifier() or not slash or not rest:
-        raise InputError(f'"{text}" is not a package file', hint='"pkg:NAME/FILE", NAME being a top-level package')
+        raise InputError(
+            f'"{text}" is not a package file',
+            hint='"pkg:NAME/FILE", NAME being a top-level package', code="NF-RECIPE-004",
+        )
     spec = find_spec(name)
     if spec is None:
-        raise InputError(f'the package "{name}" is not installed', hint=f"pip install {name}, or give a path")
+        raise InputError(
+            f'the package "{name}" is not installed',
+            hint=f"pip install {name}, or give a path", code="NF-RECIPE-005",
+        )
     roots = list(spec.submodule_search_locations or [])
     if not roots:
-        raise InputError(f'"{name}" is a single module, without files', hint="give a path")
+        raise InputError(
+            f'"{name}" is a single module, without files', hint="give a path", code="NF-RECIPE-006",
+        )
     candidates = [Path(root) / rest for root in roots]
     return next((c for c in candidates if c.exists()), candidates[0])

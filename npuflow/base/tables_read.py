@@ -27,14 +27,19 @@ def read_table(
     return (None, faults) if found is BAD else (found, faults)
 
 
-def _fault(faults: list[NpuflowError], at: Locator, message: str, because: str = "", hint: str = "") -> Any:
-    faults.append(RecipeError(message, where=at.where(), because=because, hint=hint))
+def _fault(
+    faults: list[NpuflowError], at: Locator, message: str, because: str = "", hint: str = "", *, code: str
+) -> Any:
+    faults.append(RecipeError(message, where=at.where(), because=because, hint=hint, code=code))
     return BAD
 
 
 def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], also: Collection[str] = ()) -> Any:
     if not isinstance(table, Mapping):
-        return _fault(faults, at, f"expected a table, got {_name(table)}", hint=f"keys: {', '.join(hints(cls))}")
+        return _fault(
+            faults, at, f"expected a table, got {_name(table)}", hint=f"keys: {', '.join(hints(cls))}",
+            code="NF-RECIPE-010",
+        )
     before = len(faults)
     kinds = hints(cls)
     values: dict[str, Any] = {}
@@ -42,7 +47,10 @@ def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], al
         if field.name in table:
             values[field.name] = _value(kinds[field.name], table[field.name], at.child(field.name), faults)
         elif field.default is MISSING and field.default_factory is MISSING:
-            _fault(faults, at.child(field.name), f'"{field.name}" is missing', hint=wanted(kinds[field.name]))
+            _fault(
+                faults, at.child(field.name), f'"{field.name}" is missing', hint=wanted(kinds[field.name]),
+                code="NF-RECIPE-007",
+            )
     given = _options(cls, table, values, at, faults)
     keys = [*kinds, *(key for key in also if key not in kinds)]
     for key in table:
@@ -50,7 +58,7 @@ def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], al
             entries = [name for registry in registry_fields(cls).values() for name in registry.names()]
             near = suggestion(key, [*keys, *entries] if isinstance(table[key], Mapping) else keys)
             because = f"allowed: {', '.join(keys) or 'nothing'}"
-            _fault(faults, at.child(key), f'unknown key "{key}"', because, near)
+            _fault(faults, at.child(key), f'unknown key "{key}"', because, near, code="NF-RECIPE-008")
     if len(faults) > before:
         return BAD
     return _checked(cls, values, given, at, faults)
@@ -69,7 +77,7 @@ def _checked(cls: type[C], values: dict[str, Any], given: dict[str, Any], at: Lo
     wrong = list(made.check())
     for fault in wrong:
         place = at.child(*fault.field.split(".")) if fault.field else at
-        _fault(out, place, fault.message, fault.because, fault.hint)
+        _fault(out, place, fault.message, fault.because, fault.hint, code=fault.code)
     return BAD if wrong else made
 
 
@@ -87,7 +95,8 @@ def _options(
                 kind = options_class(registry, key)
                 if kind is None:
                     message = f'"{key}" has no options'
-                    found[key] = None if not value else _fault(faults, at.child(key), message, hint="remove the table")
+                    found[key] = None if not value else _fault(
+                        faults, at.child(key), message, hint="remove the table", code="NF-RECIPE-009", )
                 else:
                     found[key] = _table(kind, value, at.child(key), faults)
     return found
@@ -130,19 +139,20 @@ def _scalar(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> A
     if type(value) is kind:
         return value
     quoted = f'"{value}", in quotes' if kind is str and isinstance(value, int | float) else ""
-    return _fault(faults, at, f"expected {wanted(kind)}, got {_name(value)}", hint=quoted)
+    return _fault(
+        faults, at, f"expected {wanted(kind)}, got {_name(value)}", hint=quoted, code="NF-RECIPE-010", )
 
 
 def _path(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
     if not isinstance(value, str) or not value:
         hint = '"relative/to/this/file" or "pkg:NAME/FILE"'
-        return _fault(faults, at, f"expected a path, got {_name(value)}", hint=hint)
+        return _fault(faults, at, f"expected a path, got {_name(value)}", hint=hint, code="NF-RECIPE-010")
     if kind is Location:
         return Location(value, at.base)
     try:
         return existing_file(value, at.base)
     except NpuflowError as error:
-        return _fault(faults, at, error.message, error.because, error.hint)
+        return _fault(faults, at, error.message, error.because, error.hint, code=error.code)
 
 
 def _annotated(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
@@ -157,7 +167,7 @@ def _annotated(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -
                 return _choice(bad[0], sorted(mark.names()), at, faults)
         numbers = found if isinstance(found, tuple) else (found,)
         if isinstance(mark, Range) and any(isinstance(n, int | float) and n not in mark for n in numbers):
-            return _fault(faults, at, f"{_name(value)} is out of range", hint=str(mark))
+            return _fault(faults, at, f"{_name(value)} is out of range", hint=str(mark), code="NF-RECIPE-011")
     return found
 
 
@@ -179,7 +189,7 @@ def _union(members: Sequence[Any], value: Any, at: Locator, faults: list[Npuflow
         faults.extend(next(mine for mine in alike or attempts if len(mine) == fewest))
         return BAD
     wanted = " or ".join(dict.fromkeys(wanted(m) for m in plain))
-    return _fault(faults, at, f"expected {wanted}, got {_name(value)}")
+    return _fault(faults, at, f"expected {wanted}, got {_name(value)}", code="NF-RECIPE-010")
 
 
 def _same_shape(kind: Any, value: Any) -> bool:
@@ -196,11 +206,14 @@ def _same_shape(kind: Any, value: Any) -> bool:
 
 def _tuple(args: Sequence[Any], value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
     if not isinstance(value, list | tuple):
-        return _fault(faults, at, f"expected an array, got {_name(value)}", hint=f"[{_name(value)}]")
+        return _fault(
+            faults,
+            at, f"expected an array, got {_name(value)}", hint=f"[{_name(value)}]", code="NF-RECIPE-010",
+        )
     if len(args) == 2 and args[1] is Ellipsis:
         kinds = [args[0]] * len(value)
     elif len(args) != len(value):
-        return _fault(faults, at, f"expected {len(args)} values, got {len(value)}")
+        return _fault(faults, at, f"expected {len(args)} values, got {len(value)}", code="NF-RECIPE-010")
     else:
         kinds = list(args)
     found = [_value(k, v, at.child(i), faults) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
@@ -209,14 +222,17 @@ def _tuple(args: Sequence[Any], value: Any, at: Locator, faults: list[NpuflowErr
 
 def _dict(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -> Any:
     if not isinstance(value, Mapping):
-        return _fault(faults, at, f"expected a table, got {_name(value)}")
+        return _fault(faults, at, f"expected a table, got {_name(value)}", code="NF-RECIPE-010")
     found = {key: _value(kind, inner, at.child(key), faults) for key, inner in value.items()}
     return BAD if any(f is BAD for f in found.values()) else found
 
 
 def _choice(value: Any, allowed: Sequence[str], at: Locator, faults: list[NpuflowError]) -> Any:
     near = suggestion(value, allowed) if isinstance(value, str) else ""
-    return _fault(faults, at, f"{_name(value)} is not allowed", f"allowed: {', '.join(allowed)}", near)
+    return _fault(
+        faults,
+        at, f"{_name(value)} is not allowed", f"allowed: {', '.join(allowed)}", near, code="NF-RECIPE-012",
+    )
 
 
 def _name(value: Any) -> str:

@@ -78,7 +78,9 @@ def parse(text: str, file: str, base: Path) -> tuple[dict[str, Any], Locator]:
         found = re.search(r"\(at line (\d+), column (\d+)\)|\(at end of document\)", str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
         reason = str(error)[: found.start()].strip() if found else str(error)
-        raise RecipeError("this is not valid TOML", where=Where(file=file, line=line), because=reason) from None
+        raise RecipeError(
+            "this is not valid TOML", where=Where(file=file, line=line), because=reason, code="NF-RECIPE-013",
+        ) from None
     lines = _Lines(text)
     lines.document()
     origins = {path: Origin(file, line, base) for path, line in lines.found.items()}

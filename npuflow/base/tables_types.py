@@ -64,6 +64,7 @@ class Fault:
     message: str
     because: str = ""
     hint: str = ""
+    code: str = ""
 
 
 @runtime_checkable

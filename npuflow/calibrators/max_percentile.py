@@ -24,7 +24,10 @@ class MaxPercentile(Calibrator):
     def check(self) -> Iterable[Fault]:
         if self._place() is None:
             kept = ", ".join(f"{100 * (1 - share):g}" for share in TAILS)
-            yield Fault("percentile", f"no statistics are kept for {self.percentile:g} %", hint=f"one of {kept}")
+            yield Fault(
+                "percentile", f"no statistics are kept for {self.percentile:g} %", hint=f"one of {kept}",
+                code="NF-RECIPE-014",
+            )
 
     def _place(self) -> int | None:
         return next((i for i, share in enumerate(TAILS) if abs(100 * (1 - share) - self.percentile) < 1e-7), None)

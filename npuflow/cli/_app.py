@@ -42,7 +42,10 @@ def _add(app: typer.Typer, name: str) -> None:
         return
     function = getattr(module, name.replace("-", "_"), None)
     if function is None:
-        raise InternalError(f"{module.__name__} is no verb", hint=f'define a function "{name}" or a typer app')
+        raise InternalError(
+            f'{module.__name__} does not define the verb "{name}"',
+            hint=f'define a function "{name}" or a typer app', code="NF-INTERNAL-005",
+        )
     app.command(name)(function)
 
 

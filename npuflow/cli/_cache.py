@@ -33,7 +33,10 @@ def _open(path: Path | None, cache: Path | None, remote: str | None = None) -> S
     chosen = Settings(cache=cache, remote=remote)
     root = cache_place(loaded, chosen)
     if not (root / "store.json").is_file():
-        raise StoreError(f"there is no cache at {root}", hint="--cache DIR, or --recipe RECIPE for the one it uses")
+        raise StoreError(
+            f"there is no cache at {root}",
+            hint="--cache DIR, or --recipe RECIPE for the one it uses", code="NF-STORE-003",
+        )
     found = open_cache(loaded, chosen)
     found.warn = warn_text
     return found
@@ -77,7 +80,10 @@ def verify_stage(stage: str, path: Path | None, sets: Sequence[str], cache: Path
     from npuflow.flow.store_verify import rerun
 
     if path is None:
-        raise UsageError("--rerun needs the recipe whose stage it is", hint=f"--recipe RECIPE --rerun {stage}")
+        raise UsageError(
+            "--rerun needs the recipe whose stage it is",
+            hint=f"--recipe RECIPE --rerun {stage}", code="NF-USAGE-002",
+        )
     loaded, plan = prepare(path, sets, Settings(cache=cache, force=(stage,), until=stage))
     found = rerun(plan, store(loaded, cache), stage)
     for text in found:
@@ -110,7 +116,10 @@ def send(path: Path | None, cache: Path | None, remote: str | None, *, last: boo
     from npuflow.flow.store_push import Pushed, last_build, push
 
     if last and path is None:
-        raise UsageError("--last-build needs the recipe whose build it is", hint="--recipe RECIPE --last-build")
+        raise UsageError(
+            "--last-build needs the recipe whose build it is",
+            hint="--recipe RECIPE --last-build", code="NF-USAGE-003",
+        )
     held = _open(path, cache, remote)
     keys = last_build(held, output_folder(recipe(path), Settings()).absolute()) if last and path is not None else None
     due = time.monotonic() + EVERY

@@ -50,10 +50,11 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
     for path in paths:
         if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
             raise UsageError(
-                f'"{path}" cannot be compared', hint="an .npz of arrays, a .npu program or an .onnx model"
+                f'"{path}" cannot be compared', hint="an .npz of arrays, a .npu program or an .onnx model",
+                code="NF-USAGE-004",
             )
         if path.suffix != ".npz" and not inputs:
-            raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE")
+            raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE", code="NF-USAGE-005")
     held = [None if p.suffix == ".npz" else open_model(p, dump=everything, raw=True) for p in paths]
     models = [m for m in held if m is not None]
     preparation = next((m.preparation for m in models if m.preparation is not None), None)

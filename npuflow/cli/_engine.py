@@ -74,9 +74,12 @@ def overrides(pairs: Sequence[str] | None) -> dict[str, Path]:
     for pair in pairs or ():
         stage, equals, path = pair.partition("=")
         if not equals or not stage or not path:
-            raise UsageError(f'--override "{pair}" is not STAGE=PATH')
+            raise UsageError(f'--override "{pair}" is not STAGE=PATH', code="NF-USAGE-006")
         if not Path(path).exists():
-            raise UsageError(f'--override {pair}: no file or folder "{path}"', because=f"looked at {Path(path).resolve()}")
+            raise UsageError(
+                f'--override {pair}: no file or folder "{path}"',
+                because=f"looked at {Path(path).resolve()}", code="NF-USAGE-007",
+            )
         found[stage] = Path(path).resolve()
     return found
 

@@ -9,13 +9,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from npuflow.base.errors import NpuflowError
+from npuflow.base.errors import InternalError, NpuflowError
 
 
 def lines(error: NpuflowError) -> list[str]:
     """One error in lines: the message, then one aligned line for each thing that is known."""
     where = error.where
-    first = f"{error.code}  {error.message}" if error.code.startswith("NF-") else error.message  # other codes are for machines
+    first = f"{error.code}  {error.message}" if error.code else error.message
     file = where.file or ""
     place = f"{file}:{where.line}" if file and where.line else file
     parts = [p for p in (place, where.key) if p]
@@ -66,10 +66,12 @@ def show_crash(error: BaseException, args: Sequence[str]) -> int:
     from npuflow import __version__
 
     command = " ".join(["npuflow", *map(shlex.quote, args)])
-    sys.stderr.write(
-        f"{_red('error')}: a bug in npuflow {__version__}: {type(error).__name__}: {error}\n"
-        f"  {'try':<8} report the text above together with the recipe and the command: {command}\n"
+    bug = InternalError(
+        f"a bug in npuflow {__version__}: {type(error).__name__}: {error}",
+        hint=f"report the text above together with the recipe and the command: {command}",
+        code="NF-INTERNAL-047",
     )
+    sys.stderr.write(f"{_red('error')}: " + "\n".join(lines(bug)) + "\n")
     return 1
 
 

@@ -74,6 +74,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "error": {
         "event": '"error"',
+        "code": "the error's code, such as NF-DATA-007: `npuflow explain CODE`; [all of them](errors.md)",
         "message": "one fault of the user's input; it is on standard error as well",
         "where": "file, line, key, stage, item, node, value, as far as known",
         "because": "the reason, if known",

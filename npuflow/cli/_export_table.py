@@ -25,9 +25,14 @@ def write(
 
     name = chosen or output.suffix.removeprefix(".").lower()
     if chosen is None and name not in OWN:
-        raise UsageError(f'which format is "{output.name}"?', hint=f"--format {', '.join(EXCHANGE.names())}")
+        raise UsageError(
+            f'the name "{output.name}" does not say which table format to write',
+            hint=f"--format {', '.join(EXCHANGE.names())}", code="NF-USAGE-008",
+        )
     if name not in EXCHANGE:
-        raise UsageError(f'no table format "{name}"', hint=suggestion(name, EXCHANGE.names()))
+        raise UsageError(
+            f'unknown table format "{name}"', hint=suggestion(name, EXCHANGE.names()), code="NF-USAGE-009",
+        )
     _, found = made(recipe, "qdq", sets, cache)
     quantised, ranges = Quantized.load(found["quantized"]), Thresholds.load(found["thresholds"])
     foreign = name not in OWN

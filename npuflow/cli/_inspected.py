@@ -59,7 +59,9 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
         recipe = load(path, [*chosen, *sets], lenient=True)
     else:
         if not path.is_file():
-            raise UsageError(f'no file "{path}"', hint="a model file, or a recipe that ends in .toml")
+            raise UsageError(
+                f'no file "{path}"', hint="a model file, or a recipe that ends in .toml", code="NF-USAGE-010",
+            )
         name = str(targets._path(target or DEFAULT).resolve())
         recipe = load(
             None, sets, tables={"target": name, "model": {"path": str(path.resolve())}}, lenient=True

@@ -39,11 +39,15 @@ def ports(path: Path) -> Ports:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:
-        raise ModelError(f'"{path}" cannot be read', because=error.strerror or str(error)) from None
+        raise ModelError(
+            f'"{path}" cannot be read', because=error.strerror or str(error), code="NF-MODEL-001",
+        ) from None
     except Exception as error:  # protobuf's errors share no base class
-        raise ModelError(f'"{path}" is not an ONNX model', because=str(error).split("\n")[0]) from None
+        raise ModelError(
+            f'"{path}" is not an ONNX model', because=str(error).split("\n")[0], code="NF-MODEL-002",
+        ) from None
     if not model.graph.node and not model.graph.output:
-        raise ModelError(f'"{path}" is not an ONNX model', because="it has no graph")
+        raise ModelError(f'"{path}" is not an ONNX model', because="it has no graph", code="NF-MODEL-002")
     weights = {tensor.name for tensor in model.graph.initializer}
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     return Ports(

@@ -117,5 +117,8 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
         read_ones = [sample for _, sample in samples(few)]
         sound = [sample for sample in read_ones if not sample.broken]
         if not sound:
-            raise DataError(f'no sample of "{table.source.text}" can be read', because=read_ones[0].broken)
+            raise DataError(
+                f'no sample of "{table.source.text}" can be read',
+                because=read_ones[0].broken, code="NF-DATA-009",
+            )
         sound[0].feed(types)

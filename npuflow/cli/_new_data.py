@@ -33,7 +33,7 @@ def draft(text: str, folder: Path, found: Ports, inputs: Mapping[str, TensorType
         raise DataError(
             f'no data at "{text}"',
             because=f"looked at {where}",
-            hint="a folder, a file, or a pattern in quotes",
+            hint="a folder, a file, or a pattern in quotes", code="NF-DATA-010",
         )
     both = parts(where)
     mine = proposal(_shown(both.calibration, folder, prefix), folder, inputs)

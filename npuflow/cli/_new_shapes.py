@@ -22,21 +22,24 @@ def bound(found: Ports, options: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for option in options:
         name, equals, text = option.rpartition("=")
         if not equals or not name:
-            raise UsageError(f'--shape "{option}" is not NAME=D,D,...', hint=FORM)
+            raise UsageError(f'--shape "{option}" is not NAME=D,D,...', hint=FORM, code="NF-USAGE-011")
         if name not in inputs:
             raise UsageError(
                 f'--shape {option}: the model has no input "{name}"',
                 because=f"its inputs are {', '.join(inputs) or 'none'}",
-                hint=suggestion(name, list(inputs)),
+                hint=suggestion(name, list(inputs)), code="NF-USAGE-012",
             )
         sizes = [part.strip() for part in text.split(",") if part.strip()]
         if not all(size.isdecimal() and int(size) > 0 for size in sizes):
-            raise UsageError(f"--shape {option}: sizes are whole numbers from 1 on", hint=FORM)
+            raise UsageError(
+                f"--shape {option}: sizes are whole numbers from 1 on", hint=FORM, code="NF-USAGE-013",
+            )
         shapes[name] = tuple(map(int, sizes))
         declared = inputs[name].shape
         if declared is not None and not _fits(declared, shapes[name]):
             raise UsageError(
-                f"--shape {option} is no shape of this input", because=f"the model declares {inputs[name]}"
+                f"--shape {option} does not fit this input", because=f"the model declares {inputs[name]}",
+                code="NF-USAGE-014",
             )
     return shapes
 
@@ -70,6 +73,7 @@ def whole(
             "the model leaves dimensions of its inputs free, and a program has fixed ones",
             because="; ".join(map(_free, left)),
             hint=f"{flags}{', with a size for every ?' if unknown else ', as the stored samples are'}",
+            code="NF-USAGE-015",
         )
     return made
 

@@ -67,8 +67,8 @@ def split(plan: Plan, what: str) -> tuple[str, str | None]:
         off = plan.off.get(stage)
         names = [step.name for step in plan]
         if off is not None:
-            raise UsageError(f'the stage "{stage}" is off', because=off)
-        raise UsageError(f'there is no stage "{stage}"', hint=suggestion(stage, names))
+            raise UsageError(f'the stage "{stage}" is off', because=off, code="NF-USAGE-016")
+        raise UsageError(f'there is no stage "{stage}"', hint=suggestion(stage, names), code="NF-USAGE-017")
     return stage, item if slash else None
 
 
@@ -77,13 +77,22 @@ def record_of(plan: Plan, store: Store, what: str) -> Record:
     stage, item = split(plan, what)
     got = found(plan, store, stage)
     if got is None or (item is None and not got.records):
-        raise UsageError(f'"{what}" has not been built as the recipe stands', hint="npuflow build RECIPE, then ask again")
+        raise UsageError(
+            f'"{what}" has not been built as the recipe stands',
+            hint="npuflow build RECIPE, then ask again", code="NF-USAGE-018",
+        )
     if item is None and None not in got.keys:
-        raise UsageError(f'"{stage}" has {len(got.keys)} items', hint=suggestion("", [f"{stage}/{i}" for i in got.keys]))
+        raise UsageError(
+            f'"{stage}" has {len(got.keys)} items',
+            hint=suggestion("", [f"{stage}/{i}" for i in got.keys]), code="NF-USAGE-019",
+        )
     if item not in got.keys:
         names = [str(i) for i in got.keys if i is not None]
         hint = suggestion(str(item), names) if names else f'just "{stage}": it is one step, without items'
-        raise UsageError(f'"{stage}" has no item "{item}"', hint=hint)
+        raise UsageError(f'"{stage}" has no item "{item}"', hint=hint, code="NF-USAGE-020")
     if item not in got.records:
-        raise UsageError(f'"{what}" has not been built as the recipe stands', hint="npuflow build RECIPE, then ask again")
+        raise UsageError(
+            f'"{what}" has not been built as the recipe stands',
+            hint="npuflow build RECIPE, then ask again", code="NF-USAGE-018",
+        )
     return got.records[item]

@@ -45,7 +45,7 @@ def open_model(path: Path, batch: int = 8, dump: bool = False, raw: bool = False
     own names.
     """
     if not path.is_file():
-        raise UsageError(f'no file "{path}"')
+        raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
     if path.suffix == ".onnx":
         return _Onnx(path, dump)
     return _Npu(path, batch, dump, raw)
@@ -98,7 +98,9 @@ class _Onnx:
             source = _exposed(path) if dump else str(path)
             self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors share no public base class
-            raise ModelError(f'"{path}" does not load', because=str(error).splitlines()[0]) from error
+            raise ModelError(
+                f'"{path}" does not load', because=str(error).splitlines()[0], code="NF-MODEL-004",
+            ) from error
         self.pixels = pixel_inputs(self.session)
         self.ports = tuple(self._port(i.name, i.type, i.shape) for i in self.session.get_inputs())
         self.outputs = [o.name for o in self.session.get_outputs()]
@@ -107,7 +109,9 @@ class _Onnx:
         try:
             return [dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples]
         except Exception as error:  # as above
-            raise DataError("the model refuses its inputs", because=str(error).splitlines()[0]) from error
+            raise DataError(
+                "onnxruntime rejects the inputs of the model", because=str(error).splitlines()[0], code="NF-DATA-011",
+            ) from error
 
     def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
         pixels = name in self.pixels
@@ -166,16 +170,25 @@ def load_inputs(
         if path.suffix == ".npz":
             arrays.update(read_npz(path, ports))
         elif port is None:
-            raise UsageError(f"{len(paths)} input files for {len(ports)} inputs", hint="an npz holds all of them by name")
+            raise UsageError(
+                f"{len(paths)} input files for {len(ports)} inputs",
+                hint="an npz holds all of them by name", code="NF-USAGE-021",
+            )
         else:
             arrays[port.name] = _npy(path) if path.suffix == ".npy" else _picture(path, port, preparation)
     counts = set()
     for port in ports:
         if port.name not in arrays:
-            raise DataError(f'no data for the input "{port.name}"', because=f"given: {', '.join(arrays) or 'nothing'}")
+            raise DataError(
+                f'no data for the input "{port.name}"',
+                because=f"given: {', '.join(arrays) or 'nothing'}", code="NF-DATA-012",
+            )
         counts.add(_count(arrays[port.name], port))
     if len(counts) > 1:
-        raise DataError(f"the inputs hold different numbers of samples: {', '.join(map(str, sorted(map(str, counts))))}")
+        raise DataError(
+            f"the inputs hold different numbers of samples: {', '.join(map(str, sorted(map(str, counts))))}",
+            code="NF-DATA-013",
+        )
     count = counts.pop() if counts else None
     if count is None:
         return [{p.name: _shaped(arrays[p.name], p) for p in ports}], False
@@ -191,7 +204,7 @@ def _count(array: Array, port: Port) -> int | None:
         return int(shape[0])
     if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
         return int(shape[0])
-    raise DataError(f'the input "{port.name}" has shape {shape}, the model wants {want}')
+    raise DataError(f'the input "{port.name}" has shape {shape}; the model expects {want}', code="NF-DATA-014")
 
 
 def _shaped(array: Array, port: Port) -> Array:
@@ -199,7 +212,9 @@ def _shaped(array: Array, port: Port) -> Array:
     if port.dtype == "str":
         return array
     if array.dtype.kind not in "biuf":
-        raise DataError(f'the input "{port.name}" holds {array.dtype}, the model wants {port.dtype}')
+        raise DataError(
+            f'the input "{port.name}" holds {array.dtype}; the model expects {port.dtype}', code="NF-DATA-015",
+        )
     return array if port.codes and array.dtype.kind in "iu" else array.astype(port.dtype, copy=False)
 
 
@@ -208,7 +223,7 @@ def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as held:
             found = {name: held[name] for name in held.files}
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f'"{path}" is not a readable npz', because=str(error)) from error
+        raise DataError(f'"{path}" is not a readable npz', because=str(error), code="NF-DATA-016") from error
     if len(ports) == 1 and len(found) == 1:
         return {ports[0].name: next(iter(found.values()))}
     return found
@@ -218,7 +233,7 @@ def _npy(path: Path) -> Array:
     try:
         loaded: Array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataError(f'"{path}" is not a readable npy', because=str(error)) from error
+        raise DataError(f'"{path}" is not a readable npy', because=str(error), code="NF-DATA-017") from error
     return loaded
 
 
@@ -235,7 +250,7 @@ def picture_note(paths: Sequence[Path], preparation: Mapping[str, Any] | None) -
 def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> Array:
     """A picture prepared as the program says; else resized to the input, 0..255, in the layout that its shape shows."""
     if path.suffix.lower() not in PICTURES:
-        raise UsageError(f'"{path}": inputs are npz, npy or pictures')
+        raise UsageError(f'"{path}": inputs are npz, npy or pictures', code="NF-USAGE-022")
     if preparation is not None:
         return prepared(path, preparation, port.name, TensorType(port.shape, port.dtype))
     from PIL import Image
@@ -245,12 +260,15 @@ def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> A
     planes = port.shape[1] if len(port.shape) == 4 else 0
     first = planes in (1, 3)
     if len(port.shape) != 4 or not (first or port.shape[3] in (1, 3)):
-        raise UsageError(f'the input "{port.name}" {port.shape} is no picture', hint="give it as npy")
+        raise UsageError(
+            f'the input "{port.name}" {port.shape} is not a picture', hint="give it as npy", code="NF-USAGE-023",
+        )
     height, width = port.shape[2:] if first else port.shape[1:3]
     if height < 1 or width < 1:
         message = f'the input "{port.name}" has no fixed size to resize a picture to'
         raise UsageError(message, because=f"its shape is {list(port.shape)}, -1 is free",
-                         hint="give an npz or npy, or bind the dimension: [model] inputs in a recipe")  # fmt: skip
+                         hint="give an npz or npy, or bind the dimension: [model] inputs in a recipe",
+                         code="NF-USAGE-024")  # fmt: skip
     colours = planes if first else port.shape[3]
     picture = Image.fromarray(np.asarray(decode(path)).astype(np.uint8)).convert("RGB" if colours == 3 else "L")
     pixels = np.asarray(picture.resize((width, height))).reshape(height, width, colours)
@@ -264,7 +282,7 @@ def save_outputs(path: Path, outputs: Sequence[Mapping[str, Array]], stacked: bo
         with path.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
     except OSError as error:
-        raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+        raise UsageError(f'cannot write "{path}": {error.strerror}', code="NF-USAGE-025") from error
     return {name: tuple(a.shape) for name, a in arrays.items()}
 
 

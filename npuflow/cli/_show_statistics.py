@@ -80,7 +80,10 @@ def _gathered(
     spans, methods = {**spans, **stated}, {**methods, **dict.fromkeys(stated, "the model's own")}
     names = [n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)]
     if not names:
-        raise UsageError(f'no tensor is called "{patterns[0]}"', hint=suggestion(patterns[0], statistics.names))
+        raise UsageError(
+            f'no tensor is called "{patterns[0]}"',
+            hint=suggestion(patterns[0], statistics.names), code="NF-USAGE-026",
+        )
     from npuflow.engine.report.suggest import of_network
 
     told = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
@@ -170,6 +173,6 @@ def _plotted(found: Sequence[_Found], plot: Path) -> str:
     elif plot.suffix.lower() == ".png":
         plot.write_bytes(drawing.png(shown))
     else:
-        raise UsageError(f'"{plot.name}" is neither .svg nor .png')
+        raise UsageError(f'"{plot.name}" is neither .svg nor .png', code="NF-USAGE-027")
     more = f"; the first {MOST_PANELS} of {len(found)}, --tensor picks others" if len(found) > MOST_PANELS else ""
     return f"wrote {plot}: {len(shown)} histograms{more}"

@@ -50,9 +50,13 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
     elif loaded is not None:
         digest = record_of(plan(loaded), kept, what).output
     else:
-        raise UsageError("which recipe?", hint=f"npuflow show {what} RECIPE --export {folder}")
+        raise UsageError(
+            "the command needs a recipe", hint=f"npuflow show {what} RECIPE --export {folder}", code="NF-USAGE-028",
+        )
     if folder.exists():
-        raise UsageError(f'"{folder}" is there already', hint="name a folder that does not exist")
+        raise UsageError(
+            f'"{folder}" is there already', hint="name a folder that does not exist", code="NF-USAGE-029",
+        )
     manifest = kept.manifest(digest)
     reader = kept.open(digest)
     for name in manifest.files:
@@ -67,7 +71,10 @@ def _full(digest: str, kept: Store) -> str:
     if len(matches) != 1:
         count = "no artifact" if not matches else f"{len(matches)} artifacts"
         verb = "begin" if matches else "begins"
-        raise UsageError(f'{count} in {kept.root} {verb} with "{digest}"', hint="more letters, or another --cache")
+        raise UsageError(
+            f'{count} in {kept.root} {verb} with "{digest}"',
+            hint="more letters, or another --cache", code="NF-USAGE-030",
+        )
     return matches[0]
 
 

@@ -103,8 +103,10 @@ def _goals(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: Sequ
         chosen = {name.removeprefix("max:"): name.startswith("max:") for name in asked}
         for name in chosen if known else ():
             if name not in known:
-                raise UsageError(f'--goal: no figure or number "{name}"', because=f"known: {', '.join(known)}",
-                                 hint=suggestion(name, known))  # fmt: skip
+                raise UsageError(
+                    f'--goal: no figure or number "{name}"', because=f"known: {', '.join(known)}",
+                    hint=suggestion(name, known), code="NF-USAGE-031",
+                )
         return chosen
     time = [n for n in ("simulate.ms", "tiling.cycles") if n in known][:1]
     score = [n for n in known if n.startswith(f"{SCORES}.")][:1] or [n for n in known if n == "fidelity.worst_sqnr_db"]
@@ -122,7 +124,10 @@ def _columns(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: st
         for name in names if known else ():
             if name not in known:
                 because = f"known: {', '.join(known)}"
-                raise UsageError(f'--show: no figure "{name}"', because=because, hint=suggestion(name, known))
+                raise UsageError(
+                    f'--show: no figure "{name}"',
+                    because=because, hint=suggestion(name, known), code="NF-USAGE-032",
+                )
         return names
     scores = [n for n in known if n.startswith(f"{SCORES}.")][:1]
     differ = [n for n in known if len({row.get(n) for row in rows}) > 1]
@@ -217,5 +222,5 @@ def _write(path: Path, content: str) -> None:
     try:
         path.write_text(content)
     except OSError as error:
-        raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+        raise UsageError(f'cannot write "{path}": {error.strerror}', code="NF-USAGE-025") from error
     sys.stderr.write(f"wrote {path}\n")

@@ -16,8 +16,11 @@ TICKS = 5
 def draw(names: Sequence[str], rows: Sequence[Mapping[str, float]], best: Sequence[bool], goals: Sequence[str]) -> str:
     """An SVG page: the second goal to the right, the first one upwards; best points are filled and joined."""
     if len(goals) < 2:
-        raise UsageError("a plot wants two goals that differ between points", because=f"goals: {', '.join(goals) or 'none'}",
-                         hint="--goal simulate.ms --goal simulate.mb")  # fmt: skip
+        raise UsageError(
+            "a plot needs two goals that differ between points",
+            because=f"goals: {', '.join(goals) or 'none'}", hint="--goal simulate.ms --goal simulate.mb",
+            code="NF-USAGE-033",
+        )
     up, right = goals[0], goals[1]
     every = zip(names, rows, best, strict=True)
     shown = [(row[right], row[up], good, name) for name, row, good in every if up in row and right in row]

@@ -76,7 +76,10 @@ def _document(
 
 def _target(names: list[str], chosen: str | None) -> Iterator[str]:
     if chosen is not None and chosen not in names and not chosen.endswith(".toml"):
-        raise UsageError(f'no target "{chosen}"', because=f"known: {', '.join(names)}", hint=suggestion(chosen, names))
+        raise UsageError(
+            f'no target "{chosen}"',
+            because=f"known: {', '.join(names)}", hint=suggestion(chosen, names), code="NF-USAGE-034",
+        )
     yield f"# The NPU to compile for: {', '.join(names)}, or a path to a TOML file."
     yield f"target = {value(chosen or (DEFAULT if DEFAULT in names else names[0]))}"
     yield ""

@@ -33,7 +33,7 @@ def explain(what: str, path: Path, sets: Sequence[str], settings: Settings) -> s
     if item is not None:
         mine = [step for step in mine if step.item == item]
         if not mine:
-            raise UsageError(f'"{stage}" has no item "{item}"')
+            raise UsageError(f'"{stage}" has no item "{item}"', code="NF-USAGE-020")
     if any(step.status != "hit" for step in mine):
         return "\n".join(_would(what, stage, mine, planned)) + "\n"
     before = read(previous_lock_path(recipe, settings))

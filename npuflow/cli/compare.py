@@ -46,7 +46,7 @@ def compare(
         typer.echo(f"note: {note}", err=True)
     found = compared(both[0], both[1], tolerance)
     if not found:
-        raise UsageError(f'"{first}" and "{second}" have no tensor in common')
+        raise UsageError(f'"{first}" and "{second}" have no tensor in common', code="NF-USAGE-035")
     diverged = [one for one in found if one.difference.diverges(tolerance)]
     if as_json:
         for one in found:

@@ -25,7 +25,7 @@ def diff(
         try:
             locks.append(parse(path.read_text(encoding="utf-8"), str(path)))
         except UnicodeDecodeError:
-            raise UsageError(f"{path} is not a lock", because="it is not text") from None
+            raise UsageError(f"{path} is not a lock", because="it is not text", code="NF-USAGE-036") from None
     reasons = compare(*locks)
     for reason in reasons:
         output = reason.output
@@ -44,7 +44,7 @@ def _lock(path: Path) -> Path:
     if path.is_dir():
         found = [p for p in sorted(path.glob("*.lock")) if not p.name.endswith(".previous.lock")]
         if len(found) != 1:
-            raise UsageError(f"{path} holds {len(found)} locks", hint="name the file")
+            raise UsageError(f"{path} holds {len(found)} locks", hint="name the file", code="NF-USAGE-037")
         return found[0]
     if path.suffix == ".toml" and path.is_file():
         from npuflow.flow.recipe import load
@@ -52,5 +52,7 @@ def _lock(path: Path) -> Path:
 
         path = lock_path(load(path), Settings())
     if not path.is_file():
-        raise UsageError(f'no lock "{path}"', hint="a build writes NAME.lock beside its products")
+        raise UsageError(
+            f'no lock "{path}"', hint="a build writes NAME.lock beside its products", code="NF-USAGE-038",
+        )
     return path

@@ -25,7 +25,9 @@ def disasm(
     loaded = load_program(program)
     names = [n["name"] for n in loaded.meta["nodes"]]
     if node is not None and node not in names and not (node.isdigit() and int(node) < len(names)):
-        raise UsageError(f'the program has no node "{node}"', hint="npuflow profile lists them")
+        raise UsageError(
+            f'the program has no node "{node}"', hint="npuflow profile lists them", code="NF-USAGE-039",
+        )
     wanted = None if node is None else {i for i, n in enumerate(names) if n == node} or {int(node)}
     queues = queue_names(loaded.target.dma.channels)
     streams = ((c, i) for c, s in enumerate(loaded.decoded) for i in range(len(s)))

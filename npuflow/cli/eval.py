@@ -62,7 +62,10 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 
     recipe = load(path, sets)
     if recipe.table("evaluate") is None:
-        raise UsageError(f"{path} has no [evaluate] table", hint='[evaluate] source = "...", metric = "agreement"')
+        raise UsageError(
+            f"{path} has no [evaluate] table",
+            hint='[evaluate] source = "...", metric = "agreement"', code="NF-USAGE-040",
+        )
     chosen = replace(settings(cache=cache, until="evaluate"), publish=False)     # measures only
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     if program is None:
@@ -71,7 +74,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 
         return store.load(_digest(result, "evaluate"), Evaluation).score
     if not program.is_file():
-        raise UsageError(f'no file "{program}"')
+        raise UsageError(f'no file "{program}"', code="NF-USAGE-010")
     early = replace(chosen, until="placement")
     result = run_plan(plan_recipe(recipe, stages(), early), recipe, store, early).check()
     return _given(program, plan, store, result)
@@ -116,7 +119,9 @@ def _same_inputs(path: Path, names: list[str], graph: Graph) -> None:
     if sorted(names) != sorted(graph.inputs):
         wanted = f"the recipe's model takes {', '.join(graph.inputs)}"
         hint = "give a program or model of the same network"
-        raise UsageError(f'"{path}" takes the inputs {", ".join(names)}', because=wanted, hint=hint)
+        raise UsageError(
+            f'"{path}" takes the inputs {", ".join(names)}', because=wanted, hint=hint, code="NF-USAGE-041",
+        )
 
 
 def _digest(result: Result, stage: str) -> str:

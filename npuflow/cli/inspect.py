@@ -78,7 +78,7 @@ def _pairs(options: list[str] | None) -> list[tuple[str, str]]:
     for option in options or ():
         name, equals, value = option.rpartition("=")
         if not equals or not name:
-            raise UsageError(f'"{option}" has no "="', hint="NAME=VALUE")
+            raise UsageError(f'"{option}" has no "="', hint="NAME=VALUE", code="NF-USAGE-042")
         found.append((name, value))
     return found
 
@@ -87,7 +87,7 @@ def _number(text: str, kind: type, name: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f'"{text}", given for {name}, is no number') from None
+        raise UsageError(f'"{text}", given for {name}, is no number', code="NF-USAGE-043") from None
 
 
 def _report(

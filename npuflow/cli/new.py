@@ -47,10 +47,11 @@ def new(
     printing = str(path) == "-"
     if path.exists() and not force and not printing:
         raise UsageError(
-            f'"{path}" is there already', hint="--output OTHER.toml, or --force to write over it"
+            f'"{path}" is there already', hint="--output OTHER.toml, or --force to write over it",
+            code="NF-USAGE-044",
         )
     if not printing and not path.parent.is_dir():
-        raise UsageError(f'no folder "{path.parent}" to write {path.name} into')
+        raise UsageError(f'no folder "{path.parent}" to write {path.name} into', code="NF-USAGE-045")
     written = text(model, Path.cwd() if printing else path.parent, stages(), target, shapes or (), data)
     if printing:
         typer.echo(written, nl=False)

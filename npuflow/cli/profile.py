@@ -51,7 +51,10 @@ def profile(
     found = measure(load_program(program))
     if other is not None:
         if groups or commands or memory or roofline or memory_map or trace or xlsx:
-            raise UsageError("two programs are compared by layer", hint="pictures and traces are of one program; --csv, --json")
+            raise UsageError(
+                "two programs are compared by layer",
+                hint="pictures and traces are of one program; --csv, --json", code="NF-USAGE-046",
+            )
         _compare(found, measure(load_program(other)), (program, other), csv, as_json)
         return
     rows, columns = _chosen(found, groups, commands, memory)
@@ -110,7 +113,7 @@ def _write(path: Path, content: str) -> None:
     try:
         path.write_text(content)
     except OSError as error:
-        raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+        raise UsageError(f'cannot write "{path}": {error.strerror}', code="NF-USAGE-025") from error
     typer.echo(f"wrote {path}", err=True)         # the figures alone are on standard output
 
 

@@ -53,7 +53,10 @@ def pack(
     loaded = load_program(program)
     places, preparation = raw.inputs(loaded), loaded.meta.get("preparation")
     if channels_last and any(path.suffix.lower() in PICTURES for path in inputs):
-        raise UsageError("--channels-last says how arrays lie", hint="pictures get their layout from the recipe's steps")
+        raise UsageError(
+            "--channels-last says how arrays lie",
+            hint="pictures get their layout from the recipe's steps", code="NF-USAGE-047",
+        )
     if note := picture_note(inputs, preparation):
         typer.echo(f"note: {note}", err=True)
     entries = {e["name"]: e for e in loaded.meta["inputs"]}
@@ -113,9 +116,12 @@ def _samples(path: Path, slots: Sequence[Slot]) -> list[bytes]:
     try:
         body = path.read_bytes()
     except OSError as error:
-        raise UsageError(f'cannot read "{path}": {error.strerror}') from error
+        raise UsageError(f'cannot read "{path}": {error.strerror}', code="NF-USAGE-048") from error
     if not body or len(body) % each:
-        raise UsageError(f'"{path}" has {len(body):,} bytes, a sample takes {each:,}', hint="npuflow raw slots PROGRAM")
+        raise UsageError(
+            f'"{path}" has {len(body):,} bytes, a sample takes {each:,}',
+            hint="npuflow raw slots PROGRAM", code="NF-USAGE-049",
+        )
     return [body[i : i + each] for i in range(0, len(body), each)]
 
 
@@ -123,4 +129,4 @@ def _write(path: Path, body: Any) -> None:
     try:
         path.write_bytes(body)
     except OSError as error:
-        raise UsageError(f'cannot write "{path}": {error.strerror}') from error
+        raise UsageError(f'cannot write "{path}": {error.strerror}', code="NF-USAGE-025") from error

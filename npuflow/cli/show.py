@@ -10,6 +10,8 @@ import typer
 from npuflow.base.errors import UsageError
 from npuflow.cli._engine import CacheOption, SetOption
 
+PLOTS = "npuflow show statistics RECIPE --plot FILE.svg"
+
 
 def show(
     what: Annotated[
@@ -56,7 +58,7 @@ def show(
 
         typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
     elif plot is not None or tensor:
-        raise UsageError("--tensor and --plot are for statistics", hint="npuflow show statistics RECIPE --plot FILE.svg")
+        raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 
@@ -73,5 +75,8 @@ def show(
 
 def _needed(path: Path | None) -> Path:
     if path is None:
-        raise UsageError("which recipe?", hint="npuflow show recipe RECIPE, npuflow show STAGE RECIPE [--log]")
+        raise UsageError(
+            "the command needs a recipe",
+            hint="npuflow show recipe RECIPE, npuflow show STAGE RECIPE [--log]", code="NF-USAGE-028",
+        )
     return path

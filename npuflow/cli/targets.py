@@ -44,7 +44,7 @@ def _path(name: str) -> Path:
     if name.endswith(".toml") and Path(name).is_file():
         return Path(name)
     known = sorted(p.stem for p in _folder().glob("*.toml"))
-    raise UsageError(f'there is no target "{name}"', hint=suggestion(name, known))
+    raise UsageError(f'there is no target "{name}"', hint=suggestion(name, known), code="NF-USAGE-034")
 
 
 def _read(path: Path) -> Any:
@@ -73,7 +73,10 @@ def _unknown(limits: Any, at: Any) -> list[NpuflowError]:
     for place, names in named:
         for name in names if isinstance(names, list) else []:
             if isinstance(name, str) and name.lower() not in known:
-                found.append(RecipeError(f'there is no operator "{name}"', where=place.where(), hint=suggestion(name, known)))
+                found.append(RecipeError(
+                    f'there is no operator "{name}"',
+                    where=place.where(), hint=suggestion(name, known), code="NF-TARGET-001",
+                ))
     return list(found)
 
 

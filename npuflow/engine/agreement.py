@@ -102,5 +102,5 @@ def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
         f"the simulator differs from the reference in {len(wrong)} of {sum(1 for c in checks if c.elements)} tensors",
         where=Where(node=name, value=first.value),
         because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to {first.max_abs}",
-        hint="this is a bug of npuflow: please report it with the recipe",
+        hint="this is a bug of npuflow: please report it with the recipe", code="NF-BUILD-001",
     )

@@ -105,8 +105,14 @@ def check_layout(lives: Sequence[Life], addresses: Mapping[str, int], limit: int
         life = lives[i]
         low, high = addresses[life.name], addresses[life.name] + life.size
         if low < 0 or low % align or high > limit:
-            raise InternalError(f"{life.name} at {low}..{high} is outside {limit} bytes or not aligned to {align}")
+            raise InternalError(
+                f"{life.name} at {low}..{high} is outside {limit} bytes or not aligned to {align}",
+                code="NF-INTERNAL-006",
+            )
         for j, (a, b) in alive.items():
             if low < b and a < high:
-                raise InternalError(f"{life.name} and {lives[j].name} overlap: {low}..{high}, {a}..{b}")
+                raise InternalError(
+                    f"{life.name} and {lives[j].name} overlap: {low}..{high}, {a}..{b}",
+                    code="NF-INTERNAL-007",
+                )
         alive[i] = (low, high)

@@ -55,6 +55,7 @@ def labelled(evaluate: Data, data: Data) -> dict[str, Found]:
         raise DataError(
             f'no sample has a label in "{evaluate.labels.text}"',
             because=f"samples are called {next(iter(listed))}, the labels' first is {first}",
+            code="NF-METRIC-001",
         ).at(key=f"{table_of(type(evaluate))}.labels")
     return kept
 
@@ -106,7 +107,7 @@ def score(
         mine += program.run_many(feeds)
         theirs += reference.run_many(feeds)
     if not labels:
-        raise DataError("there are no samples to evaluate")
+        raise DataError("there are no samples to evaluate", code="NF-METRIC-002")
     given = asked(metric, name, labels)
     outputs, truth = stacked(mine, theirs), stacked(theirs, mine)
     numbers = [n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)]
@@ -126,7 +127,7 @@ def asked(metric: Metric, name: str, labels: list[Any]) -> list[Any] | None:
     if without:
         raise DataError(
             f'the metric "{name}" needs labels; {without} of {len(labels)} samples have none',
-            hint=LABELS,
+            hint=LABELS, code="NF-METRIC-003",
         )
     return labels
 
@@ -137,7 +138,7 @@ def labels_there(metric: Metric, name: str, labels: Mapping[str, Any]) -> None:
     if metric.needs_labels and without:
         raise DataError(
             f'the metric "{name}" needs labels; {len(without)} of {len(labels)} samples have none',
-            because=f"the first is {without[0]}", hint=LABELS,
+            because=f"the first is {without[0]}", hint=LABELS, code="NF-METRIC-003",
         )  # fmt: skip
 
 

@@ -70,10 +70,13 @@ def taken(
         raise DataError(
             "no row of the table is a tensor of this network",
             because=f"the table's first is {first!r}; the network has {near!r}",
-            hint="[ranges] names = { TENSOR = \"NAME IN THE TABLE\" }",
+            hint="[ranges] names = { TENSOR = \"NAME IN THE TABLE\" }", code="NF-TABLE-001",
         )
     if absent and config.missing == "error":
-        raise DataError(f"the table says nothing of {len(absent)} tensors", because=f"the first is {absent[0]!r}")
+        raise DataError(
+            f"the table has no entry for {len(absent)} tensors",
+            because=f"the first is {absent[0]!r}", code="NF-TABLE-002",
+        )
     return Taken(found.ranges, found.methods, found.codes, used, unknown, absent)
 
 
@@ -82,8 +85,12 @@ def _homes(graph: Graph, table: Table, names: Mapping[str, str]) -> Iterator[tup
     for value_id, row in names.items():
         if value_id not in graph.values or row not in table:
             what = f'the network has no tensor "{value_id}"' if value_id not in graph.values else f'the table has no row "{row}"'
-            raise DataError(f"[ranges] names: {what}", hint=nearest(row if value_id in graph.values else value_id,
-                            list(table) if value_id in graph.values else list(graph.values)) or "")  # fmt: skip
+            raise DataError(
+                f"[ranges] names: {what}",
+                hint=nearest(row if value_id in graph.values else value_id,
+                            list(table) if value_id in graph.values else list(graph.values)) or "",
+                code="NF-TABLE-003",
+            )
         yield row, value_id
     settled, rows = set(names), set(names.values())
     for value_id in graph.values:
@@ -112,7 +119,9 @@ def _oriented(graph: Graph, value_id: str, quant: QuantType) -> QuantType:
         return quant
     fitting = [axis for axis, size in enumerate(shape) if size == len(quant.scale)]
     if not fitting:
-        raise DataError(f'{len(quant.scale)} scales do not fit "{value_id}" of {list(shape)}').at(value=value_id)
+        raise DataError(
+            f'{len(quant.scale)} scales do not fit "{value_id}" of {list(shape)}', code="NF-TABLE-004",
+        ).at(value=value_id)
     return quant.with_(axis=fitting[0])
 
 

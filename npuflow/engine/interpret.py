@@ -53,18 +53,27 @@ class Interpreter:
 
     def _fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
         if value_id not in inputs:
-            raise DataError(f'no data for the input "{value_id}"', because=f"given: {', '.join(inputs) or 'nothing'}")
+            raise DataError(
+                f'no data for the input "{value_id}"',
+                because=f"given: {', '.join(inputs) or 'nothing'}", code="NF-DATA-012",
+            )
         array, value = np.asarray(inputs[value_id]), self.graph.values[value_id]
         fits = len(array.shape) == len(value.type.shape) and all(
             have == want or want < 0 for have, want in zip(array.shape, value.type.shape, strict=True)
         )
         if not fits:
-            raise DataError(f'the input "{value_id}" has shape {array.shape}, the model wants {value.type.shape}')
+            raise DataError(
+                f'the input "{value_id}" has shape {array.shape}; the model expects {value.type.shape}',
+                code="NF-DATA-014",
+            )
         quant = value.quant
         if quant is not None and array.dtype.kind == "f":             # real numbers for an input that takes codes
             return encode(array, quant)
         if quant is not None and array.size and not quant.lo <= int(array.min()) <= int(array.max()) <= quant.hi:
-            raise DataError(f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has {quant.lo}..{quant.hi}')
+            raise DataError(
+                f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has {quant.lo}..{quant.hi}',
+                code="NF-DATA-060",
+            )
         return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
 
     def _last_uses(self) -> dict[str, int]:

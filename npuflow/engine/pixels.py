@@ -65,15 +65,19 @@ class Pixels:
             pixels[np.isnan(pixels)] = 0.0
             if pixels.size and (pixels.min() < -FAR or pixels.max() > TOP + FAR):
                 raise DataError(
-                    f'the input "{name}" has numbers from {array.min():.4g} to {array.max():.4g}, which no pixels stand for',
+                    f'the input "{name}" has numbers from {array.min():.4g} to {array.max():.4g}, outside the range of pixels',
                     because=f"real numbers are taken as pixels after the recipe's steps: {self.text()}",
                     hint="give pixels 0..255 as uint8; [data] fold_normalize = false builds an input of real numbers",
+                    code="NF-DATA-061",
                 )
             return np.asarray(np.clip(np.rint(pixels), 0, TOP).astype(np.uint8))
         if array.dtype.kind not in "iub" or (array.size and not 0 <= int(array.min()) <= int(array.max()) <= TOP):
             held = f"from {array.min()} to {array.max()}" if array.dtype.kind in "iub" and array.size else str(array.dtype)
             hint = "uint8, or real numbers as the model takes them"
-            raise DataError(f'the input "{name}" takes pixels 0..255', because=f"the array holds {held}", hint=hint)
+            raise DataError(
+                f'the input "{name}" takes pixels 0..255',
+                because=f"the array holds {held}", hint=hint, code="NF-DATA-062",
+            )
         return array.astype(np.uint8)
 
     def text(self) -> str:

@@ -64,11 +64,14 @@ def _slot(program: Program, name: str, value: str, what: str) -> Slot:
         made = ", ".join(models[0]["outputs"][:3])
         raise ModelError(
             f"the program has {len(models)} parts for the host", because=f"the first makes {made}",
-            hint="npuflow run runs them; raw mode is for programs that the NPU runs alone", code="raw",
-        )  # fmt: skip
+            hint="npuflow run runs them; raw mode is for programs that the NPU runs alone",
+            code="NF-PROGRAM-015",
+        )
     entry = program.meta["values"].get(value)
     if entry is None:
-        raise ModelError(f'"{name}" is not {what} in memory: no integer tensor stands for it', code="raw")
+        raise ModelError(
+            f'"{name}" is not {what} in memory: no integer tensor stands for it', code="NF-PROGRAM-016",
+        )
     size, burst = prod(entry["shape"]) * CONTAINERS[entry["dtype"]], program.target.memory.burst
     padded = -(-size // burst) * burst
     return Slot(name, value, entry["address"], size, padded, tuple(entry["shape"]), entry["dtype"], entry["quant"])
@@ -82,18 +85,20 @@ def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
     if array.shape != slot.shape and array.shape == slot.shape[1:]:
         array = array[None]
     if array.shape != slot.shape:
-        raise DataError(f'"{slot.name}" has shape {array.shape}, the program wants {slot.shape}')
+        raise DataError(
+            f'"{slot.name}" has shape {array.shape}, the program expects {slot.shape}', code="NF-DATA-014",
+        )
     if slot.pixels is not None:
         array = given(array, Pixels.read(slot.pixels), slot.dtype, slot.name)
     elif array.dtype.kind == "f":
         if slot.quant is None:
-            raise DataError(f'"{slot.name}" takes {slot.dtype}, not real numbers')
+            raise DataError(f'"{slot.name}" takes {slot.dtype}, not real numbers', code="NF-DATA-063")
         array = quantize(array, slot.quant)
     elif array.size:
         kind = np.iinfo(slot.dtype)
         lo, hi = container(slot.quant)[:2] if slot.quant else (int(kind.min), int(kind.max))
         if array.dtype.kind not in "iub" or int(array.min()) < lo or int(array.max()) > hi:
-            raise DataError(f'"{slot.name}" takes codes from {lo} to {hi}')
+            raise DataError(f'"{slot.name}" takes codes from {lo} to {hi}', code="NF-DATA-060")
     body = np.ascontiguousarray(array, np.dtype(slot.dtype).newbyteorder("<")).tobytes()
     return body + bytes(slot.padded - len(body))
 
@@ -101,7 +106,7 @@ def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
 def decoded(slot: Slot, body: bytes | memoryview, *, codes: bool = False, layout: Layout = "as_is") -> Array:
     """One tensor from its bytes: real numbers, or its codes."""
     if len(body) < slot.size:
-        raise DataError(f'"{slot.name}" has {len(body)} bytes, {slot.size} are needed')
+        raise DataError(f'"{slot.name}" has {len(body)} bytes, {slot.size} are needed', code="NF-DATA-064")
     array = np.frombuffer(body[: slot.size], np.dtype(slot.dtype).newbyteorder("<")).reshape(slot.shape)
     found = array.astype(slot.dtype) if codes or slot.quant is None else dequantize(array, slot.quant)
     return np.moveaxis(found, 1, -1) if layout == "channels_last" and len(slot.shape) >= 3 else found
@@ -112,7 +117,10 @@ def pack(program: Program, sample: Mapping[str, Array], layout: Layout = "as_is"
     slots = inputs(program)
     missing = [s.name for s in slots if s.name not in sample]
     if missing:
-        raise DataError(f'no data for the input "{missing[0]}"', because=f"given: {', '.join(sample) or 'nothing'}")
+        raise DataError(
+            f'no data for the input "{missing[0]}"',
+            because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-012",
+        )
     return b"".join(encoded(s, sample[s.name], layout) for s in slots)
 
 
@@ -137,7 +145,9 @@ def run(program: Program, body: bytes) -> bytes:
 def _cut(slots: Sequence[Slot], body: bytes) -> list[memoryview]:
     need = sum(s.padded for s in slots)
     if len(body) != need:
-        raise DataError(f"{len(body)} bytes; {', '.join(s.name for s in slots)} take {need}")
+        raise DataError(
+            f"{len(body)} bytes; {', '.join(s.name for s in slots)} take {need}", code="NF-DATA-065",
+        )
     parts, at, view = [], 0, memoryview(body)
     for slot in slots:
         parts.append(view[at : at + slot.padded])

@@ -108,7 +108,10 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
             index = max(0, index - 1)
             if len(applied) > _ROUNDS:
                 tail = ", ".join(f"{a.rule} at {a.node}" for a in applied[-4:])
-                raise InternalError("the rewrite rules do not come to an end", because=f"the last were {tail}")
+                raise InternalError(
+                    "the rewrite rules do not terminate",
+                    because=f"the last were {tail}", code="NF-INTERNAL-015",
+                )
     return graph
 
 
@@ -202,7 +205,9 @@ def _ordered(graph: Graph) -> tuple[Node, ...]:
             else:
                 rest.append(node)
         if len(rest) == len(waiting):
-            raise InternalError("a rewrite made a cycle or lost a value", because=rest[0].name)
+            raise InternalError(
+                "a rewrite made a cycle or lost a value", because=rest[0].name, code="NF-INTERNAL-016",
+            )
         waiting = rest
     return tuple(order)
 

@@ -128,7 +128,9 @@ class Runner:
                     results = session.run(list(step["outputs"]), {name: v[name] for name in step["inputs"]})
                 except Exception as error:  # onnxruntime's errors share no public base class
                     said = str(error).splitlines()[0]
-                    raise ModelError(f"host model {step['model']} failed: {said}", code="program") from error
+                    raise ModelError(
+                        f"host model {step['model']} failed: {said}", code="NF-PROGRAM-017",
+                    ) from error
                 v.update(zip(step["outputs"], results, strict=True))
             self._deliver(step["outputs"], machine, values)
         else:
@@ -143,7 +145,7 @@ class Runner:
         if name in values[0]:
             return
         if name not in self.program.meta["values"]:
-            raise ModelError(f"nothing made the value {name!r}", code="program")
+            raise ModelError(f"nothing made the value {name!r}", code="NF-PROGRAM-018")
         for v, sample in zip(values, machine.read(name), strict=True):
             v[name] = sample
 
@@ -157,10 +159,16 @@ class Runner:
         for entry in self.program.meta["inputs"]:
             name, shape = entry["name"], tuple(entry["shape"])
             if name not in sample:
-                raise DataError(f'no data for the input "{name}"', because=f"given: {', '.join(sample) or 'nothing'}")
+                raise DataError(
+                    f'no data for the input "{name}"',
+                    because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-012",
+                )
             array = np.asarray(sample[name])
             if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
-                raise DataError(f'the input "{name}" has shape {array.shape}, the program wants {shape}')
+                raise DataError(
+                    f'the input "{name}" has shape {array.shape}, the program expects {shape}',
+                    code="NF-DATA-014",
+                )
             if entry.get("pixels"):
                 array = given(array, Pixels.read(entry["pixels"]), entry["dtype"], name)
             elif entry.get("quant") and array.dtype.kind == "f":    # real numbers for an input that takes codes
@@ -168,11 +176,16 @@ class Runner:
             elif entry.get("quant") and array.size:
                 lo, hi, _ = container(entry["quant"])
                 if int(array.min()) < lo or int(array.max()) > hi:
-                    raise DataError(f'the input "{name}" has codes {array.min()}..{array.max()}, its type has {lo}..{hi}')
+                    raise DataError(
+                        f'the input "{name}" has codes {array.min()}..{array.max()}, its type has {lo}..{hi}',
+                        code="NF-DATA-060",
+                    )
             try:
                 found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
             except TypeError as error:
-                raise ModelError(f'the input "{name}" has the dtype {entry["dtype"]!r}', code="program") from error
+                raise ModelError(
+                    f'the input "{name}" has the dtype {entry["dtype"]!r}', code="NF-PROGRAM-019",
+                ) from error
         return found
 
     @contextmanager
@@ -207,7 +220,9 @@ def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no public base class
-        raise ModelError(f"host model {index} cannot run: {str(error).splitlines()[0]}", code="program") from error
+        raise ModelError(
+            f"host model {index} cannot run: {str(error).splitlines()[0]}", code="NF-PROGRAM-020",
+        ) from error
 
 
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
@@ -248,5 +263,7 @@ def _along(quant: Mapping[str, Any], name: str, dtype: type, shape: tuple[int, .
         return numbers.reshape(-1)[:1].reshape(())
     numbers = np.repeat(numbers, quant.get("group") or 1)
     if axis >= len(shape) or numbers.size != shape[axis]:
-        raise ModelError(f"{numbers.size} numbers for dimension {axis} of a value of shape {shape}", code="program")
+        raise ModelError(
+            f"{numbers.size} numbers for dimension {axis} of a value of shape {shape}", code="NF-PROGRAM-021",
+        )
     return numbers.reshape([-1 if d == axis else 1 for d in range(len(shape))])

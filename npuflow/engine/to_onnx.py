@@ -126,7 +126,9 @@ class _Exporter:
         if self.bytes > MOST:
             said = f"its constants take {self.bytes / (1 << 30):.2f} GiB and more; protobuf ends at 2 GiB"
             hint = "[model] outputs cuts the network into parts that are built one by one"
-            raise ModelError("the network does not fit one ONNX model", because=said, hint=hint)
+            raise ModelError(
+                "the network does not fit one ONNX model", because=said, hint=hint, code="NF-MODEL-005",
+            )
         self.proto.initializer.append(onnx.numpy_helper.from_array(values, name))
         return name
 
@@ -152,7 +154,9 @@ class _Exporter:
         try:
             return bytes(model.SerializeToString(deterministic=True))
         except ValueError as fault:
-            raise ModelError("the model exceeds 2 GiB as one ONNX file", because=str(fault)) from fault
+            raise ModelError(
+                "the model exceeds 2 GiB as one ONNX file", because=str(fault), code="NF-MODEL-006",
+            ) from fault
 
 
 def attributes(call: OnnxCall) -> list[onnx.AttributeProto]:
@@ -178,5 +182,8 @@ def attributes(call: OnnxCall) -> list[onnx.AttributeProto]:
         try:
             found.append(onnx.helper.make_attribute(name, plain, attr_type=kind))
         except (TypeError, ValueError) as fault:
-            raise InternalError(f"{call.op_type}: attribute {name} = {value!r} does not export", because=str(fault)) from fault
+            raise InternalError(
+                f"{call.op_type}: attribute {name} = {value!r} does not export",
+                because=str(fault), code="NF-INTERNAL-020",
+            ) from fault
     return found

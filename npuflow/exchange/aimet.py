@@ -53,7 +53,10 @@ def _rows(held: Any) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
         scales, offsets = row.get("scale", []), row.get("offset", [])
         shared = {"bitwidth": row["bw"], "dtype": row.get("dtype", "INT"), "is_symmetric": row.get("is_sym", False)}
         if row.get("enc_type", "PER_TENSOR") not in ("PER_TENSOR", "PER_CHANNEL"):
-            raise DataError(f'"{row["name"]}" is encoded {row["enc_type"]}', hint="PER_TENSOR and PER_CHANNEL are understood")
+            raise DataError(
+                f'"{row["name"]}" is encoded {row["enc_type"]}',
+                hint="PER_TENSOR and PER_CHANNEL are supported", code="NF-TABLE-005",
+            )
         yield row["name"], [{**shared, "scale": s, "offset": o} for s, o in zip(scales, offsets, strict=True)] or [shared]
 
 
@@ -84,7 +87,10 @@ def _onnx_like(row: Mapping[str, Any]) -> Entry:
     dtype = str(row["output_dtype"])
     signed, bits = not dtype.startswith("uint"), int(dtype.removeprefix("u").removeprefix("int"))
     if row.get("block_size") is not None or "per_block_int_scale" in row:
-        raise DataError(f'"{row["name"]}" has scales per block', hint="scales per tensor and per channel are understood")
+        raise DataError(
+            f'"{row["name"]}" has scales per block',
+            hint="scales per tensor and per channel are supported", code="NF-TABLE-006",
+        )
     scales = row["y_scale"] if isinstance(row["y_scale"], list) else [row["y_scale"]]
     zeros = row.get("y_zero_point")
     zeros = zeros if isinstance(zeros, list) else [zeros or 0] * len(scales)

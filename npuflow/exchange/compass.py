@@ -53,7 +53,10 @@ def _entry(node: str, name: str, row: Mapping[str, Any]) -> Entry:
         quant = QuantType(value["qbits"], signed, (scale,), (-round(value.get("zerop") or 0),))
     lo, hi = value.get("fmin"), value.get("fmax")
     if not isinstance(lo, int | float) or not isinstance(hi, int | float):
-        raise DataError(f'the tensor "{name}" of node "{node}" has no fmin and fmax', because=f"it has {', '.join(row)}")
+        raise DataError(
+            f'the tensor "{name}" of node "{node}" has no fmin and fmax',
+            because=f"it has {', '.join(row)}", code="NF-TABLE-007",
+        )
     return Entry(float(lo), float(hi), quant, "", False, node)
 
 

@@ -29,7 +29,10 @@ class CompassStatistics:
             for name, row in tensors.items():
                 ends = [_number(row.get(f"running_{end}"), row.get(f"extrema_{end}")) for end in ("min", "max")]
                 if None in ends:
-                    raise DataError(f'the tensor "{name}" of node "{node}" has no extrema', because=f"it has {', '.join(row)}")
+                    raise DataError(
+                        f'the tensor "{name}" of node "{node}" has no extrema',
+                        because=f"it has {', '.join(row)}", code="NF-TABLE-008",
+                    )
                 table[name] = Entry(float(ends[0] or 0.0), float(ends[1] or 0.0), None, "", "extrema_min_key_axis" in row, node)
         return table
 

@@ -57,9 +57,15 @@ def _range(name: str, row: Mapping[str, Any]) -> tuple[float, float]:
         while isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):
-            raise DataError(f'"{name}" has {len(value)} ranges, one per channel', hint="calibrate without per_channel")
+            raise DataError(
+                f'"{name}" has {len(value)} ranges, one per channel',
+                hint="calibrate without per_channel", code="NF-TABLE-009",
+            )
         if not isinstance(value, int | float):
-            raise DataError(f'"{name}" has no "{key}"', because="a calibrator of the Distribution method keeps none")
+            raise DataError(
+                f'"{name}" has no "{key}"',
+                because="a calibrator of the Distribution method keeps none", code="NF-TABLE-010",
+            )
         ends.append(float(value))
     return ends[0], ends[1]
 
@@ -80,7 +86,9 @@ def _lines(text: str) -> dict[str, Entry]:
         if not words:
             continue
         if len(words) != 2 or not _number(words[1]):
-            raise DataError(f"line {number} is not a name and a number", because=repr(line))
+            raise DataError(
+                f"line {number} is not a name and a number", because=repr(line), code="NF-TABLE-011",
+            )
         top = abs(float(words[1]))
         table[words[0]] = Entry(-top, top)
     return table

@@ -26,14 +26,17 @@ class TensorRt:
     def read(self, text: str) -> dict[str, Entry]:
         head, *lines = text.splitlines()
         if not head.startswith("TRT-"):
-            raise DataError("a TensorRT calibration cache begins with TRT-VERSION-CALIBRATOR", because=f"this one with {head!r}")
+            raise DataError(
+                "a TensorRT calibration cache begins with TRT-VERSION-CALIBRATOR",
+                because=f"this one with {head!r}", code="NF-TABLE-012",
+            )
         table: dict[str, Entry] = {}
         for number, line in enumerate(lines, 2):
             if not line.strip():
                 continue
             found = LINE.match(line.strip())
             if found is None:
-                raise DataError(f"line {number} is not NAME: SCALE", because=repr(line))
+                raise DataError(f"line {number} is not NAME: SCALE", because=repr(line), code="NF-TABLE-013")
             (scale,) = struct.unpack(">f", bytes.fromhex(found["bits"].zfill(8)))
             table[found["name"]] = Entry(-127 * scale, 127 * scale, None, head.split("-")[-1])
         return table

@@ -33,7 +33,9 @@ class TpuMlir:
             if not words or line.startswith("#"):
                 continue
             if len(words) != 4:
-                raise DataError(f"line {number} is not a name and three numbers", because=repr(line))
+                raise DataError(
+                    f"line {number} is not a name and three numbers", because=repr(line), code="NF-TABLE-014",
+                )
             threshold, lo, hi = (float(w) for w in words[1:])
             low, high = max(lo, -abs(threshold)), min(hi, abs(threshold))
             table[words[0]] = Entry(min(low, high), max(low, high), None, method)

@@ -200,6 +200,8 @@ def adopted(folder: Path, kind: type[Artifact]) -> ArtifactRef:
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
     except (OSError, ValueError, KeyError) as fault:
         because = "it has no manifest" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
-        raise UsageError(f"{folder} is not an artifact folder", because=because) from fault
+        raise UsageError(
+            f"{folder} is not an artifact folder", because=because, code="NF-USAGE-052",
+        ) from fault
     value = kind.load(Reader(Path(folder), manifest, trusted=True))
     return ArtifactRef(value.digest(), value.uses())

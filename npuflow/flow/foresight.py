@@ -77,7 +77,8 @@ class Foresight:
         least = need.fixed + need.least * need.each
         return BuildError(
             f"{name} would need about {shown(least)} of memory, and there are {shown(self.most)}",
-            because=need.about, hint=need.key if not need.each else "smaller inputs: [model] inputs; or more memory",
+            because=need.about,
+            hint=need.key if not need.each else "smaller inputs: [model] inputs; or more memory",
             code="NF-STEP-004",
         )
 

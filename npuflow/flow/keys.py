@@ -74,7 +74,10 @@ def plugin_code(registry: str, name: str, facets: tuple[str, ...] | None) -> tup
     """How a plug-in is called in a key, and its code."""
     known = Registry.known.get(registry)
     if known is None:
-        raise InternalError(f'an artifact uses "{registry}/{name}", but no such registry has been imported')
+        raise InternalError(
+            f'an artifact uses "{registry}/{name}", but no such registry has been imported',
+            code="NF-INTERNAL-021",
+        )
     label = f"{registry}/{name}" + (":" + ",".join(facets) if facets else "")
     return label, plugin_closure(known, name, facets or ())
 
@@ -193,7 +196,10 @@ class Bound:
         param = str(self.step.over) if param is None else param
         ref = self.refs[param]
         if not isinstance(ref, ItemsRef):
-            raise InternalError(f'the stage "{self.step.name}" runs over "{param}", which is no collection')
+            raise InternalError(
+                f'the stage "{self.step.name}" runs over "{param}", which is not a collection',
+                code="NF-INTERNAL-022",
+            )
         return ref.items
 
     def _input(self, place: Input, ref: Ref | None, item: str | None) -> str | None:
@@ -202,7 +208,7 @@ class Bound:
         if place.upstream.project is None or isinstance(ref, ItemsRef):
             return ref.digest
         if self.load is None:
-            raise InternalError(f"{self.step.name}: a projected input needs a loader")
+            raise InternalError(f"{self.step.name}: a projected input needs a loader", code="NF-INTERNAL-023")
         project = getattr(self.load(ref, place.upstream.kind), place.upstream.project)
         return digest(project() if item is None else project(item))
 
@@ -222,7 +228,9 @@ def pairs(by: Iterable[str], over: Iterable[str]) -> tuple[str, ...]:
     over = tuple(over)
     for name in by:
         if ":" in name:
-            raise InternalError(f'"{name}" cannot be paired with other items: the id holds a colon')
+            raise InternalError(
+                f'"{name}" cannot be paired with other items: the id holds a colon', code="NF-INTERNAL-024",
+            )
     return tuple(pair(one, other) for one in by for other in over)
 
 

@@ -112,14 +112,18 @@ def parse(content: str, name: str) -> Lock:
     try:
         body = _quick(content) or tomllib.loads(content)
         if body["version"] != VERSION:
-            raise InputError(f"{name} is a lock of version {body['version']}, not {VERSION}")
+            raise InputError(
+                f"{name} is a lock of version {body['version']}, not {VERSION}", code="NF-USAGE-053",
+            )
         lock = Lock(code=body.get("code", {}))
         for step, table in body.get("step", {}).items():
             items = table.get("items")
             pairs = None if items is None else {item: _pair(both) for item, both in items.items()}
             lock.steps[step] = LockedStep(table["key"], table["output"], table.get("from", {}), pairs)
     except (ValueError, KeyError, AttributeError) as error:
-        raise InputError(f"{name} is not a lock: {error}", hint="build again to write a new one") from error
+        raise InputError(
+            f"{name} is not a lock: {error}", hint="build again to write a new one", code="NF-USAGE-036",
+        ) from error
     return lock
 
 
@@ -163,7 +167,10 @@ def read(path: Path) -> Lock | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not a lock: it is not text", hint="build again to write a new one") from error
+        raise InputError(
+            f"{path.name} is not a lock: it is not text",
+            hint="build again to write a new one", code="NF-USAGE-036",
+        ) from error
 
 
 def write(path: Path, lock: Lock) -> None:

@@ -44,7 +44,7 @@ class Build(Config):
         try:
             size(self.memory or "1GB")
         except ValueError as fault:
-            yield Fault("memory", str(fault))
+            yield Fault("memory", str(fault), code="NF-RECIPE-024")
 
 
 SETTINGS: tuple[type[Config], ...] = (Build,)
@@ -177,9 +177,13 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
             kind = "table" if isinstance(value, Mapping) else "key"
             shown = f"[{name}]" if kind == "table" else f'"{name}"'
             because, near = f"known tables: {', '.join(top)}", suggestion(name, top)
-            found.append(RecipeError(f"unknown {kind} {shown}", where=at.where(), because=because, hint=near))
+            found.append(RecipeError(
+                f"unknown {kind} {shown}", where=at.where(), because=because, hint=near, code="NF-RECIPE-025",
+            ))
         elif not isinstance(value, Mapping) and name not in paths:
-            found.append(RecipeError(f'"{name}" must be a table', where=at.where(), hint=f"[{name}]"))
+            found.append(RecipeError(
+                f'"{name}" must be a table', where=at.where(), hint=f"[{name}]", code="NF-RECIPE-026",
+            ))
     for parent in sorted(parents):
         allowed = sorted(_declared(parent, classes))
         at = recipe.at.child(*parent.split("."))
@@ -187,7 +191,9 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
             if key not in allowed and at.child(key).origin().file not in recipe_library_files(recipe):
                 because, near = f"allowed: {', '.join(allowed)}", suggestion(key, allowed)
                 where = at.child(key).where()
-                found.append(RecipeError(f'unknown key "{key}"', where=where, because=because, hint=near))
+                found.append(RecipeError(
+                    f'unknown key "{key}"', where=where, because=because, hint=near, code="NF-RECIPE-008",
+                ))
     return found
 
 

@@ -70,7 +70,10 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
 
     for name in settings.force:
         if name not in registry:
-            raise UsageError(f'--force: there is no stage "{name}"', hint=suggestion(name, tuple(registry.names())))
+            raise UsageError(
+                f'--force: there is no stage "{name}"',
+                hint=suggestion(name, tuple(registry.names())), code="NF-USAGE-054",
+            )
     try:
         return wire(registry, recipe, until=settings.until, override=settings.override)
     except NpuflowError as error:
@@ -166,7 +169,9 @@ def write_lock(plan: Plan, recipe: Recipe, store: Store, settings: Settings, res
             path.replace(previous_lock_path(recipe, settings))
         write(path, lock)
     except OSError as error:
-        raise StoreError(f"the lock {path} cannot be written", because=error.strerror or str(error)) from error
+        raise StoreError(
+            f"the lock {path} cannot be written", because=error.strerror or str(error), code="NF-STORE-004",
+        ) from error
 
 
 def output_folder(recipe: Recipe, settings: Settings) -> Path:

@@ -45,11 +45,13 @@ def parse_set(text: str) -> Override:
     left, equals, right = text.partition("=")
     hint = "--set table.key=value, for example --set calibrate.method=kl"
     if not equals or not left.strip():
-        raise UsageError(f'--set "{text}" has no "="', hint=hint)
+        raise UsageError(f'--set "{text}" has no "="', hint=hint, code="NF-USAGE-055")
     try:
         keys, _ = _single(tomllib.loads(f"{left} = 0"))
     except (tomllib.TOMLDecodeError, RecursionError):
-        raise UsageError(f'--set "{text}": "{left.strip()}" is not a key', hint=hint) from None
+        raise UsageError(
+            f'--set "{text}": "{left.strip()}" is not a key', hint=hint, code="NF-USAGE-056",
+        ) from None
     try:
         value = tomllib.loads(f"value = {right.strip()}")
         found = value["value"] if list(value) == ["value"] else right
@@ -123,7 +125,9 @@ class _Reading:
         shown = shown_path(path)
         if real in chain:
             loop = " -> ".join(p.name for p in (*chain[chain.index(real) :], real))
-            raise RecipeError("a recipe extends itself", where=Where(file=shown), because=loop)
+            raise RecipeError(
+                "a recipe extends itself", where=Where(file=shown), because=loop, code="NF-RECIPE-027",
+            )
         table, at = parse(_text(real, shown), shown, real.parent)
         self.sources.append(Source(real, shown, library))
         origins: Origins = dict(at.origins)
@@ -133,7 +137,10 @@ class _Reading:
         for name in [parents] if isinstance(parents, str) else parents if isinstance(parents, list) else [parents]:
             where = at.child("extends")
             if not isinstance(name, str):
-                fault = RecipeError('"extends" must be a path', where=where.where(), hint='extends = "base.toml"')
+                fault = RecipeError(
+                    '"extends" must be a path',
+                    where=where.where(), hint='extends = "base.toml"', code="NF-RECIPE-028",
+                )
                 self.faults.append(fault)
                 continue
             found = self._parent(name, where, real, library)
@@ -153,7 +160,9 @@ class _Reading:
             known = sorted({p.stem for p in (*near, *shipped)})
             because = f"no {name}.toml lies beside it, and none comes with npuflow"
             hint, message = suggestion(name, known), f'there is no "{name}" to extend'
-            self.lost[f"extends {name}"] = RecipeError(message, where=at.where(), because=because, hint=hint)
+            self.lost[f"extends {name}"] = RecipeError(
+                message, where=at.where(), because=because, hint=hint, code="NF-RECIPE-029",
+            )
             return None
         beside = self._existing(name, at, [p.name for p in near])
         return self._told(beside, f"extends {name}" if library else "")
@@ -162,11 +171,17 @@ class _Reading:
         try:
             path = resolve(name, at.base)
         except InputError as error:
-            return RecipeError(error.message, where=at.where(), because=error.because, hint=error.hint)
+            return RecipeError(
+                error.message, where=at.where(), because=error.because, hint=error.hint, code=error.code
+            )
         if path.is_file():
             return path
         message = f'no file "{name}"'
-        return RecipeError(message, where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near))
+        return RecipeError(
+            message,
+            where=at.where(), because=f"looked at {path}", hint=suggestion(path.name, near),
+            code="NF-RECIPE-003",
+        )
 
     def _told(self, found: Path | RecipeError, lost: str) -> Path | None:
         """The file; else its fault is kept: `lost` names what is not known for it, without a name the recipe is not."""
@@ -200,7 +215,10 @@ class _Reading:
     def _library(self, name: Any, at: Locator, folder: Path, table: str) -> tuple[dict[str, Any], Origins]:
         names = sorted(p.stem for p in folder.glob("*.toml"))
         if not isinstance(name, str):
-            self.lost[table] = RecipeError(f'"{table}" is a name or a path', where=at.where(), hint=", ".join(names))
+            self.lost[table] = RecipeError(
+                f'"{table}" must be a name or a path',
+                where=at.where(), hint=", ".join(names), code="NF-RECIPE-030",
+            )
             return {}, {}
         if "/" in name or name.endswith(".toml") or name.startswith("pkg:"):
             path = self._told(self._existing(name, at, ()), table)
@@ -209,7 +227,9 @@ class _Reading:
         else:
             path, because = None, f"known: {', '.join(names)}; or give a path that ends in .toml"
             message, near = f'no {table} "{name}"', suggestion(name, names)
-            self.lost[table] = RecipeError(message, where=at.where(), because=because, hint=near)
+            self.lost[table] = RecipeError(
+                message, where=at.where(), because=because, hint=near, code="NF-RECIPE-031",
+            )
         return self.file(path, (), library=True) if path is not None else ({}, {})
 
     def apply(self, merged: dict[str, Any], origins: Origins, override: Override) -> None:
@@ -220,7 +240,7 @@ class _Reading:
             if not isinstance(inner, dict):
                 path = ".".join(override.keys[: depth + 1])
                 message, because = f'--set {override.text}: "{path}" is not a table', f"it is {inner!r}"
-                self.faults.append(UsageError(message, because=because))
+                self.faults.append(UsageError(message, because=because, code="NF-USAGE-057"))
                 return
             place = inner
         place[override.keys[-1]] = _copy(override.value)
@@ -235,14 +255,22 @@ def _text(path: Path, shown: str) -> str:
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         hint = suggestion(path.name, near) if near else "npuflow new MODEL.onnx writes one"
-        raise RecipeError(f'no recipe "{shown}"', because=f"looked at {path}", hint=hint) from None
+        raise RecipeError(
+            f'no recipe "{shown}"', because=f"looked at {path}", hint=hint, code="NF-RECIPE-032",
+        ) from None
     except IsADirectoryError:
-        raise RecipeError(f'"{shown}" is a folder', hint="name a .toml file in it") from None
+        raise RecipeError(
+            f'"{shown}" is a folder', hint="name a .toml file in it", code="NF-RECIPE-002",
+        ) from None
     except UnicodeDecodeError as error:
         because = f"byte {error.start} is not UTF-8"
-        raise RecipeError("the recipe is not text", where=Where(file=shown), because=because) from None
+        raise RecipeError(
+            "the recipe is not text", where=Where(file=shown), because=because, code="NF-RECIPE-033",
+        ) from None
     except OSError as error:
-        raise RecipeError(f'"{shown}" cannot be read', because=error.strerror or str(error)) from None
+        raise RecipeError(
+            f'"{shown}" cannot be read', because=error.strerror or str(error), code="NF-RECIPE-034",
+        ) from None
 
 
 def merge(into: dict[str, Any], places: Origins, other: Mapping[str, Any], theirs: Mapping[KeyPath, Origin]) -> None:

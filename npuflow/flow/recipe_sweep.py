@@ -50,18 +50,29 @@ def axes(table: Any, at: Locator) -> list[Axis]:
 
 def _axes(table: Any, at: Locator) -> tuple[list[Axis], list[NpuflowError]]:
     if not isinstance(table, Mapping):
-        return [], [RecipeError(f'"{TABLE}" must be a table', where=at.where(), hint=f"[{TABLE}]\n{EXAMPLE}")]
+        return [], [RecipeError(
+            f'"{TABLE}" must be a table',
+            where=at.where(), hint=f"[{TABLE}]\n{EXAMPLE}", code="NF-RECIPE-026",
+        )]
     found: list[Axis] = []
     wrong: list[NpuflowError] = []
     for keys, value in _leaves(table):
         place, key = at.child(*keys), ".".join(keys)
         if not isinstance(value, list) or not value:
             because = f"it is {value!r}"
-            wrong.append(RecipeError("a list of values is wanted", where=place.where(), because=because, hint=EXAMPLE))
+            wrong.append(RecipeError(
+                "expected a list of values",
+                where=place.where(), because=because, hint=EXAMPLE, code="NF-RECIPE-035",
+            ))
         elif len({repr(v) for v in value}) < len(value):
-            wrong.append(RecipeError("a value is there twice", where=place.where(), because=f"the values are {value!r}"))
+            wrong.append(RecipeError(
+                "a value appears twice",
+                where=place.where(), because=f"the values are {value!r}", code="NF-RECIPE-036",
+            ))
         elif key.partition(".")[0] in (TABLE, "extends"):
-            wrong.append(RecipeError(f'"{key}" cannot be swept', where=place.where(), hint=EXAMPLE))
+            wrong.append(RecipeError(
+                f'"{key}" cannot be swept', where=place.where(), hint=EXAMPLE, code="NF-RECIPE-037",
+            ))
         else:
             found.append(Axis(key, tuple(value), place.origin()))
     return found, wrong

@@ -108,8 +108,8 @@ class _Driver:
             self.workers.drop()
             settled = sum(len(state.found) for state in self.states.values())
             raise Interrupted(
-                f"interrupted; {settled} finished steps are kept", hint="run the same command again to resume",
-                code="NF-BUILD-130",
+                f"interrupted; {settled} finished steps are kept",
+                hint="run the same command again to resume", code="NF-BUILD-130",
             ) from None
         return self._conclude(time.perf_counter() - begun)
 
@@ -186,7 +186,8 @@ class _Driver:
                 self._fail(state, None, damage)
             return
         except OSError as fault:
-            self._fail(state, None, DataError(f"cannot read {fault.filename}: {fault.strerror}"))
+            text = f"cannot read {fault.filename}: {fault.strerror}"
+            self._fail(state, None, DataError(text, code="NF-DATA-066"))
             return
         except NpuflowError as fault:
             self._fail(state, None, fault.at(stage=step.name))
@@ -282,7 +283,7 @@ class _Driver:
             self._settled(state, done, sent.force)
         left = {one.key: one.item for one in sent.work if one.key in state.pending}
         if left and outcome.error is None:
-            outcome.error = BuildError(f"{sent.step} ended without a result").at(stage=sent.step)
+            outcome.error = BuildError(f"{sent.step} ended without a result", code="NF-STEP-005").at(stage=sent.step)
         if left and outcome.error is not None:
             self._retry_or_fail(state, sent, outcome, left)
         self._concluded(state)
@@ -326,10 +327,11 @@ class _Driver:
             return
         for key, item in left.items():
             state.pending.pop(key, None)
-            self._fail(state, item, error or BuildError(f"{state.step.name} failed"))
+            self._fail(state, item, error or BuildError(f"{state.step.name} failed", code="NF-STEP-006"))
 
     def _fail(self, state: StepState, item: str | None, error: Exception) -> None:
-        fault = error if isinstance(error, NpuflowError) else BuildError(f"{state.step.name}: {error}")
+        text = f"{state.step.name}: {error}"
+        fault = error if isinstance(error, NpuflowError) else BuildError(text, code="NF-STEP-007")
         fault.at(stage=state.step.name, item=item)
         state.failed[item] = fault
         self.result.errors.append(fault)
@@ -366,8 +368,8 @@ class _Driver:
         """A product is missing or damaged: set it aside, and have its producer and all that hangs on it look again."""
         maker = next((state for state in self.states.values() if state.made(digest)), None)
         if digest is None or maker is None:
-            error = StoreError(f"an input of {victim.step.name} is damaged and no step of this build makes it: {reason}")
-            self._fail(victim, None, error.at(stage=victim.step.name))
+            text = f"an input of {victim.step.name} is damaged and no step of this build makes it: {reason}"
+            self._fail(victim, None, StoreError(text, code="NF-STORE-005").at(stage=victim.step.name))
             return
         self.store.quarantine(digest, reason)
         text = f"{maker.step.name} is built again, because its product {digest} was damaged: {reason}"

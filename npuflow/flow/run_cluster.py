@@ -43,7 +43,7 @@ def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | 
         return Cluster(None, int(rest or jobs), plan, store, size(memory) if memory else machine())
     if "://" in scheduler:
         return Cluster(scheduler, jobs, plan, store, size(memory) if memory else None)
-    raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT)
+    raise UsageError(f'there is no scheduler "{scheduler}"', hint=_HINT, code="NF-USAGE-058")
 
 
 class Cluster:
@@ -79,7 +79,9 @@ class Cluster:
             self._client: Any = client(self._own or address, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as fault:
             hint = "start one with `dask scheduler` and `dask worker`, or check the address"
-            raise BuildError(f"there is no scheduler at {address}: {fault}", hint=hint, code="NF-CLUSTER-001") from fault
+            raise BuildError(
+                f"there is no scheduler at {address}: {fault}", hint=hint, code="NF-CLUSTER-001",
+            ) from fault
         self.dashboard: str | None = self._client.dashboard_link or None
         self._good: set[str] = set()
         self._silent: Counter[str] = Counter()
@@ -132,7 +134,8 @@ class Cluster:
             raise none_left(self._deaths.ways, own=self._own is not None)
         text = "; ".join(f"{worker}: {', '.join(why)}" for worker, why in self.refused.items())
         raise BuildError(
-            "no worker of the cluster can do this build", because=text or "it has none", code="NF-CLUSTER-002",
+            "no worker of the cluster can do this build", because=text or "it has none",
+            code="NF-CLUSTER-002",
             hint="make the workers equal to the driver, then run again" if text else "start some: dask worker ADDRESS",
         )
 
@@ -239,11 +242,15 @@ class Cluster:
         if stranded:
             self._client.cancel([future for _, (future, _) in stranded])
         for _, (_, task) in stranded:
-            self.arrivals.put((task, Outcome(error=BuildError(f"{task.step}: its workers died"), lost=True)))
+            self.arrivals.put((task, Outcome(error=BuildError(
+                f"{task.step}: its workers died", code="NF-CLUSTER-004",
+            ), lost=True)))
 
     def _lost(self) -> BuildError:
         hint = "start it again, then run the same command: what is finished is kept"
-        return BuildError("the connection to the scheduler of the cluster was lost", hint=hint, code="NF-CLUSTER-001")
+        return BuildError(
+            "the connection to the scheduler of the cluster was lost", hint=hint, code="NF-CLUSTER-001",
+        )
 
     def _give_up(self, error: BuildError) -> None:
         with self._lock:
@@ -280,8 +287,9 @@ class Cluster:
         if not able:
             raise BuildError(
                 f"{step} needs {shown(need)} of memory, which no worker of the cluster has",
-                hint="start a worker with more (dask worker --memory-limit), or a smaller batch", code="NF-STEP-002",
-            )  # fmt: skip
+                hint="start a worker with more (dask worker --memory-limit), or a smaller batch",
+                code="NF-STEP-002",
+            )
         return {"workers": able, "allow_other_workers": False} if self.refused or small else {}
 
     def _arrived(self, future: Any) -> None:
@@ -299,7 +307,9 @@ class Cluster:
             return
         why = future.exception() if future.status == "error" else None
         lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
-        error = why if isinstance(why, Exception) else BuildError(f"{task.step}: the cluster lost the step")
+        error = why if isinstance(why, Exception) else BuildError(
+            f"{task.step}: the cluster lost the step", code="NF-CLUSTER-005",
+        )
         if type(why).__name__ == "KilledWorker":  # the scheduler has already tried several
             error = died(task.step, "the workers that ran it", self._how(why), task.stage.lighter)
         self.arrivals.put((task, Outcome(error=error, lost=lost)))

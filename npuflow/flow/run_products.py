@@ -25,7 +25,9 @@ def publish(refs: Mapping[str, Ref], store: Store, folder: Path) -> dict[str, Pa
         for name, entry in reader.manifest.products.items():
             target = folder / entry
             if name in products:
-                raise InternalError(f'two stages give a product "{name}"; the second is {stage}')
+                raise InternalError(
+                    f'two stages give a product "{name}"; the second is {stage}', code="NF-INTERNAL-025",
+                )
             products[name] = target
             file = reader.manifest.entries[entry]["file"]
             if not _same(target, reader.manifest.files[file]):

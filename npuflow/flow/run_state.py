@@ -126,7 +126,9 @@ class StepState:
         for item in self.keys:
             ref = self.found[item]
             if not isinstance(ref, ArtifactRef):
-                raise InternalError(f"{self.step.name}: an item cannot be a collection")
+                raise InternalError(
+                    f"{self.step.name}: an item cannot be a collection", code="NF-INTERNAL-026",
+                )
             ordered[str(item)] = ref
         self.ref = ItemsRef(ordered)
 
@@ -179,7 +181,9 @@ def units(step: Step, items: Iterable[str | None]) -> int:
 
 def _work(state: StepState, key: str, item: str | None) -> Work:
     if state.bound is None:
-        raise InternalError(f"{state.step.name} is asked for work before its inputs are known")
+        raise InternalError(
+            f"{state.step.name} is asked for work before its inputs are known", code="NF-INTERNAL-027",
+        )
     if item is None:
         return Work(key)
     made_of = state.bound.sources(item)
@@ -197,7 +201,7 @@ def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], sp
     """A batch of a step, ready to travel."""
     bound, step = state.bound, state.step
     if bound is None:
-        raise InternalError(f"{step.name} is sent off before its inputs are known")
+        raise InternalError(f"{step.name} is sent off before its inputs are known", code="NF-INTERNAL-028")
     args: dict[str, Any] = dict(step.configs)
     each = []
     for name, place in step.inputs.items():

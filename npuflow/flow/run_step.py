@@ -189,17 +189,22 @@ class _Batch:
             if work is None and item in known:
                 continue
             if work is None:
-                raise BuildError(f'the stage yielded the item "{item}", which it was not asked for')
+                raise BuildError(
+                    f'the stage yielded the item "{item}", which it was not asked for', code="NF-STEP-008",
+                )
             self._settle(work, artifact)
         if todo:
             missing = ", ".join(sorted(str(item) for item in todo))
-            raise BuildError(f"the stage did not yield {missing}", hint="yield one artifact for every item it is given")
+            raise BuildError(
+                f"the stage did not yield {missing}",
+                hint="yield one artifact for every item it is given", code="NF-STEP-009",
+            )
 
     def _scatter(self, work: Work, made: Any) -> None:
         items: dict[str, tuple[str, Any]] = {}
         for item, artifact in made:
             if item in items:
-                raise BuildError(f'the stage yielded the item "{item}" twice')
+                raise BuildError(f'the stage yielded the item "{item}" twice', code="NF-STEP-010")
             self._checked(artifact)
             with untouched():
                 ref = self.store.write(artifact)
@@ -220,10 +225,14 @@ class _Batch:
             raise InternalError(
                 f"{self.task.step} used {', '.join(sorted(stray))}, whose code its key does not hold",
                 because="a later build would take this product for unchanged after an edit of that code",
-                hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]", code="NF-STEP-003",
-            )  # fmt: skip
+                hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]",
+                code="NF-STEP-003",
+            )
         if not isinstance(artifact, self.task.kind):
-            raise BuildError(f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}")
+            raise BuildError(
+                f"the stage gave a {type(artifact).__name__} instead of a {self.task.kind.__name__}",
+                code="NF-STEP-011",
+            )
 
     def _commit(self, work: Work, output: str, uses: Any, items: Any, summary: Mapping[str, Any]) -> None:
         clock = time.perf_counter()
@@ -285,7 +294,9 @@ def _explained(task: Task, fault: Exception) -> NpuflowError:
     if isinstance(fault, MemoryError) or _REFUSED.search(str(fault)):
         hint = memory_hint(task.stage.lighter)
         because = next(iter(str(fault).splitlines()), "")                 # numpy says how much it asked for
-        error: NpuflowError = BuildError(f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002")
+        error: NpuflowError = BuildError(
+            f"{task.step} ran out of memory", because=because, hint=hint, code="NF-STEP-002",
+        )
     elif isinstance(fault, NpuflowError):
         return fault.at(stage=task.step, item=item)
     else:

@@ -81,7 +81,7 @@ def _read(stage: Stage) -> Signature:
         else:
             raise InternalError(
                 f'the stage "{stage.name}" cannot be wired: parameter "{name}" is annotated {kind!r}',
-                hint="an Artifact class, Items[Artifact], a Config class, or Files",
+                hint="an Artifact class, Items[Artifact], a Config class, or Files", code="NF-INTERNAL-029",
             )
     _check(stage, files, upstream)
     if stage.over is not None:
@@ -91,19 +91,31 @@ def _read(stage: Stage) -> Signature:
 
 def _check(stage: Stage, files: str | None, upstream: dict[str, Upstream]) -> None:
     if (stage.files is None) != (files is None):
-        raise InternalError(f'the stage "{stage.name}" needs both files=LISTING and a parameter of type Files')
+        raise InternalError(
+            f'the stage "{stage.name}" needs both files=LISTING and a parameter of type Files',
+            code="NF-INTERNAL-030",
+        )
     if stage.over == "files":
         fan = files is not None
     else:
         fan = stage.over is None or (stage.over in upstream and upstream[stage.over].items)
     if not fan:
-        raise InternalError(f'the stage "{stage.name}" is over "{stage.over}", which is none of its Items parameters')
+        raise InternalError(
+            f'the stage "{stage.name}" is over "{stage.over}", which is not one of its Items parameters',
+            code="NF-INTERNAL-031",
+        )
     plain = {name for name, one in upstream.items() if one.items and not one.grouped}
     if stage.by is not None and (stage.by == stage.over or not {stage.by, stage.over} <= plain):
-        raise InternalError(f'the stage "{stage.name}" pairs "{stage.over}" with "{stage.by}", not two Items parameters')
+        raise InternalError(
+            f'the stage "{stage.name}" pairs "{stage.over}" with "{stage.by}", not two Items parameters',
+            code="NF-INTERNAL-032",
+        )
     for name, one in upstream.items():
         if (one.grouped and name != stage.over) or (one.whole and name not in (stage.over, stage.by)):
-            raise InternalError(f'the stage "{stage.name}" is not over "{name}", whose items it wants in groups or whole')
+            raise InternalError(
+                f'the stage "{stage.name}" is not over "{name}", whose items it wants in groups or whole',
+                code="NF-INTERNAL-033",
+            )
 
 
 def _listing_tables(stage: Stage) -> dict[str, type[Config]]:
@@ -115,7 +127,10 @@ def tables_of(function: Callable[..., Any], stage: Stage) -> dict[str, type[Conf
     hints = {name: _plain(kind) for name, kind in _hints(function, stage).items() if name != "return"}
     for name, kind in hints.items():
         if not (isinstance(kind, type) and issubclass(kind, Config)):
-            raise InternalError(f'the listing of stage "{stage.name}" takes tables only; "{name}" is {kind!r}')
+            raise InternalError(
+                f'the listing of stage "{stage.name}" takes tables only; "{name}" is {kind!r}',
+                code="NF-INTERNAL-034",
+            )
     return hints
 
 
@@ -138,7 +153,7 @@ def _hints(function: Any, stage: Stage) -> dict[str, Any]:
         raise InternalError(
             f'the stage "{stage.name}" cannot be wired: {error}',
             because="the types in a stage's signature are looked up when it is wired",
-            hint="import them at the top of the file, not under TYPE_CHECKING",
+            hint="import them at the top of the file, not under TYPE_CHECKING", code="NF-INTERNAL-035",
         ) from error
 
 
@@ -179,4 +194,6 @@ def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
             if isinstance(inner, type) and issubclass(inner, Artifact):
                 return inner, "items"
     expected = "an Artifact class" if stage.over is None else "Iterator[tuple[str, ARTIFACT]]"
-    raise InternalError(f'the stage "{stage.name}" must return {expected}, not {kind!r}')
+    raise InternalError(
+        f'the stage "{stage.name}" must return {expected}, not {kind!r}', code="NF-INTERNAL-036",
+    )

@@ -80,9 +80,15 @@ class Store:
                 continue
             if algorithm != ALGORITHM:
                 hint = "choose another folder with --cache, or the npuflow that made it"
-                raise StoreError(f"the cache {self.root} uses the digest {algorithm}, not {ALGORITHM}", hint=hint)
+                raise StoreError(
+                    f"the cache {self.root} uses the digest {algorithm}, not {ALGORITHM}",
+                    hint=hint, code="NF-STORE-006",
+                )
             return name
-        raise StoreError(f"cannot open the cache {self.root}", hint="choose another place: --cache DIR")
+        raise StoreError(
+            f"cannot open the cache {self.root}",
+            hint="choose another place: --cache DIR", code="NF-STORE-007",
+        )
 
     def _create(self, path: Path) -> None:
         with files.writing(self.root):
@@ -260,12 +266,16 @@ class Store:
         except (OSError, ValueError, KeyError) as fault:
             hint = "start from a copy of an artifact: npuflow show STAGE RECIPE --export DIR"
             because = f"it has no {MANIFEST}" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
-            raise UsageError(f"{folder} is not an artifact folder", because=because, hint=hint) from fault
+            raise UsageError(
+                f"{folder} is not an artifact folder", because=because, hint=hint, code="NF-USAGE-052",
+            ) from fault
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
         try:
             artifact = kind.load(Reader(Path(folder), manifest, trusted=True))
         except (ValueError, KeyError, TypeError) as fault:
-            raise UsageError(f"{folder} cannot be read as a {kind.__name__}", because=str(fault)) from fault
+            raise UsageError(
+                f"{folder} cannot be read as a {kind.__name__}", because=str(fault), code="NF-USAGE-059",
+            ) from fault
         return self.write(artifact)
 
     # damage

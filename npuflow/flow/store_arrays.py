@@ -77,12 +77,15 @@ def write_blocks(
         for block in blocks:
             array = np.ascontiguousarray(block, dtype=kind)
             if array.shape[1:] != shape[1:]:
-                raise StoreError(f"a block of shape {array.shape} does not fit an array of shape {shape}")
+                raise StoreError(
+                    f"a block of shape {array.shape} does not fit an array of shape {shape}",
+                    code="NF-STORE-008",
+                )
             rows += array.shape[0]
             _feed(hasher, array)
             yield array
         if rows != shape[0]:
-            raise StoreError(f"the blocks hold {rows} rows, the array has {shape[0]}")
+            raise StoreError(f"the blocks hold {rows} rows, the array has {shape[0]}", code="NF-STORE-009")
 
     files: Files = {}
     if path is None:
@@ -110,7 +113,7 @@ def _plain(key: str, value: Any) -> Array:
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS:
         hint = "arrays of numbers or booleans; text and objects have no place in one"
-        raise StoreError(f"array {key!r} has dtype {array.dtype}", hint=hint)
+        raise StoreError(f"array {key!r} has dtype {array.dtype}", hint=hint, code="NF-STORE-010")
     return array if array.dtype.byteorder in "<|=" else array.astype(array.dtype.newbyteorder("<"))
 
 
@@ -237,10 +240,10 @@ def _checked_store(place: str, files: Mapping[str, Any], verified: Verified) -> 
             return f"{place}/{key}" in files
 
         async def set(self, key: str, value: Any) -> None:
-            raise StoreError("a stored artifact cannot be changed")
+            raise StoreError("a stored artifact cannot be changed", code="NF-STORE-011")
 
         async def delete(self, key: str) -> None:
-            raise StoreError("a stored artifact cannot be changed")
+            raise StoreError("a stored artifact cannot be changed", code="NF-STORE-011")
 
         async def list(self) -> AsyncIterator[str]:
             for path in files:

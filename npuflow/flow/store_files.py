@@ -50,8 +50,7 @@ class writing:  # noqa: N801  (a context manager; a generator would cost a step 
             return
         room = fault.errno in (errno.ENOSPC, errno.EDQUOT)
         refused = Unwritable(
-            f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}",
-            because=str(fault),
+            f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}", because=str(fault),
             hint=f"{'make room with `npuflow cache gc`, or ' if room else ''}choose another place: --cache DIR or NPUFLOW_CACHE",
             code="NF-STORE-002",
         )

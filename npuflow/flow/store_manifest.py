@@ -135,5 +135,5 @@ def safe_name(name: str) -> str:
     plain = name and name.isprintable() and "\\" not in name and not name.startswith("/")
     if not plain or any(part.startswith(".") for part in parts) or name == MANIFEST or "//" in name:
         hint = "use a plain relative name such as graph.json"
-        raise StoreError(f"an artifact entry cannot be named {name!r}", hint=hint)
+        raise StoreError(f"an artifact entry cannot be named {name!r}", hint=hint, code="NF-STORE-012")
     return name

@@ -45,8 +45,8 @@ def push(
         )
     if remote.mode != "read-write":
         raise UsageError(
-            f'the remote cache {remote.url} is not written to: [build] remote_mode = "{remote.mode}"', code="NF-REMOTE-002",
-            hint='remote_mode = "read-write"',
+            f'the remote cache {remote.url} is not written to: [build] remote_mode = "{remote.mode}"',
+            code="NF-REMOTE-002", hint='remote_mode = "read-write"',
         )
     remote.reach()
     done = Pushed()

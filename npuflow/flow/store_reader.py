@@ -93,14 +93,17 @@ class Reader:
             found = "no entry" if entry is None else f"an entry of kind {entry['kind']}"
             raise StoreError(
                 f"artifact {self.manifest.kind} {self.digest} has {found} {name!r}",
-                because=f"its entries are {', '.join(self.names())}",
+                because=f"its entries are {', '.join(self.names())}", code="NF-STORE-013",
             )
         return entry
 
     def _file(self, name: str, kind: str | None = None) -> str:
         entry = self._entry(name, kind)
         if "file" not in entry:
-            raise StoreError(f"entry {name!r} is not a single file", hint="read it with array() or arrays()")
+            raise StoreError(
+                f"entry {name!r} is not a single file",
+                hint="read it with array() or arrays()", code="NF-STORE-014",
+            )
         file: str = entry["file"]
         return file
 

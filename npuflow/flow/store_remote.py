@@ -148,7 +148,9 @@ class Remote:
             fs.exists(f"{base}/records")
         except Exception as fault:  # every file system has errors of its own
             text = f"the remote cache {self.url} cannot be reached"
-            raise StoreError(text, because=str(fault) or type(fault).__name__, hint=hint, code="NF-REMOTE-005") from fault
+            raise StoreError(
+                text, because=str(fault) or type(fault).__name__, hint=hint, code="NF-REMOTE-005",
+            ) from fault
 
     def holds(self, kind: str, name: str) -> bool:
         """Whether it has a record or an object."""
@@ -234,7 +236,9 @@ def _check(folder: Path, manifest: Manifest, altered: str = "arrived altered") -
 def connect(url: str | None, mode: str, warn: Callable[[str], None] | None = None) -> Remote | None:
     """The remote of a URL; nothing is contacted yet."""
     if mode not in ("off", "read", "read-write"):
-        raise UsageError(f'a remote cache cannot be "{mode}"', hint="off, read or read-write")
+        raise UsageError(
+            f'a remote cache cannot be "{mode}"', hint="off, read or read-write", code="NF-REMOTE-006",
+        )
     if url is None or mode == "off":
         return None
     return Remote(url, mode, warn)  # type: ignore[arg-type]

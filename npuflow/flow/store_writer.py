@@ -65,7 +65,7 @@ class Writer:
         try:
             text = canonical(value)
         except (TypeError, ValueError) as fault:
-            raise StoreError(f"entry {name!r} is not plain JSON: {fault}") from fault
+            raise StoreError(f"entry {name!r} is not plain JSON: {fault}", code="NF-STORE-015") from fault
         shown = text
         if self.folder is not None and len(text) <= _PRETTY:
             plain = value is None or isinstance(value, str | int | float)  # laid out like this anyway
@@ -140,7 +140,10 @@ class Writer:
     def _claim(self, name: str, file: str) -> str | None:
         safe_name(name)
         if name in self.entries or file in self.files or file == MANIFEST:
-            raise StoreError(f"artifact entry {name!r} is written twice", hint="give every entry a name of its own")
+            raise StoreError(
+                f"artifact entry {name!r} is written twice",
+                hint="give every entry a name of its own", code="NF-STORE-016",
+            )
         if self.folder is None:
             return None
         path = f"{self.folder}/{file}"
@@ -157,7 +160,10 @@ class Writer:
         ordered = {name: tuple(sorted(set(uses[name]))) for name in sorted(uses)}
         for product, entry in products.items():
             if "file" not in self.entries.get(entry, {}):
-                raise StoreError(f"product {product!r} names {entry!r}, which is not a single-file entry")
+                raise StoreError(
+                    f"product {product!r} names {entry!r}, which is not a single-file entry",
+                    code="NF-STORE-017",
+                )
         digest = content_digest(kind, self.entries, ordered, products)
         manifest = Manifest(digest, kind, self.entries, self.files, ordered, dict(products))
         if self.folder is not None:

@@ -43,14 +43,18 @@ def axes_of(recipe: Recipe, over: Sequence[Override] = ()) -> list[Axis]:
     for override in over:
         if not isinstance(override.value, list) or not override.value:
             hint = "--over 'target.memory.local_bytes=[131072, 262144]'"
-            raise UsageError(f'--over "{override.text}" gives no list of values', hint=hint)
+            raise UsageError(
+                f'--over "{override.text}" gives no list of values', hint=hint, code="NF-USAGE-060",
+            )
         found[dotted(override.keys)] = Axis(dotted(override.keys), tuple(override.value))
     if not found:
         because = "the recipe has no [sweep] and there is no --over"
-        raise UsageError("nothing to sweep", because=because, hint=f"[sweep]\n{EXAMPLE}")
+        raise UsageError("nothing to sweep", because=because, hint=f"[sweep]\n{EXAMPLE}", code="NF-USAGE-061")
     number = prod(len(axis.values) for axis in found.values())
     if number > MOST:
-        raise UsageError(f"{number} combinations, {MOST} at most", hint="fewer values, or two sweeps")
+        raise UsageError(
+            f"{number} combinations, {MOST} at most", hint="fewer values, or two sweeps", code="NF-USAGE-062",
+        )
     return list(found.values())
 
 

@@ -22,7 +22,9 @@ def wire(registry: Registry, recipe: Recipe, until: str | None = None, override:
     stages: dict[str, Stage] = {name: registry[name] for name in registry.names()}
     for name in [*override, *([until] if until is not None else [])]:
         if name not in stages:
-            raise UsageError(f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)))
+            raise UsageError(
+                f'there is no stage "{name}"', hint=suggestion(name, tuple(stages)), code="NF-USAGE-017",
+            )
     wiring = _Wiring(stages, recipe.tables, override, _wanted(stages, recipe))
     order = wiring.order(until)
     steps = _steps(order, wiring, recipe, override)
@@ -85,7 +87,9 @@ class _Wiring:
         on = [name for name, stage in self.stages.items() if stage.refines == base and name not in self.off]
         for name in on:
             if self.signatures[name].output is not self.signatures[base].output:
-                raise InternalError(f'"{name}" refines "{base}" but returns another type')
+                raise InternalError(
+                    f'"{name}" refines "{base}" but returns another type', code="NF-INTERNAL-037",
+                )
         ordered: list[str] = []
         while on:
             free = [name for name in on if not set(self.stages[name].after) & set(on)]
@@ -94,6 +98,7 @@ class _Wiring:
                 raise InternalError(
                     f'the order of {names}, which refine "{base}", is not stated',
                     hint=f'write @stage(refines="{base}", after=(...)) in one of them',
+                    code="NF-INTERNAL-038",
                 )
             ordered += free
             on.remove(free[0])
@@ -118,6 +123,7 @@ class _Wiring:
             raise InternalError(
                 f'the stage "{name}" cannot be wired: no one stage yields {need.kind.__name__} for "{param}"',
                 hint="return that type from one stage, or name the parameter after the stage",
+                code="NF-INTERNAL-039",
             )
         return self.chains[makers[0]][-1]
 
@@ -136,7 +142,7 @@ class _Wiring:
     def order(self, until: str | None) -> list[str]:
         """Topological order of what is on, by name where the graph leaves a choice."""
         if until is not None and until in self.off:
-            raise UsageError(f'the stage "{until}" is off', because=self.off[until])
+            raise UsageError(f'the stage "{until}" is off', because=self.off[until], code="NF-USAGE-016")
         done: list[str] = []
         for name in [until] if until is not None else sorted(self.stages):
             if name not in self.off:
@@ -145,7 +151,10 @@ class _Wiring:
 
     def _visit(self, name: str, done: list[str], path: tuple[str, ...]) -> None:
         if name in path:
-            raise InternalError("stages need each other in a circle: " + " <- ".join([*path[path.index(name) :], name]))
+            raise InternalError(
+                "stages depend on each other in a cycle: " + " <- ".join([*path[path.index(name) :], name]),
+                code="NF-INTERNAL-040",
+            )
         if name in done:
             return
         for source in sorted(self.inputs[name].values()):

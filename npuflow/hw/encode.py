@@ -81,12 +81,14 @@ def encode(
     words = np.zeros(WORDS, np.uint32)
     unknown = set(values) - {f.name for f, _ in layout(opcode)}
     if unknown:
-        raise InternalError(f"{opcode} has no field {', '.join(sorted(unknown))}")
+        raise InternalError(f"{opcode} has no field {', '.join(sorted(unknown))}", code="NF-INTERNAL-041")
     header = (BY_NAME[opcode].code, 8), (queue, 8), (core, 8), (flags, 8)
     shift = 0
     for part, bits in header:
         if not 0 <= part < 1 << bits:
-            raise InternalError(f"{opcode}: header value {part} does not fit {bits} bits")
+            raise InternalError(
+                f"{opcode}: header value {part} does not fit {bits} bits", code="NF-INTERNAL-042",
+            )
         words[0] |= np.uint32(part << shift)
         shift += bits
     words[1] = node
@@ -103,16 +105,23 @@ def encode(
 def _numbers(opcode: str, entry: Field, value: object) -> Iterator[int]:
     if isinstance(value, str):
         if value not in entry.enum:
-            raise InternalError(f"{opcode}.{entry.name}: {value!r} is none of {', '.join(entry.enum)}")
+            raise InternalError(
+                f"{opcode}.{entry.name}: {value!r} is none of {', '.join(entry.enum)}",
+                code="NF-INTERNAL-043",
+            )
         yield entry.enum.index(value)
         return
     numbers = [int(v) for v in value] if isinstance(value, Sequence | np.ndarray) else [int(value)] * entry.width  # type: ignore[call-overload]
     if len(numbers) != entry.width:
-        raise InternalError(f"{opcode}.{entry.name} takes {entry.width} numbers, not {len(numbers)}")
+        raise InternalError(
+            f"{opcode}.{entry.name} takes {entry.width} numbers, not {len(numbers)}", code="NF-INTERNAL-044",
+        )
     lo, hi = (-(1 << 31), (1 << 31) - 1) if entry.signed else (0, NONE)
     for number in numbers:
         if not lo <= number <= hi:
-            raise InternalError(f"{opcode}.{entry.name}: {number} is outside {lo}..{hi}")
+            raise InternalError(
+                f"{opcode}.{entry.name}: {number} is outside {lo}..{hi}", code="NF-INTERNAL-045",
+            )
         yield number
 
 
@@ -130,7 +139,7 @@ def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
     opcode = BY_CODE.get(raw[0] & 0xFF)
     where = _where(index, core if core is not None else (raw[0] >> 16) & 0xFF, opcode)
     if opcode is None:
-        raise ModelError(f"unknown opcode {raw[0] & 0xFF}", where=where, code="decode")
+        raise ModelError(f"unknown opcode {raw[0] & 0xFF}", where=where, code="NF-DECODE-007")
     fields: dict[str, FieldValue] = {}
     end = HEADER_WORDS
     for entry, at in layout(opcode.name):
@@ -141,7 +150,8 @@ def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
         if entry.enum:
             if numbers[0] >= len(entry.enum):
                 raise ModelError(
-                    f"{opcode.name}.{entry.name} is {numbers[0]}, not one of 0..{len(entry.enum) - 1}", where=where, code="decode"
+                    f"{opcode.name}.{entry.name} is {numbers[0]}, not one of 0..{len(entry.enum) - 1}",
+                    where=where, code="NF-DECODE-008",
                 )
             fields[entry.name] = entry.enum[numbers[0]]
         else:
@@ -157,7 +167,7 @@ def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
     found += [f"it says core {command.core}"] if core is not None and command.core != core else []
     found += faults(opcode.name, fields)
     if found:
-        raise ModelError(f"{opcode.name}: {'; '.join(found)}", where=where, code="decode")
+        raise ModelError(f"{opcode.name}: {'; '.join(found)}", where=where, code="NF-DECODE-009")
     return command
 
 

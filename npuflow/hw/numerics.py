@@ -49,7 +49,10 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
     real = np.atleast_1d(np.asarray(ratio, np.float64))
     size = np.abs(real) if signed else real
     if not np.all(np.isfinite(size)) or np.any(size < 0) or not np.any(size > 0):
-        raise TargetError(f"no integer multiplier for the ratio {size.max():.3g}", hint="check the thresholds of this layer")
+        raise TargetError(
+            f"no integer multiplier for the ratio {size.max():.3g}",
+            hint="check the thresholds of this layer", code="NF-QUANT-008",
+        )
     top = float(size.max())
     bits = numerics.multiplier_bits
     exponent = frexp(top)[1]                       # top < 2^exponent
@@ -60,6 +63,7 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
         raise TargetError(
             f"the ratio {top:.6g} needs a left shift of {-n} bits or more; the target has {numerics.shift_left_max}",
             hint="raise the output threshold of this layer or choose a target with shift_left_max",
+            code="NF-QUANT-009",
         )
     m = np.rint(np.ldexp(size, n)).astype(np.int64)
     wrong = np.abs(np.ldexp(m.astype(np.float64), -n) - size) > numerics.multiplier_error * size
@@ -69,6 +73,7 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
             f"multiplier {m[worst]} / 2^{n} is more than {numerics.multiplier_error:g} away from {size[worst]:.6g}"
             f" (largest ratio of the layer: {top:.6g}, {bits} multiplier bits)",
             hint="quantise this layer per tensor, equalise its channels, or use a target with wider multipliers",
+            code="NF-QUANT-010",
         )
     return (m * np.sign(real).astype(np.int64) if signed else m), int(n)
 

@@ -47,7 +47,11 @@ class Compute(Config, table="target.compute"):
 
     def check(self) -> Iterator[Fault]:
         if self.array_pixels > 1 and self.dataflow == "output_stationary":
-            yield Fault("array_pixels", "an output-stationary array has its positions as rows", hint="array_pixels = 1")
+            yield Fault(
+                "array_pixels",
+                "an output-stationary array keeps its positions in its rows", hint="array_pixels = 1",
+                code="NF-TARGET-002",
+            )
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,23 @@ class Numerics(Config, table="target.numerics"):
 
     def check(self) -> Iterator[Fault]:
         if 0 < self.wide_acc_bits < self.acc_bits:
-            yield Fault("wide_acc_bits", f"{self.wide_acc_bits} bits are fewer than the {self.acc_bits} of narrow operands")
+            yield Fault(
+                "wide_acc_bits",
+                f"{self.wide_acc_bits} bits are fewer than the {self.acc_bits} of narrow operands",
+                code="NF-TARGET-003",
+            )
         for name in ("weight_bits", "activation_bits"):
             if not getattr(self, name):
-                yield Fault(name, "no width at all", hint="[8]")
+                yield Fault(name, "no width is given", hint="[8]", code="NF-TARGET-004")
         if not (self.signed_activations or self.unsigned_activations):
-            yield Fault("signed_activations", "activations are neither signed nor unsigned")
+            yield Fault(
+                "signed_activations", "activations can be neither signed nor unsigned", code="NF-TARGET-005", )
         if self.multiplier_bits == 1 and not self.power_of_two:
             because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"
-            yield Fault("multiplier_bits", "a multiplier of 1 with any scale", because, "power_of_two = true")
+            yield Fault(
+                "multiplier_bits",
+                "a multiplier of 1 bit needs power-of-two scales", because, "power_of_two = true", code="NF-TARGET-006",
+            )
 
 
 @dataclass(frozen=True)
@@ -113,15 +125,28 @@ class Memory(Config, table="target.memory"):
 
     def check(self) -> Iterator[Fault]:
         if self.bank_ports and self.local_bytes % self.local_banks:
-            yield Fault("local_banks", f"{self.local_bytes} bytes are not {self.local_banks} equal banks")
+            yield Fault(
+                "local_banks",
+                f"{self.local_bytes} bytes are not {self.local_banks} equal banks", code="NF-TARGET-007",
+            )
         if self.local_align > self.local_bytes:
-            yield Fault("local_align", f"{self.local_align} is more than the {self.local_bytes} bytes there are")
+            yield Fault(
+                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes there are",
+                code="NF-TARGET-008",
+            )
         if self.shared_bytes > self.external_bytes:
             because = f"{self.shared_bytes} > {self.external_bytes}"
-            yield Fault("shared_bytes", "the shared memory is a part of the address space that external_bytes counts", because)
+            yield Fault(
+                "shared_bytes",
+                "the shared memory is a part of the address space that external_bytes counts", because,
+                code="NF-TARGET-009",
+            )
         if self.shared_bytes and self.shared_bandwidth < self.external_bandwidth:
             because = f"{self.shared_bandwidth:g} < {self.external_bandwidth:g} bytes per cycle"
-            yield Fault("shared_bandwidth", "the shared memory is slower than the external one", because)
+            yield Fault(
+                "shared_bandwidth",
+                "the shared memory is slower than the external one", because, code="NF-TARGET-010",
+            )
 
 
 @dataclass(frozen=True)
@@ -154,9 +179,10 @@ class Rule(Config, table="target.limits.rules"):
     def check(self) -> Iterator[Fault]:
         for name in ("need", "when"):
             for message in inequalities.faults(getattr(self, name)) if getattr(self, name) or name == "need" else ():
-                yield Fault(name, message, hint=f"names: {', '.join(inequalities.VARIABLES)}")
+                yield Fault(
+                    name, message, hint=f"names: {', '.join(inequalities.VARIABLES)}", code="NF-TARGET-011", )
         if not self.operators:
-            yield Fault("operators", "a rule for no operator")
+            yield Fault("operators", "the rule names no operator", code="NF-TARGET-012")
 
 
 @dataclass(frozen=True)

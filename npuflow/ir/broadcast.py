@@ -75,11 +75,14 @@ def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list
     if any(f != 0.5 for f, _ in parts) or highest - lowest > 14:
         raise TargetError(
             f"the operand ratios {', '.join(f'{r:.6g}' for r in real)} are not powers of two within 2^14 of each other",
-            hint="a power-of-two target needs power-of-two scales",
+            hint="a power-of-two target needs power-of-two scales", code="NF-QUANT-011",
         )
     n = 1 - lowest
     if n > numerics.shift_max or n < -numerics.shift_left_max:
-        raise TargetError(f"a shift by {n} bits is outside the target's [{-numerics.shift_left_max}, {numerics.shift_max}]")
+        raise TargetError(
+            f"a shift by {n} bits is outside the target's [{-numerics.shift_left_max}, {numerics.shift_max}]",
+            code="NF-QUANT-012",
+        )
     return [int(np.sign(r)) * (1 << (e - lowest)) for r, (_, e) in zip(real.tolist(), parts, strict=True)], n
 
 

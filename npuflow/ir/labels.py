@@ -18,13 +18,13 @@ def accepted(labels: Sequence[Any], classes: int) -> list[tuple[int, ...]]:
         where, first = odd[0]
         many = len({i for i, _ in odd})
         because = f"{many} of {len(labels)} samples have others, the first is {first!r} (sample {where + 1} of the evaluation)"
-        raise DataError("labels must be class numbers", because=because, hint=HINT)
+        raise DataError("labels must be class numbers", because=because, hint=HINT, code="NF-METRIC-004")
     found = [tuple(int(one) for one in ones) for ones in several]
     every = [one for ones in found for one in ones]
     if every and not any(0 <= one < classes for one in every):
         raise DataError(
             f"no label is a class of the output, which has {classes}",
-            because=f"the labels go from {min(every)} to {max(every)}", hint=HINT,
+            because=f"the labels go from {min(every)} to {max(every)}", hint=HINT, code="NF-METRIC-005",
         )  # fmt: skip
     return found
 

@@ -42,7 +42,7 @@ def judged_output(outputs: Mapping[str, Array], name: str = "") -> Array:
     if is_ragged(outputs[found]):
         raise DataError(
             f'the output "{found}" has no scores', because="its shape differs from sample to sample",
-            hint='name an output of fixed shape: output = "..."',
+            hint='name an output of fixed shape: output = "..."', code="NF-METRIC-006",
         )  # fmt: skip
     return outputs[found]
 

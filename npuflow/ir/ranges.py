@@ -63,7 +63,10 @@ def read_table(data: bytes, name: str, chosen: str | None = None) -> tuple[str, 
     if len(fitting) != 1:
         known = ", ".join(EXCHANGE.names())
         because = f"it could be {' or '.join(fitting)}" if fitting else "no known format begins so"
-        raise DataError(f'"{name}" is a calibration table of unknown format', because=because, hint=f"format = one of {known}")
+        raise DataError(
+            f'"{name}" is a calibration table of unknown format',
+            because=because, hint=f"format = one of {known}", code="NF-TABLE-015",
+        )
     return fitting[0], _checked(_read(fitting[0], text, name), name)
 
 
@@ -73,7 +76,9 @@ def _read(chosen: str, text: str, name: str) -> dict[str, Entry]:
         return found
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, SyntaxError) as fault:
         what = f"{type(fault).__name__}: {fault}"
-        raise DataError(f'"{name}" cannot be read as a table of the format "{chosen}"', because=what) from fault
+        raise DataError(
+            f'"{name}" cannot be read as a table of the format "{chosen}"', because=what, code="NF-TABLE-016",
+        ) from fault
 
 
 def _text(data: bytes, name: str) -> str:
@@ -81,19 +86,24 @@ def _text(data: bytes, name: str) -> str:
         raise DataError(
             f'"{name}" is a pickle, which could run any code when it is read',
             hint="turn it into JSON where it comes from: json.dump(statistics, file, default=lambda v: v.tolist())",
+            code="NF-TABLE-017",
         )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
-        raise DataError(f'"{name}" is no text', because=str(fault)) from fault
+        raise DataError(f'"{name}" is no text', because=str(fault), code="NF-TABLE-018") from fault
 
 
 def _checked(table: dict[str, Entry], name: str) -> dict[str, Entry]:
     for tensor, entry in table.items():
         if not (isfinite(entry.lo) and isfinite(entry.hi)) or entry.lo > entry.hi:
-            raise DataError(f'"{name}": the range of "{tensor}" is [{entry.lo:g}, {entry.hi:g}]')
+            raise DataError(
+                f'"{name}": the range of "{tensor}" is [{entry.lo:g}, {entry.hi:g}]', code="NF-TABLE-019",
+            )
         if entry.quant is not None and not all(0 < s < float("inf") for s in entry.quant.scale):
-            raise DataError(f'"{name}": "{tensor}" has a scale of {min(entry.quant.scale):g}')
+            raise DataError(
+                f'"{name}": "{tensor}" has a scale of {min(entry.quant.scale):g}', code="NF-TABLE-020",
+            )
     return table
 
 
@@ -127,17 +137,26 @@ def row_of(name: str, row: Mapping[str, Any]) -> Entry:
     """A plain row as an entry."""
     unknown = sorted(set(row) - {"lo", "hi", "method", "node", "constant", "codes"})
     if unknown:
-        raise DataError(f'the row "{name}" has an unknown key "{unknown[0]}"', hint="lo, hi, method, node, constant, codes")
+        raise DataError(
+            f'the row "{name}" has an unknown key "{unknown[0]}"',
+            hint="lo, hi, method, node, constant, codes", code="NF-TABLE-021",
+        )
     codes = row.get("codes")
     quant = None
     if codes is not None:
         lists = {k: tuple(codes[k]) for k in ("scale", "zero_point") if k in codes}
         quant = QuantType(**{**codes, **lists})
         if len(quant.zero_point) != len(quant.scale):
-            raise DataError(f'the row "{name}" has {len(quant.scale)} scales and {len(quant.zero_point)} zero points')
+            raise DataError(
+                f'the row "{name}" has {len(quant.scale)} scales and {len(quant.zero_point)} zero points',
+                code="NF-TABLE-022",
+            )
     if quant is not None and ("lo" not in row or "hi" not in row):
         return exact(quant, str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", "")))
     if "lo" not in row or "hi" not in row:
-        raise DataError(f'the row "{name}" has no "{"hi" if "lo" in row else "lo"}"', hint="lo and hi, or codes")
+        raise DataError(
+            f'the row "{name}" has no "{"hi" if "lo" in row else "lo"}"',
+            hint="lo and hi, or codes", code="NF-TABLE-023",
+        )
     text = str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", ""))
     return Entry(float(row["lo"]), float(row["hi"]), quant, *text)

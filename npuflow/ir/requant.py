@@ -22,7 +22,7 @@ def clamp_bounds(clip: tuple[Bound, Bound] | None, quant: QuantType) -> tuple[in
     if clip is None:
         return quant.lo, quant.hi
     if any(isinstance(bound, tuple) for bound in clip):
-        raise TargetError("a clip per channel on an operator without weights")
+        raise TargetError("a clip per channel on an operator without weights", code="NF-QUANT-013")
     lo, hi = quantize(np.array(clip), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi).tolist()
     return lo, hi
 
@@ -33,7 +33,7 @@ def _clamps(clip: tuple[Bound, Bound] | None, quant: QuantType, numerics: Numeri
         lo, hi = clamp_bounds(clip, quant)
         return {"lo": lo, "hi": hi}
     if not numerics.per_channel_clamp:
-        raise TargetError("a clip per channel; the target clamps a tensor as a whole")
+        raise TargetError("a clip per channel; the target clamps a tensor as a whole", code="NF-QUANT-014")
     ends = [quantize(np.array(bound), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi) for bound in clip]
     return {**vector("lo", ends[0], "int32"), **vector("hi", ends[1], "int32")}
 
@@ -65,7 +65,10 @@ def bias_shift(bias: QuantType, unit: Real) -> int:
     """k of bias << k: how many binary orders the bias scale lies above the accumulator's unit."""
     k = log2(bias.scale[0] / float(np.broadcast_to(unit, (len(bias.scale),))[0]))
     if abs(k - round(k)) > 1e-9 or k < -0.5:
-        raise TargetError(f"the bias scale {bias.scale[0]:.6g} is no power of two times the accumulator's {float(unit[0]):.6g}")
+        raise TargetError(
+            f"the bias scale {bias.scale[0]:.6g} is not a power of two times the accumulator's {float(unit[0]):.6g}",
+            code="NF-QUANT-015",
+        )
     return round(k)
 
 
@@ -123,8 +126,8 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
 class Overflow(TargetError):
     """The sums of a layer may leave the accumulator by `excess` bits."""
 
-    def __init__(self, message: str, excess: int, hint: str) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, excess: int, *, hint: str, code: str) -> None:
+        super().__init__(message, hint=hint, code=code)
         self.excess = excess
 
 
@@ -144,6 +147,7 @@ def prove(low: npt.ArrayLike, high: npt.ArrayLike, have: int, what: str) -> None
             f"sums of {what} reach [{worst_low}, {worst_high}]: {needed} bits, the accumulator has {have}",
             needed - have,
             hint="fewer weight or activation bits for this layer, or a target with a wider accumulator",
+            code="NF-QUANT-017",
         )
 
 

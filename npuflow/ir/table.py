@@ -97,6 +97,7 @@ class TableOp(Op):
             raise TargetError(
                 f"a table of {len(codes)} entries is up to {worst} codes off the function over [{ends[0]}, {ends[-1]}]",
                 hint="8 bits for this layer, a smaller range of its input, or a target with larger tables",
+                code="NF-QUANT-016",
             )
         return params
 

@@ -113,7 +113,9 @@ class _Parser:
 
     def graph(self, consts: Mapping[str, Array]) -> Graph:
         if not self.lines or self.lines[0] != _HEADER:
-            raise InputError("not a graph's text", because=f'its first line is not "{_HEADER}"')
+            raise InputError(
+                "not a graph's text", because=f'its first line is not "{_HEADER}"', code="NF-MODEL-033",
+            )
         inputs, outputs, nodes = [], [], []
         for number, line in enumerate(self.lines[1:], 2):
             self.at = number
@@ -136,7 +138,10 @@ class _Parser:
         return Graph(tuple(inputs), tuple(outputs), tuple(nodes), MappingProxyType(self.values), MappingProxyType(dict(consts)))
 
     def fault(self, message: str) -> InputError:
-        return InputError(f"line {self.at} of the graph's text: {message}", because=f"found {self.rest[:40]!r}")
+        return InputError(
+            f"line {self.at} of the graph's text: {message}",
+            because=f"found {self.rest[:40]!r}", code="NF-MODEL-034",
+        )
 
     def take(self, pattern: str) -> str:
         found = re.match(pattern, self.rest)

@@ -17,7 +17,8 @@ def verify(graph: Graph, after: str = "") -> Graph:
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise InternalError(
-            f"the graph{f' after {after}' if after else ''} is malformed: {found[0]}{more}", because="; ".join(found[:10])
+            f"the graph{f' after {after}' if after else ''} is malformed: {found[0]}{more}",
+            because="; ".join(found[:10]), code="NF-INTERNAL-046",
         )
     return graph
 

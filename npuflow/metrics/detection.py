@@ -66,7 +66,9 @@ class Detection(Metric):
             cells = np.array(list(self._cells()), np.float64)
             if len(cells) != len(rows):
                 because = f"{len(rows)} rows, but {len(cells)} cells in {self.size} at strides {self.strides}"
-                raise DataError("the output does not fit the yolox decoder", because=because)
+                raise DataError(
+                    "the output does not fit the yolox decoder", because=because, code="NF-METRIC-007",
+                )
             x, y, stride = cells.T
             classes = rows[:, 4:5] * rows[:, 5:]
             scores_all = classes.max(1)

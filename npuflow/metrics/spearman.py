@@ -31,10 +31,16 @@ class Spearman(Metric):
         flat = values.reshape(len(values), -1).astype(np.float64)
         if self.pairs is None:
             if flat.shape[1] != 1 or labels is None:
-                raise DataError("spearman without pairs needs one number per sample, and a label for it")
+                raise DataError(
+                    "spearman without pairs needs one number per sample, and a label for it",
+                    code="NF-METRIC-008",
+                )
             return {"spearman": float(spearmanr(flat[:, 0], np.array(labels, np.float64))[0])}
         with np.load(self.pairs, allow_pickle=False) as file:
             rows, scores = (file[name] for name in self.pair_arrays)
         if rows.max() >= len(flat):
-            raise DataError(f"pairs name row {rows.max()}, but only {len(flat)} samples were evaluated")
+            raise DataError(
+                f"pairs name row {rows.max()}, but only {len(flat)} samples were evaluated",
+                code="NF-METRIC-009",
+            )
         return {"spearman": float(spearmanr((flat[rows[:, 0]] * flat[rows[:, 1]]).sum(1), scores)[0])}

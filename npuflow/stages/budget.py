@@ -41,7 +41,8 @@ class Allowed(Config, table="budget"):
 
     def check(self) -> Iterator[Fault]:
         if not self.ms and not self.cycles:
-            yield Fault("ms", "a budget of nothing", hint="ms = 5.0, or cycles = 1000000")
+            yield Fault(
+                "ms", "the budget is empty", hint="ms = 5.0, or cycles = 1000000", code="NF-RECIPE-038", )
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,9 @@ def exported(model: bytes, graph: Parsed) -> scoring.Model:
     try:
         made = _Float(model, plain_session)
     except Exception as fault:  # onnxruntime's errors share no public base class
-        raise ModelError("onnxruntime cannot load the model", because=str(fault).splitlines()[0]) from fault
+        raise ModelError(
+            "onnxruntime cannot load the model", because=str(fault).splitlines()[0], code="NF-MODEL-004",
+        ) from fault
     return _Named(_Fed(made, graph.pixels, pixel_inputs(made.session)), made.names, graph.graph.outputs)
 
 

@@ -64,7 +64,7 @@ def marked(
     types = {name: source.type(name) for name in source.inputs}
     whole = [one for one in labelled.values() if not one.sample.content.broken]
     if not whole:
-        raise DataError("no labelled sample could be read")
+        raise DataError("no labelled sample could be read", code="NF-DATA-009")
     feeds = [one.sample.content.feed(types) for one in whole]
     metric: Metric = table.options or METRICS[table.metric]()
     labels = asked(metric, table.metric, [one.label for one in whole])

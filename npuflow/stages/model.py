@@ -36,10 +36,15 @@ class ModelTable(Config, table="model"):
     def check(self) -> Iterator[Fault]:
         for name, shape in self.inputs.items():
             if any(size < 1 for size in shape):
-                yield Fault(f"inputs.{name}", f"{list(shape)} is no shape to build for", hint="sizes from 1 on; a batch is 1")
+                yield Fault(
+                    f"inputs.{name}",
+                    f"{list(shape)} is not a shape that can be built", hint="sizes from 1 on; a batch is 1",
+                    code="NF-RECIPE-039",
+                )
         for name, size in self.dims.items():
             if size < 1:
-                yield Fault(f"dims.{name}", f"{size} is no size", hint="sizes from 1 on")
+                yield Fault(
+                    f"dims.{name}", f"{size} is not a valid size", hint="sizes from 1 on", code="NF-RECIPE-040", )
 
     @property
     def bindings(self) -> Bindings:
@@ -87,7 +92,9 @@ def frontend(path: Path) -> tuple[str, Frontend]:
         if path.suffix.lower() in reader.suffixes:
             return name, reader
     hint = f"known are {', '.join(sorted(known))}"
-    raise ModelError(f'"{path.name}" is of no known model format', hint=hint).at(file=str(path))
+    raise ModelError(
+        f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
+    ).at(file=str(path))
 
 
 def plugins(name: str, reader: Frontend, data: Source | bytes) -> dict[str, tuple[str, ...]]:

@@ -56,7 +56,7 @@ class Watch(Config, table="statistics"):
         try:
             self.room  # noqa: B018
         except ValueError as fault:
-            yield Fault("max_memory", str(fault))
+            yield Fault("max_memory", str(fault), code="NF-RECIPE-024")
 
     @property
     def room(self) -> int | None:

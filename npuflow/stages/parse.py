@@ -113,13 +113,18 @@ def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = N
 def _computes(graph: Graph) -> None:
     """A program computes its outputs from its inputs: a model without any, or one that hands an input on, is a ModelError."""
     if not graph.inputs:
-        raise ModelError("the model has no inputs", because="all that it gives is constant: there is nothing to compile")
+        raise ModelError(
+            "the model has no inputs",
+            because="all its outputs are constant: there is nothing to compile", code="NF-MODEL-036",
+        )
     for name in graph.outputs:
         if name in graph.inputs:
             rest = [o for o in graph.outputs if o not in graph.inputs]
             hint = f"[model] outputs = {json.dumps(rest)} leaves it out" if rest else ""
             because = "it is an input of the model"
-            raise ModelError(f'nothing computes the output "{name}"', because=because, hint=hint).at(value=name)
+            raise ModelError(
+                f'nothing computes the output "{name}"', because=because, hint=hint, code="NF-MODEL-037",
+            ).at(value=name)
 
 
 @stage(quick=True)

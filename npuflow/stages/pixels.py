@@ -58,12 +58,15 @@ def _inputs(graph: Graph, arrays: Mapping[str, Pixels]) -> Iterator[tuple[str, P
             if plain:
                 continue
             hint = "[data] fold_normalize = false leaves normalisation to whoever feeds the program"
-            raise DataError(f'the model input "{name}" is {kind.dtype}, and [data] normalizes it', hint=hint).at(key="data.steps")
+            raise DataError(
+                f'the model input "{name}" is {kind.dtype}, and [data] normalizes it', hint=hint, code="NF-DATA-067"
+            ).at(key="data.steps")
         axis = one.axis or 0
         if count > 1 and (len(kind.shape) < -axis or kind.shape[axis] not in (-1, count)):
             raise DataError(
                 f'normalize has {count} numbers per channel, the model input "{name}" is {list(kind.shape)}',
                 because=f"its dimension {len(kind.shape) + axis} should have that size",
                 hint="`normalize = { axis = ... }` and `layout` state where the channels are",
+                code="NF-DATA-056",
             ).at(key="data.steps")
         yield name, replace(one, dtype=kind.dtype)

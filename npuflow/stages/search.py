@@ -25,6 +25,7 @@ def search(
         raise RecipeError(
             'objective = "metric" needs labelled samples', where=Where(key="search.objective"),
             hint='[search.labelled] source = "...", metric = "top1"; they are left out of the evaluation',
+            code="NF-RECIPE-041",
         )  # fmt: skip
 
     def worth(name: str) -> tuple[float, float, bool]:

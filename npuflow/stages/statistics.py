@@ -24,7 +24,10 @@ def statistics(regions: Items[Region]) -> Statistics:
     whole = [Shard.total(regions[name] for name in names) for _, names in groupby(regions, lambda name: parts(name)[0])]
     if not whole or not whole[0].content.samples:
         broken = whole[0].broken if whole else ()
-        raise DataError("no sample could be read", because=": ".join(broken[0]) if broken else "there are no samples")
+        raise DataError(
+            "no sample could be read",
+            because=": ".join(broken[0]) if broken else "there are no samples", code="NF-DATA-009",
+        )
     for item, reason in whole[0].broken:
         log(f"left out {item}: {reason}")
     if whole[0].noise:

@@ -80,7 +80,7 @@ def _model(case: Any, held: bool) -> tuple[bytes, Feeds]:
 
     feeds = feeds_of(case.model, case.data_sets[0][0])
     if any(not isinstance(a, np.ndarray) for a in feeds.values()):
-        raise NpuflowError("an input is no tensor")
+        raise NpuflowError("an input is not a tensor", code="NF-MODEL-038")
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     if held:

@@ -283,7 +283,7 @@ def test_a_function_in_a_file_elsewhere(tmp_path: Path) -> None:
     ("source", "said"),
     [
         ("python:../nosuch.py:some", 'no file "../nosuch.py"'),
-        ("python:../tools/feed:some", "no name of a Python module"),
+        ("python:../tools/feed:some", "not the name of a Python module"),
         ("python:feed", "names no function"),
         ("python::some", "names no function"),
     ],
@@ -321,7 +321,7 @@ def test_axes_of_stored_arrays_are_put_in_order_and_pictures_left_alone(tmp_path
     (picture,) = loaded(table(tmp_path, "a.png", steps=steps)).values()
     np.testing.assert_array_equal(picture.arrays[""], image.transpose(1, 2, 0))
     _, faults = read(Step, {"transpose": [0, 2]}, Locator())
-    assert "no order of axes" in faults[0].message
+    assert "not an order of the axes" in faults[0].message
 
 
 def test_steps_are_found_by_shape() -> None:

@@ -66,7 +66,7 @@ def test_all_faults_before_anything_runs(npuflow: Npuflow, project: Path) -> Non
     clean = recipe.read_text()
     recipe.write_text(clean + '[sweep]\n"count.least" = 3\n"count.case" = ["keep", "keep"]\nextends = ["x.toml"]\n')
     done = npuflow("sweep", "words.toml")
-    assert done.code == 2 and done.err.count("error:") == 3 and "a list of values is wanted" in done.err
+    assert done.code == 2 and done.err.count("error:") == 3 and "expected a list of values" in done.err
     assert npuflow("build", "words.toml").code == 2                              # a recipe is right or it is not
     recipe.write_text(clean + '[sweep]\n"count.leest" = [1, 2]\n"count.case" = ["fold", "upper"]\n')
     done = npuflow("sweep", "words.toml")

@@ -118,7 +118,7 @@ def test_an_input_of_no_numbers_is_refused(
 ) -> None:
     np.savez(tmp_path / "in.npz", image=array)
     ran = call(capfd, "run", product(built, ".npu"), str(tmp_path / "in.npz"), "-o", str(tmp_path / "o.npz"))
-    assert ran.code == 2 and f"holds {array.dtype}, the model wants float32" in ran.err
+    assert ran.code == 2 and f"holds {array.dtype}; the model expects float32" in ran.err
 
 
 def test_a_picture_needs_an_input_of_fixed_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +144,8 @@ def test_disasm_lists_a_nodes_commands(built: Path, capfd: pytest.CaptureFixture
 
 
 def test_a_place_is_named_for_what_it_is() -> None:
-    program = lines(ModelError("not a program", where=Where(file="a.onnx"), code="program"))
-    assert program == ["not a program", "  file     a.onnx"]              # codes without NF- are for machines
+    program = lines(ModelError("not a program", where=Where(file="a.onnx"), code="NF-PROGRAM-003"))
+    assert program == ["NF-PROGRAM-003  not a program", "  file     a.onnx"]
     option = lines(UsageError("unknown table [x]", where=Where(file="--set x.y=1", key="x.y")))
     assert option[1] == "  option   --set x.y=1  x.y"
     assert lines(UsageError("no", where=Where(file="a.toml", line=3, key="b")))[1] == "  recipe   a.toml:3  b"

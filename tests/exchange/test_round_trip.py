@@ -97,7 +97,7 @@ def test_an_edited_row_counts_and_a_range_by_hand_counts_more(project: Path) -> 
     assert digest != quantised(project)[0] and methods["y"] == "percentile" and methods["b"].startswith("json")
     by_hand = 'calibrate.layers=[{layers=["n1"],range=[0.0,1.5]}]'
     assert quantised(project, 'ranges.file="edit.json"', by_hand)[1]["b"] == "by hand"
-    with pytest.raises(NpuflowError, match="says nothing of 1 tensors"):
+    with pytest.raises(NpuflowError, match="has no entry for 1 tensors"):
         quantised(project, 'ranges.file="edit.json"', 'ranges.missing="error"')
 
 

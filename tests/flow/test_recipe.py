@@ -103,7 +103,7 @@ def test_every_fault_of_every_table_at_once(folder: Path) -> None:
         'a.toml:7 calibrate.batches: expected an integer, got "x" -> ',
         'a.toml:9 chip.numrics: unknown key "numrics" -> "numerics"',
         "a.toml:11 build.jobs: 0 is out of range -> at least 1",
-        f'a.toml:13 sweep.a: a list of values is wanted -> {EXAMPLE}',
+        f'a.toml:13 sweep.a: expected a list of values -> {EXAMPLE}',
     ]
 
 

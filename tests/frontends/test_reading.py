@@ -205,7 +205,7 @@ def test_bindings_that_leave_nothing_to_compute() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"""
     with pytest.raises(ModelError, match="cannot have the shape"):
         read(text, Bindings({"x": (0, 3)}))
-    with pytest.raises(ModelError, match="no input is left"):
+    with pytest.raises(ModelError, match="the model has no inputs left"):
         read(text, Bindings({"x": (1, 3)}, constants={"x": 1.0}))
 
 

@@ -59,7 +59,7 @@ def test_a_product_of_a_vector_waits_for_its_weights() -> None:
     one = missed(product(256), target, 0.5)
     assert minimal(one) == ["bandwidth"] and one.bounds.traffic > one.allowed
     error = too_slow(one, {})
-    assert error.code == "too-slow" and "no plan meets it here" in error.because
+    assert error.code == "NF-FIT-002" and "no plan meets it here" in error.because
     assert "no fewer do: 1 bytes per cycle" in error.because
     (rate,) = map(float, re.findall(r"target.memory.external_bandwidth >= ([\d.]+): ", error.hint))
     assert 1.5 < rate < 6
@@ -126,4 +126,4 @@ def test_the_stage_refuses_or_warns(tmp_path) -> None:  # type: ignore[no-untype
         json.loads(line)["event"] == "warning" and "too long" in line for line in warned.output.splitlines() if line[:1] == "{"
     ), warned.output
     nothing = built("budget.ms=0.0")
-    assert nothing.exit_code != 0 and "a budget of nothing" in nothing.output + str(nothing.exception)
+    assert nothing.exit_code != 0 and "the budget is empty" in nothing.output + str(nothing.exception)

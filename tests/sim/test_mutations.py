@@ -134,7 +134,7 @@ def verdict(case: Case, program: Program, at: int, mutant: Program, images: np.n
             return "seen"
     except ModelError as error:
         named = error.where.value or ""
-        assert "command" in named or error.code in ("deadlock", "hazard"), (named, error.code, str(error))
+        assert "command" in named or error.code in ("NF-SIM-008", "NF-SIM-011"), (named, error.code, str(error))
         return "error"
     before, after = decode(program.commands[0][at]), decode(mutant.commands[0][at])
     if (before.opcode, before.fields) == (after.opcode, after.fields):

@@ -135,4 +135,4 @@ def test_mutations_of_a_mask_are_seen() -> None:
             words[core][0] = again(replace(command, fields={**command.fields, "mask": mask}))
             with pytest.raises(ModelError) as caught:
                 order_of(replace(p, commands=tuple(words)))
-            assert caught.value.code in ("decode", "deadlock")
+            assert caught.value.code.startswith(("NF-DECODE-", "NF-SIM-"))

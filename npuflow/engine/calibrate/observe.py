@@ -160,7 +160,9 @@ class Observer:
         try:
             results = self.session.run(names, {n: feed[n] for n in self.fed})
         except Exception as fault:  # onnxruntime raises classes of its own for anything a model may do wrong
-            raise ModelError("the float model does not run on this sample", because=str(fault)) from fault
+            raise ModelError(
+                "the float model does not run on this sample", because=str(fault), code="NF-MODEL-003",
+            ) from fault
         return dict(zip(names, results, strict=True))
 
 
@@ -184,5 +186,7 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as fault:  # see `_run`
-        raise ModelError("onnxruntime cannot load the float model", because=str(fault)) from fault
+        raise ModelError(
+            "onnxruntime cannot load the float model", because=str(fault), code="NF-MODEL-004",
+        ) from fault
 

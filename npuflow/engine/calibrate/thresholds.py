@@ -36,7 +36,10 @@ class Layer(Config):
         for field in ("range", "bounds"):
             given = getattr(self, field)
             if given is not None and not given[0] < given[1]:
-                yield Fault(field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest")
+                yield Fault(
+                    field, f"the range {list(given)} holds no numbers", hint="lowest first, then highest",
+                    code="NF-RECIPE-015",
+                )
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ def choices(
                 bounds, beyond = (layer.bounds, layer.beyond) if layer.bounds else (bounds, beyond)
         if tensor.count == 0:
             raise DataError(
-                "no calibration sample has a finite value here", hint="look for NaN or infinity in the float model"
+                "no calibration sample has a finite value here",
+                hint="look for NaN or infinity in the float model", code="NF-DATA-019",
             ).at(value=name)
         if tensor.totals[1:].any():
             nan, up, down = (int(n) for n in tensor.totals[1:])

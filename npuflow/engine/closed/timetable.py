@@ -105,7 +105,9 @@ class Timetable:
                 if own in waiting:
                     ready += waiting.pop(own)
         if any(lines):
-            raise InternalError(f"jobs {[line[-1] for line in lines if line]} wait for each other")
+            raise InternalError(
+                f"jobs {[line[-1] for line in lines if line]} wait for each other", code="NF-INTERNAL-009",
+            )
         self.done = len(self.cycles)
         self.full.clear()
         self.begun.clear()

@@ -183,7 +183,9 @@ class CommandList:
             wait = list(floor)
             for other, count in open_needs.items():
                 if count > seen[other]:
-                    raise InternalError(f"command {i} waits for a command that comes later")
+                    raise InternalError(
+                        f"command {i} waits for a command that comes later", code="NF-INTERNAL-010",
+                    )
                 if any(after[p][c - 1][other] >= count for p, c in open_needs.items() if p != other):
                     continue
                 wait[other] = count
@@ -201,7 +203,9 @@ def _find(places: Sequence[Place], opcode: str, name: str, values: Mapping[str, 
     address = values.get(name, 0)
     found = [p for p in places if p[0].low <= address < p[0].high]  # type: ignore[operator]
     if not found:
-        raise InternalError(f"{opcode}.{name} = {address} points into no buffer of its tile")
+        raise InternalError(
+            f"{opcode}.{name} = {address} points into no buffer of its tile", code="NF-INTERNAL-011",
+        )
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import FitError
 from npuflow.engine.allocate import Layout, Life, check_layout
 from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.codegen.commands import Storage
@@ -82,12 +82,12 @@ def lay_out(
     lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()] + list(borders)
     layout = arrange(lives, memory.burst, method)
     if layout.total > memory.external_bytes:
-        raise TargetError(
+        raise FitError(
             f"activations need {layout.total} bytes of external memory, the target has {memory.external_bytes}:"
             f" {layout.total - memory.external_bytes} too few",
             because=f"{layout.bound} bytes are alive at once in the worst step",
             hint=f"memory.external_bytes >= {layout.total}; a smaller input; fewer activation bits",
-            code="does-not-fit",
+            code="NF-FIT-001",
         )
     check_layout(lives, layout.addresses, memory.external_bytes, memory.burst)
     return lives, layout

@@ -36,7 +36,9 @@ def dma(
             far.append(e)
             near.append(i)
     if len(sizes) > DIMS:
-        raise InternalError(f"a copy over {len(sizes)} dimensions, a command has {DIMS}")
+        raise InternalError(
+            f"a copy over {len(sizes)} dimensions, a command has {DIMS}", code="NF-INTERNAL-012",
+        )
     pad = DIMS - len(sizes)
     return {
         "space": space, "external": external, "local": local, "element": element,

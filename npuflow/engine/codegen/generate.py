@@ -112,7 +112,7 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
             if number in done:
                 continue
             if number not in groups:
-                raise InternalError(f"the plan does not hold {node.name}")
+                raise InternalError(f"the plan does not hold {node.name}", code="NF-INTERNAL-013")
             done.update(groups[number][1].group.nodes)
             _group(*groups[number], views, local, machine, out)
         _share(out)

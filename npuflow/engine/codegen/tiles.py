@@ -91,7 +91,10 @@ class Holder:
         last = [-1] * len(self.slots)                   # last step that used the slot
         for i, boxes in enumerate(self.boxes):
             if self.offsets(boxes)[-1] > aligned(self.unit.size, PACK):
-                raise InternalError(f"a tile of {self.offsets(boxes)[-1]} bytes in a slot of {self.unit.size}")
+                raise InternalError(
+                    f"a tile of {self.offsets(boxes)[-1]} bytes in a slot of {self.unit.size}",
+                    code="NF-INTERNAL-014",
+                )
             if self.unit.home in ("output", "inner", "acc") and not self.gathers:
                 self.slot_at.append(self.turn % len(self.slots))
                 self.turn += int(finished[i])

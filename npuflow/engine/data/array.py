@@ -31,16 +31,20 @@ def row_count(path: Path, data: Data) -> tuple[int, list[Any] | None]:
     counts = {name: found[name][0][0] for name in wanted if found[name][0]}
     if len(counts) < len(wanted):
         scalar = next(name for name in wanted if not found[name][0])
-        raise DataError(f'"{path.name}": the array "{scalar}" is a scalar and has no rows', hint="[data] arrays picks others")
+        raise DataError(
+            f'"{path.name}": the array "{scalar}" is a scalar and has no rows',
+            hint="[data] arrays picks others", code="NF-DATA-020",
+        )
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise DataError(
             f'the arrays of "{path.name}" have different numbers of rows: {listed}',
             hint="[data] arrays picks those that are inputs; rows = false takes a file as one sample",
+            code="NF-DATA-021",
         )
     count = next(iter(counts.values()), 0)
     if labels is not None and len(labels) != count:
-        raise DataError(f'"{path.name}" has {count} samples and {len(labels)} labels')
+        raise DataError(f'"{path.name}" has {count} samples and {len(labels)} labels', code="NF-DATA-022")
     return count, labels
 
 
@@ -50,9 +54,9 @@ def inputs(path: Path, found: Mapping[str, Header], label: str | None) -> list[s
     if not numbers and any(name != label for name in found):
         others = ", ".join(f'"{name}" {_held(kind)}' for name, (_, kind) in found.items() if name != label)
         raise DataError(
-            f'"{path.name}" holds no array of numbers',
-            because=others,
+            f'"{path.name}" holds no array of numbers', because=others,
             hint='text is for [data] arrays = { INPUT = "NAME" } and models with text inputs; else turn it into numbers first',
+            code="NF-DATA-023",
         )
     return numbers
 
@@ -79,7 +83,9 @@ def headers(path: Path) -> dict[str, Header]:
                         found[member.removesuffix(".npy")] = _header(inner)
         return found
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
-        raise Damaged(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
+        raise Damaged(
+            f'"{path.name}" is not a readable array file', because=str(fault), code="NF-DATA-024",
+        ) from fault
 
 
 def _header(file: Any) -> Header:
@@ -96,7 +102,9 @@ def load(path: Path) -> Mapping[str, Array]:
     try:
         loaded = np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as fault:
-        raise Damaged(f'"{path.name}" is not a readable array file', because=str(fault)) from fault
+        raise Damaged(
+            f'"{path.name}" is not a readable array file', because=str(fault), code="NF-DATA-024",
+        ) from fault
     return {"": loaded} if isinstance(loaded, np.ndarray) else loaded
 
 
@@ -125,7 +133,10 @@ class Rows:
             try:
                 self._arrays[name] = self._file[name]
             except (ValueError, zipfile.BadZipFile, EOFError, OSError) as fault:
-                raise DataError(f'the array "{name}" of "{path.name}" is not readable', because=str(fault)) from fault
+                raise DataError(
+                    f'the array "{name}" of "{path.name}" is not readable',
+                    because=str(fault), code="NF-DATA-025",
+                ) from fault
         array = self._arrays[name]
         return np.array(array if row is None else array[row])
 
@@ -136,5 +147,5 @@ def _need(path: Path, wanted: list[str], held: Any) -> None:
             raise DataError(
                 f'"{path.name}" has no array "{name}"',
                 because=f"it holds {', '.join(held) or 'nothing'}",
-                hint=suggestion(name, list(held)),
+                hint=suggestion(name, list(held)), code="NF-DATA-026",
             )

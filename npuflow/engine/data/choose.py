@@ -61,5 +61,6 @@ def _labelled(listed: dict[str, Found], data: Data) -> dict[str, Found]:
             'choose = "balanced" needs labels, and no sample has one',
             because=f'samples are called {next(iter(listed), "nothing")}' if data.labels is not None else "",
             hint='labels = "labels.csv" (file, label) or COCO annotations (.json), a list file with labels, a label array',
+            code="NF-DATA-027",
         )
     return listed

@@ -73,7 +73,7 @@ class Sample:
     def feed(self, inputs: Mapping[str, TensorType]) -> dict[str, Array]:
         """What the model gets, checked against its input types."""
         if self.broken:
-            raise DataError("this sample could not be read", because=self.broken)
+            raise DataError("this sample could not be read", because=self.broken, code="NF-DATA-028")
         if self.noise is not None:
             return noise(inputs, self.noise)
         return {name: self._fed(name, kind, len(inputs)) for name, kind in inputs.items()}
@@ -98,7 +98,7 @@ class Sample:
         raise DataError(
             f'the data have nothing for the model input "{name}"',
             because=f"a sample holds {held}",
-            hint=f'[data] arrays = {{ {name} = "..." }} names the array of an npz file',
+            hint=f'[data] arrays = {{ {name} = "..." }} names the array of an npz file', code="NF-DATA-029",
         )
 
 
@@ -121,7 +121,7 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
         raise DataError(
             f'a sample does not fit the model input "{name}"',
             because=f"the sample is {array.dtype} {list(array.shape)}, the input {kind.dtype} {list(kind.shape)}",
-            hint=hint,
+            hint=hint, code="NF-DATA-030",
         )
     return _typed(shaped, kind.dtype, name)
 
@@ -160,12 +160,13 @@ def _typed(array: Array, dtype: str, name: str) -> Array:
         raise DataError(
             f'the model input "{name}" takes {dtype}, but its array holds {held} ({array.dtype})',
             hint=f'[data] arrays = {{ {name} = "..." }} names another array; tokenise text in "python:module:function"',
+            code="NF-DATA-031",
         )
     cast = array.astype(dtype)
     if np.dtype(dtype).kind in "iub" and not np.array_equal(cast, array):
         raise DataError(
             f'values for the model input "{name}" are not {dtype}',
-            because=f"the sample is {array.dtype} in {array.min()}..{array.max()}",
+            because=f"the sample is {array.dtype} in {array.min()}..{array.max()}", code="NF-DATA-032",
         )
     return cast
 
@@ -176,8 +177,11 @@ def noise(inputs: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     made: dict[str, Array] = {}
     for name, kind in inputs.items():
         if not kind.is_static:
-            raise DataError(f'random data need sizes for the model input "{name}"', because=f"its shape is {list(kind.shape)}",
-                            hint="[model] inputs binds them")  # fmt: skip
+            raise DataError(
+                f'random data need sizes for the model input "{name}"',
+                because=f"its shape is {list(kind.shape)}", hint="[model] inputs binds them",
+                code="NF-DATA-033",
+            )
         real = np.dtype(kind.dtype).kind == "f"
         values = rng.standard_normal(kind.shape) if real else rng.integers(0, 2, kind.shape)
         made[name] = values.astype(kind.dtype)

@@ -28,7 +28,10 @@ def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:
             opened.load()
             picture: Image.Image = ImageOps.exif_transpose(opened) or opened
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as fault:
-        raise DataError(f'"{path.name}" is not a readable picture', because=str(fault) or type(fault).__name__) from fault
+        raise DataError(
+            f'"{path.name}" is not a readable picture',
+            because=str(fault) or type(fault).__name__, code="NF-DATA-034",
+        ) from fault
     if picture.mode.startswith("I") or picture.mode == "F":
         return _deep(picture, path, colour)
     transparent = picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info
@@ -57,7 +60,10 @@ def _deep(picture: object, path: Path, colour: bool) -> Array:
     raw = np.asarray(picture)
     if raw.dtype.kind in "iu":
         if raw.size and (raw.min() < 0 or raw.max() > 65535):
-            raise DataError(f'"{path.name}" holds {raw.dtype} values outside 0..65535', hint="store it as npy")
+            raise DataError(
+                f'"{path.name}" holds {raw.dtype} values outside 0..65535',
+                hint="store it as npy", code="NF-DATA-035",
+            )
         values = raw.astype(np.float32) / np.float32(257)
     else:
         values = raw.astype(np.float32)

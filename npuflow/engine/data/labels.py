@@ -15,11 +15,15 @@ def label_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*") if p.suffix.lower() in (".csv", ".json"))
         hint = suggestion(path.name, near)
-        raise DataError(f'no label file "{path.name}"', because=f"looked at {path}", hint=hint)
+        raise DataError(
+            f'no label file "{path.name}"', because=f"looked at {path}", hint=hint, code="NF-DATA-036",
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:
-        raise DataError(f'the label file "{path.name}" cannot be read', because=str(fault)) from fault
+        raise DataError(
+            f'the label file "{path.name}" cannot be read', because=str(fault), code="NF-DATA-037",
+        ) from fault
     if path.suffix.lower() == ".json":
         return _coco(path, text)
     rows = [row for row in csv.reader(text.splitlines()) if len(row) > 1]
@@ -44,7 +48,10 @@ def _coco(path: Path, text: str) -> dict[str, Any]:
             boxes[one["image_id"]].append([*(float(v) for v in one["bbox"]), kinds[one["category_id"]]])
         return {image["file_name"]: boxes[image["id"]] for image in coco["images"]}
     except (ValueError, KeyError, TypeError) as fault:
-        raise DataError(f'"{path.name}" is not a COCO annotation file', because=f"{type(fault).__name__}: {fault}") from fault
+        raise DataError(
+            f'"{path.name}" is not a COCO annotation file',
+            because=f"{type(fault).__name__}: {fault}", code="NF-DATA-038",
+        ) from fault
 
 
 def classes(label: Any) -> tuple[str, ...]:

@@ -88,8 +88,11 @@ def _all(data: Data) -> dict[str, Found]:
     listed = dict(everything)
     if not listed:
         if text.startswith("python:"):
-            raise DataError(f'"{text}" yields no samples', hint="yield a pair (id, arrays) for each sample")
-        raise DataError(f'"{text}" holds no samples', hint=_supported())
+            raise DataError(
+                f'"{text}" yields no samples',
+                hint="yield a pair (id, arrays) for each sample", code="NF-DATA-039",
+            )
+        raise DataError(f'"{text}" holds no samples', hint=_supported(), code="NF-DATA-040")
     return listed
 
 
@@ -163,11 +166,16 @@ def paths(data: Data) -> Iterator[tuple[str, Path, Any]]:
         elif is_data(where):
             yield where.name, where, None
         else:
-            raise DataError(f'"{data.source.text}" is no data file that npuflow reads', hint=_supported())
+            raise DataError(
+                f'"{data.source.text}" is not a data file that npuflow reads',
+                hint=_supported(), code="NF-DATA-041",
+            )
     else:
         near = [p.name for p in where.parent.iterdir()] if where.parent.is_dir() else []
         hint = suggestion(where.name, near) or "paths are relative to the recipe"
-        raise DataError(f'no data at "{data.source.text}"', because=f"looked at {where}", hint=hint)
+        raise DataError(
+            f'no data at "{data.source.text}"', because=f"looked at {where}", hint=hint, code="NF-DATA-010",
+        )
 
 
 def is_data(path: Path) -> bool:
@@ -179,7 +187,7 @@ def is_there(path: Path) -> bool:
 
 
 def expand(pattern: Path) -> tuple[Path, list[Path]]:
-    """Files that match, sorted, and the folder above the first wildcard. `{a,b}` alternatives are understood."""
+    """Files that match, sorted, and the folder above the first wildcard. `{a,b}` alternatives are supported."""
     parts = pattern.parts
     at = next(i for i, part in enumerate(parts) if any(c in part for c in "*?[{"))
     root = Path(*parts[:at])
@@ -205,7 +213,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
     if missing:
         raise DataError(
             f'{len(missing)} of {len(lines)} files of the list "{path.name}" do not exist',
-            because=f"the first is {missing[0]}, looked for in {path.parent}",
+            because=f"the first is {missing[0]}, looked for in {path.parent}", code="NF-DATA-042",
         )
     for row in lines:
         yield row[0], path.parent / row[0], label_of(row[1]) if len(row) > 1 else None
@@ -215,7 +223,9 @@ def _rows(path: Path) -> list[Sequence[str]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as fault:
-        raise DataError(f'"{path.name}" is not a text file of UTF-8', because=str(fault)) from fault
+        raise DataError(
+            f'"{path.name}" is not a text file of UTF-8', because=str(fault), code="NF-DATA-043",
+        ) from fault
     if path.suffix.lower() == ".csv":
         return [row for row in csv.reader(text.splitlines()) if row and row[0].strip()]
     return [[line.strip()] for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -93,7 +93,7 @@ def _fits(sample: Any, steps: list[Plain], want: TensorType, picture: bool) -> b
 
 
 def _is_picture(shape: tuple[int, ...], steps: Sequence[Plain]) -> bool:
-    """Whether the axes, after a transposition, are [H, W] or [H, W, colours]: all else is no picture to be
+    """Whether the axes, after a transposition, are [H, W] or [H, W, colours]: all else is not a picture to be
     resized.
     """
     axes = tuple(shape[i] for i in HWC) if any("transpose" in step for step in steps) else shape

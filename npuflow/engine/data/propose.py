@@ -71,10 +71,10 @@ def parts(where: Path) -> Parts:
         return Parts(where)
     if len(rest) > 1:
         raise DataError(
-            f'which part of "{where.name}" is for calibration is in no name',
+            f'no folder of "{where.name}" is named as calibration data',
             because=f"beside {evaluation.name} there are {', '.join(p.name for p in rest[:4])}"
             + (", ..." if len(rest) > 4 else ""),
-            hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}",
+            hint=f"name it calib*, or give it itself: --data {where.name}/{rest[0].name}", code="NF-DATA-044",
         )
     return Parts(rest[0], evaluation) if rest else Parts(evaluation)
 
@@ -92,7 +92,9 @@ def proposal(text: str, base: Path, inputs: Mapping[str, TensorType]) -> Proposa
     pictures = [p for p in files if p.suffix.lower() in PICTURES]
     arrays = [p for p in files if p.suffix.lower() not in PICTURES]
     if not files:
-        raise DataError(f'"{text}" holds no samples', hint="pictures, .npy, .npz, zarr stores")
+        raise DataError(
+            f'"{text}" holds no samples', hint="pictures, .npy, .npz, zarr stores", code="NF-DATA-040",
+        )
     if pictures and arrays:
         folder, chosen = source.source.path, pictures if len(pictures) >= len(arrays) else arrays
         suffixes = sorted({p.suffix.removeprefix(".") for p in chosen})
@@ -123,7 +125,7 @@ def _of_pictures(text: str, files: Sequence[Path], inputs: Mapping[str, TensorTy
     if len(inputs) != 1:
         raise DataError(
             f"pictures feed one input, the model has {len(inputs)}: {', '.join(inputs)}",
-            hint="an .npz with one array per input",
+            hint="an .npz with one array per input", code="NF-DATA-045",
         )
     ((name, want),) = inputs.items()
     sizes = sorted(set(_sizes(files)))
@@ -198,7 +200,7 @@ def _headers(files: Sequence[Path]) -> dict[str, Header]:
             return headers(path)
         except Damaged as damaged:
             fault = fault or damaged
-    raise fault or DataError("there are no arrays")
+    raise fault or DataError("there are no arrays", code="NF-DATA-046")
 
 
 def _sample(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
@@ -302,6 +304,7 @@ def _misfit(name: str, held: Header, want: TensorType, because: str) -> DataErro
         f'the samples do not fit the model input "{name}"',
         because=f"{because} {held[1]} {list(held[0])}, the input {want.dtype} {list(want.shape)}",
         hint="--shape binds free dimensions; else write the source and its steps into the recipe",
+        code="NF-DATA-047",
     )
 
 
@@ -318,7 +321,8 @@ def _unfit(held: Mapping[str, Header], inputs: Mapping[str, TensorType]) -> Data
     )
     return DataError(
         f"no array for the model input{'s' if len(missing) > 1 else ''} {', '.join(missing or inputs)}",
-        because=f"the data hold {shown}; the model wants "
+        because=f"the data hold {shown}; the model expects "
         + ", ".join(f"{n} {inputs[n].dtype}{list(inputs[n].shape)}" for n in (missing or inputs)),
         hint="name the arrays of an .npz after the inputs; constant inputs go under [model] constants",
+        code="NF-DATA-048",
     )

@@ -33,7 +33,10 @@ def python_source(
     seen: set[str] = set()
     for name, _ in islice(_pairs(function), count):
         if not isinstance(name, str) or name in seen:
-            raise DataError(f'{text} yields the id {name!r} {"twice" if name in seen else "which is no text"}')
+            raise DataError(
+                f'{text} yields the id {name!r} {"twice" if name in seen else "which is not text"}',
+                code="NF-DATA-049",
+            )
         seen.add(name)
         yield name, Found((origin,), detail)
 
@@ -60,7 +63,7 @@ def python_samples(path: Path, detail: Mapping[str, Any], wanted: set[str]) -> I
             return
     raise DataError(
         f"python:{detail['module']}:{detail['function']} no longer yields {sorted(left)[0]!r}",
-        hint="a data function must give the same ids each time it is called",
+        hint="a data function must give the same ids each time it is called", code="NF-DATA-050",
     )
 
 
@@ -74,7 +77,9 @@ def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
     if not isinstance(made, Iterable):
         because = f"it returns {type(made).__name__}"
         hint = "yield each pair, or return a list of them"
-        raise DataError(f"{name} must yield pairs (id, arrays)", because=because, hint=hint)
+        raise DataError(
+            f"{name} must yield pairs (id, arrays)", because=because, hint=hint, code="NF-DATA-051",
+        )
     walk, last = iter(made), "before its first pair"
     while True:
         try:
@@ -84,7 +89,10 @@ def _pairs(function: Callable[[], Pairs]) -> Iterator[tuple[str, Any]]:
         except Exception as fault:  # likewise
             raise _failed(name, last, fault) from fault
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise DataError(f"{name} must yield pairs (id, arrays)", because=f"it yields {type(pair).__name__}")
+            raise DataError(
+                f"{name} must yield pairs (id, arrays)",
+                because=f"it yields {type(pair).__name__}", code="NF-DATA-051",
+            )
         last = f'after "{pair[0]}"'
         yield pair
 
@@ -95,4 +103,4 @@ def _failed(name: str, when: str, fault: Exception) -> DataError:
     line = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
     text = str(fault)
     because = f"{type(fault).__name__}: {text}{line}" if text else f"{type(fault).__name__}{line}"
-    return DataError(f"the data function {name} fails {when}", because=because)
+    return DataError(f"the data function {name} fails {when}", because=because, code="NF-DATA-052")

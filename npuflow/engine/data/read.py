@@ -75,6 +75,7 @@ def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
             raise DataError(
                 f'the sample "{name}" is not finite', because=reason,
                 hint='[data] nonfinite = "leave_out" goes on without it, "keep" feeds it as it is',
+                code="NF-DATA-053",
             ).at(item=name)  # fmt: skip
         return Sample(broken=f'{reason}; [data] nonfinite = "keep" would feed it as it is')
     return sample

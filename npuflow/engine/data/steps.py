@@ -27,10 +27,10 @@ class Normalize(Config):
 
     def check(self) -> Iterable[Fault]:
         if any(s == 0 for s in self.std):
-            yield Fault("std", "a standard deviation of 0 divides by zero")
+            yield Fault("std", "a standard deviation of 0 divides by zero", code="NF-RECIPE-016")
         if not self.mean or not self.std or (min(len(self.mean), len(self.std)) > 1 and len(self.mean) != len(self.std)):
             what = f"{len(self.mean)} numbers for mean and {len(self.std)} for std"
-            yield Fault("std", what, hint="one number, or one per channel in both")
+            yield Fault("std", what, hint="one number, or one per channel in both", code="NF-RECIPE-017")
 
     def plain(self) -> dict[str, Any]:
         """JSON-able."""
@@ -63,17 +63,26 @@ class Step(Config):
         given = self.operations()
         if len(given) != 1:
             because = f"given: {', '.join(given)}" if given else "none is given"
-            yield Fault("", "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}")
+            yield Fault(
+                "", "a step is exactly one operation", because, f"one of {', '.join(OPERATIONS)}",
+                code="NF-RECIPE-018",
+            )
         if self.transpose is not None and sorted(self.transpose) != list(range(len(self.transpose))):
             because = f"{list(self.transpose)} does not name every axis from 0 on once"
             hint = "[1, 2, 0] makes [C, H, W] into [H, W, C]"
-            yield Fault("transpose", "this is no order of axes", because, hint)
+            yield Fault("transpose", "this is not an order of the axes", because, hint, code="NF-RECIPE-019")
         if any(d < 1 for d in (self.resize or ()) + (self.center_crop or ())):
-            yield Fault("resize" if self.resize else "center_crop", "a size must be at least 1 x 1")
+            yield Fault(
+                "resize" if self.resize else "center_crop",
+                "a size must be at least 1 x 1", code="NF-RECIPE-020",
+            )
         if any(d < 0 for d in self.pad or ()):
-            yield Fault("pad", "pads are not negative", hint="center_crop cuts")
+            yield Fault("pad", "pads must not be negative", hint="center_crop cuts", code="NF-RECIPE-021")
         if self.dtype is not None and not _is_dtype(self.dtype):
-            yield Fault("dtype", f'"{self.dtype}" is no numpy type', hint="float32, float16, int64, uint8, ...")
+            yield Fault(
+                "dtype", f'"{self.dtype}" is not a numpy type', hint="float32, float16, int64, uint8, ...",
+                code="NF-RECIPE-022",
+            )
 
     def operations(self) -> tuple[str, ...]:
         return tuple(name for name in OPERATIONS if getattr(self, name) is not None)
@@ -204,7 +213,9 @@ def _pad(array: Array, step: Plain) -> Array:
 def _transpose(array: Array, step: Plain) -> Array:
     order = tuple(step["transpose"])
     if array.ndim != len(order):
-        raise DataError(f"transpose = {list(order)} needs {len(order)} axes, got {list(array.shape)}")
+        raise DataError(
+            f"transpose = {list(order)} needs {len(order)} axes, got {list(array.shape)}", code="NF-DATA-054",
+        )
     return np.ascontiguousarray(array.transpose(order))
 
 
@@ -216,7 +227,10 @@ def _channels(array: Array, step: Plain) -> Array:
     colour = array.ndim == 3 and array.shape[2] == 3
     if wanted == "bgr":
         if not colour:
-            raise DataError(f"channels = \"bgr\" needs a picture of 3 channels, got {list(array.shape)}")
+            raise DataError(
+                f"channels = \"bgr\" needs a picture of 3 channels, got {list(array.shape)}",
+                code="NF-DATA-055",
+            )
         return np.ascontiguousarray(array[:, :, ::-1])
     if wanted == "grey":
         return grey(array)[:, :, None] if colour else array if array.ndim == 3 else array[:, :, None]
@@ -262,7 +276,7 @@ def channel_axis(shape: Sequence[int], count: int, stated: int | None) -> int:
     else:
         because, hint = f"axis {stated} does not have that size", "one number serves all channels"
     message = f"normalize has {count} numbers per channel and the data are {list(shape)}"
-    raise DataError(message, because=because, hint=hint)
+    raise DataError(message, because=because, hint=hint, code="NF-DATA-056")
 
 
 def _layout(array: Array, step: Plain) -> Array:
@@ -279,7 +293,9 @@ def _dtype(array: Array, step: Plain) -> Array:
 
 def _need_picture(array: Array, what: str) -> None:
     if array.ndim not in (2, 3):
-        raise DataError(f"{what} needs a picture [H, W] or [H, W, C], got {list(array.shape)}")
+        raise DataError(
+            f"{what} needs a picture [H, W] or [H, W, C], got {list(array.shape)}", code="NF-DATA-057",
+        )
 
 
 _APPLY = {

@@ -40,7 +40,9 @@ def _opened(path: str, stamp: tuple[int, ...]) -> dict[str, Any]:
             return {"": root}
         return {name: array for name, array in sorted(root.members(max_depth=None)) if isinstance(array, zarr.Array)}
     except Exception as fault:  # zarr and its codecs raise whatever they like for a damaged store
-        raise Damaged(f'"{Path(path).name}" is not a readable zarr store', because=_said(fault)) from fault
+        raise Damaged(
+            f'"{Path(path).name}" is not a readable zarr store', because=_said(fault), code="NF-DATA-058",
+        ) from fault
 
 
 class Rows(Mapping[str, Array]):
@@ -73,7 +75,7 @@ class _Lazy:
             return np.asarray(self.array[index])
         except Exception as fault:  # see `_opened`
             where = f'the array "{self.name}" of "{self.path.name}"' if self.name else f'"{self.path.name}"'
-            raise DataError(f"{where} is not readable", because=_said(fault)) from fault
+            raise DataError(f"{where} is not readable", because=_said(fault), code="NF-DATA-059") from fault
 
 
 def chunk_files(path: Path, row: int | None) -> tuple[Path, ...]:

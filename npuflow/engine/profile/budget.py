@@ -131,8 +131,9 @@ def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
     hint = "\n".join(_levers(missed, shipped))
     return TargetError(
         f"a run takes {have:.4g} ms, the budget is {want:.4g} ms: {have - want:.4g} ms too long ({cycles / allowed:.2f} times)",
-        because="\n".join(_because(missed)), hint=hint or "no lever that was tried is enough", code="too-slow",
-    )  # fmt: skip
+        because="\n".join(_because(missed)), hint=hint or "no lever that was tried is enough",
+        code="NF-FIT-002",
+    )
 
 
 # --- what binds it

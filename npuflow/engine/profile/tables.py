@@ -45,7 +45,10 @@ def save_workbook(path: Path, found: Profile) -> None:
     try:
         import xlsxwriter
     except ImportError as error:
-        raise UsageError("XLSX needs the package xlsxwriter", hint="pip install 'npuflow[xlsx]', or --csv") from error
+        raise UsageError(
+            "XLSX needs the package xlsxwriter",
+            hint="pip install 'npuflow[xlsx]', or --csv", code="NF-USAGE-051",
+        ) from error
     totals = [{"what": k, "value": v} for k, v in flat(found.totals()).items()]
     sheets = {
         "totals": totals, "layers": [*found.operators(), *found.host_rows], "groups": found.layers(),
@@ -61,7 +64,7 @@ def save_workbook(path: Path, found: Profile) -> None:
         try:
             book.close()
         except (OSError, xlsxwriter.exceptions.FileCreateError) as error:
-            raise UsageError(f'cannot write "{path}": {error}') from error
+            raise UsageError(f'cannot write "{path}": {error}', code="NF-USAGE-025") from error
 
 
 def _sheet(sheet: Any, rows: Sequence[Mapping[str, Any]], bold: Any, number: Any) -> None:

@@ -96,11 +96,13 @@ class Program:
         hosts = _numbered(parts, "host", where)
         const, taps = bytes(parts.pop("const", b"")), bytes(parts.pop("taps", b""))
         if parts:
-            raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="program")
+            raise ModelError(f"unknown section {sorted(parts)[0]!r}", where=where, code="NF-PROGRAM-001")
         commands = []
         for i, body in enumerate(cores):
             if len(body) % (4 * WORDS):
-                raise ModelError(f"section core{i} is not a whole number of commands", where=where, code="program")
+                raise ModelError(
+                    f"section core{i} is not a whole number of commands", where=where, code="NF-PROGRAM-002",
+                )
             commands.append(np.frombuffer(body, "<u4").astype(np.uint32).reshape(-1, WORDS))
         program = cls(fingerprint, meta, tuple(commands), const, tuple(bytes(h) for h in hosts), taps)
         try:
@@ -116,7 +118,9 @@ def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ModelError(f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="program") from error
+        raise ModelError(
+            f"cannot read the program: {error.strerror}", where=Where(file=str(path)), code="NF-PROGRAM-003",
+        ) from error
     return Program.from_bytes(data, file=str(path), check=check)
 
 
@@ -135,17 +139,23 @@ def target_meta(target: Target) -> dict[str, Any]:
 def target_of(table: Any, expected: str) -> Target:
     """The target from a program's metadata, checked against the fingerprint in the header."""
     if not isinstance(table, dict):
-        raise ModelError("the program does not describe its target", code="program")
+        raise ModelError("the program does not describe its target", code="NF-PROGRAM-004")
     target, found = read(Target, table)
     if target is None or found:
-        raise ModelError(f"the program's target is malformed: {found[0].message if found else 'unreadable'}", code="program")
+        raise ModelError(
+            f"the program's target is malformed: {found[0].message if found else 'unreadable'}",
+            code="NF-PROGRAM-005",
+        )
     if fingerprint(target) != expected:
         raise ModelError(
-            "the program's target is not the one of its fingerprint", code="program",
-            because="its tables were changed, or another version of npuflow wrote it", hint="build the program again",
-        )  # fmt: skip
+            "the program's target is not the one of its fingerprint", code="NF-PROGRAM-006",
+            because="its tables were changed, or another version of npuflow wrote it",
+            hint="build the program again",
+        )
     if not (1 <= target.compute.cores <= 64 and 1 <= target.dma.channels <= 7):
-        raise ModelError("the program's target has an impossible number of cores or DMA channels", code="program")
+        raise ModelError(
+            "the program's target has an impossible number of cores or DMA channels", code="NF-PROGRAM-007",
+        )
     return target
 
 
@@ -159,7 +169,7 @@ def require_target(program: Program, target: Target, name: str) -> None:
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     raise ModelError(
         f"the program was not compiled for {name}", because="; ".join(told) + more,
-        hint=f"build it with --set target={name}", code="program",
+        hint=f"build it with --set target={name}", code="NF-PROGRAM-008",
     )  # fmt: skip
 
 
@@ -175,7 +185,7 @@ def _sections(data: memoryview, where: Where, check: bool) -> tuple[str, dict[st
     """Fingerprint and section bodies, by the header and the table, whose every number is checked against the file."""
 
     def fail(message: str, hint: str = "build the program again") -> ModelError:
-        return ModelError(message, where=where, code="program", hint=hint)
+        return ModelError(message, where=where, code="NF-PROGRAM-009", hint=hint)
 
     other = "a program is the .npu file of a build"
 
@@ -222,9 +232,13 @@ def _meta(body: memoryview, where: Where) -> dict[str, Any]:
     try:
         meta = json.loads(bytes(body))
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"the program's metadata is no JSON: {error}", where=where, code="program") from None
+        raise ModelError(
+            f"the program's metadata is not JSON: {error}", where=where, code="NF-PROGRAM-010",
+        ) from None
     if not isinstance(meta, dict) or "target" not in meta:
-        raise ModelError("the program's metadata is not an object with a target", where=where, code="program")
+        raise ModelError(
+            "the program's metadata is not an object with a target", where=where, code="NF-PROGRAM-011",
+        )
     return meta
 
 

@@ -126,7 +126,7 @@ def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
             need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing made")
             known.add(step["out"])
         else:
-            raise ModelError(f"unknown step {kind!r}", code="program")
+            raise ModelError(f"unknown step {kind!r}", code="NF-PROGRAM-012")
     need(done == list(counts), f"the steps run {done} of {list(counts)} commands")
     missing = [o["name"] for o in meta["outputs"] if o["name"] not in known]
     need(not missing, f"nothing makes the output {missing[:1]}")
@@ -153,4 +153,4 @@ def natural(value: Any, top: int) -> bool:
 
 def need(condition: Any, message: str, what: str = "metadata is") -> None:
     if not condition:
-        raise ModelError(f"the program's {what} wrong: {message}", code="program")
+        raise ModelError(f"the program's {what} wrong: {message}", code="NF-PROGRAM-013")

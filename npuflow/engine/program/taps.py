@@ -74,7 +74,7 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"the program's taps are no JSON: {error}", code="program") from None
+        raise ModelError(f"the program's taps are not JSON: {error}", code="NF-PROGRAM-014") from None
     _need(isinstance(found, dict) and set(found) == {"values", "cores"}, "not values and cores")
     _need(isinstance(found["values"], list) and isinstance(found["cores"], list), "values or cores is not a list")
     _need(len(found["cores"]) == len(counts), f"{len(found['cores'])} cores of {len(counts)}")

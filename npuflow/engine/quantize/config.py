@@ -98,7 +98,9 @@ def check_scheme(config: Quantize, numerics: Numerics) -> None:
 
 def scheme_faults(config: Quantize, numerics: Numerics) -> list[TargetError]:
     """A fault for every wish of the table that the target's arithmetic cannot meet."""
-    return [TargetError(text, hint=hint, where=Where(key=f"quantize.{key}")) for key, text, hint in _misfits(config, numerics)]
+    return [TargetError(
+        text, hint=hint, where=Where(key=f"quantize.{key}"), code="NF-QUANT-001",
+    ) for key, text, hint in _misfits(config, numerics)]
 
 
 def _misfits(config: Quantize, numerics: Numerics) -> Iterator[tuple[str, str, str]]:
@@ -135,5 +137,5 @@ def check_width(bits: int, containers: tuple[int, ...], what: str) -> None:
     if bits > max(containers):
         raise TargetError(
             f"{what} of {bits} bits; {_computes(containers)}",
-            hint="choose fewer bits or another target",
+            hint="choose fewer bits or another target", code="NF-QUANT-002",
         )

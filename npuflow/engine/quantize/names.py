@@ -75,14 +75,16 @@ def name_faults(
             same = next((op for _, op in layers if op.lower() == pattern.lower()), "")
             because, now = _became(graph, pattern, history) if not same else ("", [])
             if same:
-                because = "operators are written as npuflow has them"
-                yield RecipeError(message, where=where, because=because, hint=f'"{same}"')
+                because = "operator names are written as in `npuflow ops`"
+                yield RecipeError(
+                    message, where=where, because=because, hint=f'"{same}"', code="NF-RECIPE-023",
+                )
             elif because:
                 names = ", ".join(json.dumps(name, ensure_ascii=False) for name in now[:3])
                 hint = f"layers = [{names}]" if now else ""
-                yield RecipeError(message, where=where, because=because, hint=hint)
+                yield RecipeError(message, where=where, because=because, hint=hint, code="NF-RECIPE-023")
             else:
-                yield RecipeError(message, where=where, hint=_alike(pattern, allowed))
+                yield RecipeError(message, where=where, hint=_alike(pattern, allowed), code="NF-RECIPE-023")
 
 
 def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[str, list[str]]:

@@ -150,5 +150,7 @@ def _span(graph: Graph, value_id: str, ranges: Mapping[str, Range], fixed: Mappi
         real = np.asarray(stored, np.float64)
         return (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
     if value_id not in ranges:
-        raise TargetError("no threshold for this value", hint="are its statistics missing?").at(value=value_id)
+        raise TargetError(
+            "no threshold for this value", hint="are its statistics missing?", code="NF-QUANT-003",
+        ).at(value=value_id)
     return ranges[value_id]

@@ -28,7 +28,10 @@ def usable_scale(scale: float, power_of_two: bool) -> float:
 def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -> QuantType:
     """The type whose codes cover [lo, hi] and zero. `both_signs` False: signedness is settled."""
     if not (np.isfinite(lo) and np.isfinite(hi)) or lo > hi:
-        raise TargetError(f"no quantisation for the range [{lo}, {hi}]", hint="look for NaN or infinity in this tensor")
+        raise TargetError(
+            f"no quantisation for the range [{lo}, {hi}]",
+            hint="look for NaN or infinity in this tensor", code="NF-QUANT-004",
+        )
     lo, hi = min(lo, 0.0), max(hi, 0.0)
     signed = grid.signed
     if grid.symmetric and both_signs and lo == 0.0 and hi > 0.0:
@@ -40,6 +43,7 @@ def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -
             raise TargetError(
                 f"the range [{lo:.4g}, {hi:.4g}] has negative values, but codes are unsigned with zero point 0",
                 hint="signed = true or symmetric = false under [quantize.activations], where the target allows it",
+                code="NF-QUANT-005",
             )
         lo = lo if signed else 0.0       # less than half a step: rounds to 0
     codes = QuantType(grid.bits, signed, (1.0,), narrow=grid.narrow and signed)

@@ -108,7 +108,7 @@ def coded_bias(
     unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,)) * alpha / beta
     real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,))
     if not np.all(np.isfinite(real)):
-        raise TargetError("the bias holds NaN or infinity")
+        raise TargetError("the bias holds NaN or infinity", code="NF-QUANT-006")
     top = (1 << (numerics.bias_bits - 1)) - 1
     codes = np.abs(np.rint(real / unit))
     shift = 0
@@ -118,6 +118,7 @@ def coded_bias(
         raise TargetError(
             f"a bias of {int(codes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by {shift}",
             hint="larger activation ranges, per-channel weights, or a target with wider biases",
+            code="NF-QUANT-007",
         )
     scale = unit * (1 << shift)
     # One type even when the weight has one scale: the bias is always indexed by channel.

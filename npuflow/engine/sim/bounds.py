@@ -19,9 +19,14 @@ def check_bounds(program: Program, core: int, index: int) -> None:
         if lo < 0 or hi > sizes[region.space]:
             raise ModelError(
                 f"{command.opcode}.{region.name} spans bytes {lo}..{hi} of a {region.space} memory of {sizes[region.space]}",
-                where=where, code="bounds",
-            )  # fmt: skip
+                where=where, code="NF-SIM-001",
+            )
         if not region.aligned and command.opcode not in ("LOAD", "STORE", "COPY"):
-            raise ModelError(f"{command.opcode}.{region.name} is not aligned to {region.size} bytes", where=where, code="bounds")
+            raise ModelError(
+                f"{command.opcode}.{region.name} is not aligned to {region.size} bytes", where=where,
+                code="NF-SIM-002",
+            )
         if region.write and not region.distinct:
-            raise ModelError(f"{command.opcode}.{region.name} writes a byte twice", where=where, code="bounds")
+            raise ModelError(
+                f"{command.opcode}.{region.name} writes a byte twice", where=where, code="NF-SIM-003",
+            )

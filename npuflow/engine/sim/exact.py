@@ -267,7 +267,8 @@ def lookup(table: Wide, index: Wide, c: Command, what: str) -> Wide:
     """table[b, index[b]], an index outside being the program's fault."""
     if index.size and not (index.min() >= 0 and index.max() < table.shape[-1]):
         raise ModelError(
-            f"{c.opcode}: index {int(index.min())}..{int(index.max())} into {what} of {table.shape[-1]} entries", code="simulate"
+            f"{c.opcode}: index {int(index.min())}..{int(index.max())} into {what} of {table.shape[-1]} entries",
+            code="NF-SIM-004",
         )
     if table.shape[0] == 1:
         return np.asarray(table[0][index])
@@ -301,7 +302,7 @@ def _softmax(memory: Memory, c: Command) -> None:
         e = times(lookup(low, d & ((1 << bits) - 1), c, "low"), lookup(upper, d >> bits, c, "high")) >> 15
     total = e.sum(2, keepdims=True)
     if not np.all(total > 0):
-        raise ModelError("SOFTMAX: the sum of exponentials is 0", code="simulate")
+        raise ModelError("SOFTMAX: the sum of exponentials is 0", code="NF-SIM-005")
     y = (times(2 * e, c.number("multiplier")) + total) // (2 * total)
     memory.operand(c, "y", dims)[...] = settle(y, c)
 
@@ -326,7 +327,10 @@ def _line(v: Wide, table: Wide, axis: int, c: Command) -> Wide:
     for i in (0, 1):
         index = table[:, i] + origin
         if not (index.min() >= 0 and index.max() < extent):
-            raise ModelError(f"RESIZE: {'rows' if axis == 0 else 'columns'} name {int(index.max())} of {extent}", code="simulate")
+            raise ModelError(
+                f"RESIZE: {'rows' if axis == 0 else 'columns'} name {int(index.max())} of {extent}",
+                code="NF-SIM-006",
+            )
         weight = table[:, 2 + i].reshape(-1, 1) if axis == 0 else table[:, 2 + i]
         total = total + times(np.take(v, index, axis=2 + axis), weight)
     return total

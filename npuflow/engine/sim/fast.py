@@ -201,7 +201,7 @@ def _checked(kernel: Callable[..., Any], c: Command, why: str) -> Callable[..., 
 
     def run(*args: Any) -> None:
         if not kernel(*args):
-            raise ModelError(f"{c.opcode}: {why}", code="simulate")
+            raise ModelError(f"{c.opcode}: {why}", code="NF-SIM-007")
 
     return run
 

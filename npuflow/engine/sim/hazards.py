@@ -69,7 +69,7 @@ def require_safe(program: Program, hazards: tuple[Hazard, ...]) -> None:
         raise ModelError(
             f"{'at least ' if len(hazards) >= MOST else ''}{len(hazards)} hazards: "
             + "; ".join(h.text(program) for h in hazards[:3]),
-            where=Where(value=f"command {index} of core {core}"), code="hazard",
+            where=Where(value=f"command {index} of core {core}"), code="NF-SIM-008",
         )  # fmt: skip
 
 

@@ -61,7 +61,10 @@ class Machine:
         """Put [B, *shape] (or one sample, for all) into DATA."""
         view = self._value(value)
         if array.dtype != view.dtype or array.shape not in (view.shape, view.shape[1:]):
-            raise ModelError(f"value {value!r} takes {view.dtype} {view.shape}, not {array.dtype} {array.shape}")
+            raise ModelError(
+                f"value {value!r} takes {view.dtype} {view.shape}, not {array.dtype} {array.shape}",
+                code="NF-SIM-009",
+            )
         view[...] = array
         values = self.program.meta["values"]
         for other in self._watched:                  # values that share these bytes may have waited for them alone

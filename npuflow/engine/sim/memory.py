@@ -25,7 +25,7 @@ class Memory:
         if batch * (sizes[0] + cores * sizes[1]) > MAX_BYTES:
             raise ModelError(
                 f"{batch} samples of {sizes[0]} bytes of DATA and {cores} x {sizes[1]} of local memory exceed {MAX_BYTES} bytes",
-                hint="simulate fewer samples at a time",
+                hint="simulate fewer samples at a time", code="NF-SIM-010",
             )
         self.batch = batch
         widths = [(size + 64) // 64 * 64 for size in sizes]      # rows start on any element's boundary

@@ -182,8 +182,9 @@ class _Run:
                 raise ModelError(
                     f"a shared load of cores {command.number('mask'):#x} that reads other bytes than LOAD {self.heads[q][0]} of "
                     f"core {q // size}, which it meets",
-                    where=Where(value=f"command {self.heads[r][0]} of core {r // size} (LOAD)"), code="decode",
-                )  # fmt: skip
+                    where=Where(value=f"command {self.heads[r][0]} of core {r // size} (LOAD)"),
+                    code="NF-DECODE-001",
+                )
             if any(self.retired[e] < k for e, k in self._waits(r)):
                 return False
         for r in joined:
@@ -197,8 +198,9 @@ class _Run:
             raise ModelError(
                 f"{command.opcode} of cores {mask:#x} in a program of {len(self.decoded)}: "
                 "it names its own core and no absent one",
-                where=Where(value=f"command {self.heads[q][0]} of core {own} ({command.opcode})"), code="decode",
-            )  # fmt: skip
+                where=Where(value=f"command {self.heads[q][0]} of core {own} ({command.opcode})"),
+                code="NF-DECODE-002",
+            )
 
     def _missing(self, q: int) -> int:
         """The queue that the shared load at the head of a queue waits for, or -1."""
@@ -243,19 +245,25 @@ class _Run:
             q = e
         else:
             text = text[seen.index(q) :]
-        return ModelError(f"deadlock: {'; '.join(text)}", where=where, code="deadlock")
+        return ModelError(f"deadlock: {'; '.join(text)}", where=where, code="NF-SIM-011")
 
 
 def _queue(command: Command, index: int, core: int, queues: tuple[str, ...]) -> int:
     """The queue within the core, checked against the opcode and the target."""
     where = Where(value=f"command {index} of core {core} ({command.opcode})")
     if command.queue >= len(queues):
-        raise ModelError(f"queue {command.queue} of a target with {len(queues)}", where=where, code="decode")
+        raise ModelError(
+            f"queue {command.queue} of a target with {len(queues)}", where=where, code="NF-DECODE-003",
+        )
     kind = BY_NAME[command.opcode].queue
     if kind != "ANY" and not queues[command.queue].startswith(kind):
-        raise ModelError(f"{command.opcode} in queue {queues[command.queue]}", where=where, code="decode")
+        raise ModelError(
+            f"{command.opcode} in queue {queues[command.queue]}", where=where, code="NF-DECODE-004",
+        )
     if len(command.wait) > len(queues):
-        raise ModelError(f"it waits for queue {len(command.wait) - 1} of {len(queues)}", where=where, code="decode")
+        raise ModelError(
+            f"it waits for queue {len(command.wait) - 1} of {len(queues)}", where=where, code="NF-DECODE-005",
+        )
     return command.queue
 
 
@@ -282,6 +290,7 @@ def _distances(program: Program, order: Order, totals: Sequence[int]) -> None:
                 index = order.sequence[int(by_queue[q][i])][1]
                 raise ModelError(
                     f"{order.queues[e]} may be {int(beyond[i])} commands beyond the awaited {int(targets[i])}; "
-                    "16 bits tell 32767 apart",
-                    where=Where(value=f"command {index} of core {core} ({commands[i].opcode})"), code="decode",
-                )  # fmt: skip
+                    "16 bits distinguish 32767",
+                    where=Where(value=f"command {index} of core {core} ({commands[i].opcode})"),
+                    code="NF-DECODE-006",
+                )

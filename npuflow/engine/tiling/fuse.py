@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.excerpt import Cutting
 from npuflow.engine.tiling.finalists import Finalist
@@ -192,11 +192,11 @@ class Fuser:
                 chosen[first : last + 1] = trial
                 states.append((list(chosen), set(kept)))
         if lost:
-            raise TargetError(
+            raise FitError(
                 f"these cannot stay in local memory: {', '.join(lost)}",
                 because="they do not fit beside the tiles, or a reader is on the host, a data mover, or another core",
-                hint="[tiling] keep without them", code="does-not-fit",
-            )  # fmt: skip
+                hint="[tiling] keep without them", code="NF-FIT-003",
+            )
         return states
 
     def _inner(self, chosen: Sequence[Scored]) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import FitError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.tiling.ahead import go_round
@@ -44,10 +44,10 @@ def lay_local(
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
     base = arrange(lives, align, method)
     if base.total > limit:
-        raise TargetError(
+        raise FitError(
             f"{base.total} bytes of local memory are needed at once, there are {limit}: {base.total - limit} too few",
-            because=f"{base.bound} bytes are alive at once in the worst step", code="does-not-fit",
-        )  # fmt: skip
+            because=f"{base.bound} bytes are alive at once in the worst step", code="NF-FIT-004",
+        )
     best, chosen = base, list(lives)
     ring = go_round(lives, movable, limit, align, method) if look else None
     if ring is not None:

@@ -178,7 +178,9 @@ def _value(sites: Sequence[Site], ref: Ref) -> str:
 def space_of(site: Site, numerics: Numerics) -> Space:
     space = site.op.space(site, numerics)
     if space is None:
-        raise InternalError(f"{site.node.name} has neither an iteration space nor moves")
+        raise InternalError(
+            f"{site.node.name} has neither an iteration space nor moves", code="NF-INTERNAL-017",
+        )
     return space
 
 
@@ -281,7 +283,9 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     if held is None:                     # the weight in a layout of its own, as a parameter
         held = next((r for r in refs if isinstance(r.key, str) and len(r.operand.shape) > 1), None)
     if moving is None or held is None:
-        raise InternalError("a space with multiply-accumulates needs input 0 and a weight")
+        raise InternalError(
+            "a space with multiply-accumulates needs input 0 and a weight", code="NF-INTERNAL-018",
+        )
     wide = max(moving.bits, held.bits) > 8
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None

@@ -118,7 +118,9 @@ class Planner:
             solve(layer, self.machine, self.graph.nodes[nodes[0]].name, self.level)
         except TargetError as fault:
             return fault
-        raise InternalError(f"{self.graph.nodes[nodes[0]].name} fits alone, but not in its network")
+        raise InternalError(
+            f"{self.graph.nodes[nodes[0]].name} fits alone, but not in its network", code="NF-INTERNAL-019",
+        )
 
     def space(self, index: int) -> Space:
         if index not in self._spaces:

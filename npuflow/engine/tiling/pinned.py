@@ -45,7 +45,9 @@ def tile_faults(planner: Planner, nodes: tuple[int, ...], name: str, sizes: Mapp
     faults = list(_faults(layer, sizes))
     if faults:
         because = "; ".join([*faults[1:], _axes(layer)])
-        raise TargetError(f"[tiling.tiles] {faults[0]}", where=Where(node=name), because=because, code="no-such-tile")
+        raise TargetError(
+            f"[tiling.tiles] {faults[0]}", where=Where(node=name), because=because, code="NF-TILING-001",
+        )
     return layer
 
 
@@ -54,9 +56,14 @@ def part_named(graph: Graph, groups: Sequence[Group], name: str) -> int:
     names = {n: i for i, g in enumerate(groups) for k in g.nodes for n in (graph.nodes[k].name, *graph.nodes[k].origin)}
     if name not in names:
         hint = suggestion(name, sorted(n for n in names if n))
-        raise TargetError(f"[tiling.tiles] names what does not run on the NPU: {name}", hint=hint, code="unknown-name")
+        raise TargetError(
+            f"[tiling.tiles] names what does not run on the NPU: {name}", hint=hint, code="NF-TILING-002",
+        )
     if groups[names[name]].choice is None:
-        raise TargetError(f"[tiling.tiles] {name} only moves data: it has no tiles", where=Where(node=name), code="no-such-tile")
+        raise TargetError(
+            f"[tiling.tiles] {name} only moves data: it has no tiles", where=Where(node=name),
+            code="NF-TILING-003",
+        )
     return names[name]
 
 
@@ -85,7 +92,7 @@ def _tiled(layer: Layer, machine: Machine, level: int, nodes: tuple[int, ...], n
     found = tilings.best(machine.memory.local_bytes)
     if found is None:
         fault = tilings.refusal(name)
-        raise TargetError(fault.message, where=fault.where, because=fault.because, code=fault.code,
-                          hint="smaller tiles; without the pin the search takes one that fits")  # fmt: skip
+        hint = "smaller tiles; without the pin the search takes one that fits"
+        raise fault.with_(because=fault.because, hint=hint)
     costs = replace(found.costs, bound_cycles=min(found.costs.bound_cycles, Tilings(layer, machine, level).bound_cycles))
     return Group((Part(nodes, found.choice),), costs)

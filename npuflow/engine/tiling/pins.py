@@ -65,36 +65,41 @@ def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> 
         where = Where(key=dotted(at))
         if not group:
             hint = 'the names of layers that run together: ["conv1", "conv2"]'
-            yield TargetError("a group of no layers", where=where, hint=hint, code="unknown-name")
+            yield TargetError("the group names no layers", where=where, hint=hint, code="NF-TILING-004")
             continue
         members = sorted({names[n] for n in group})
         between = [_name(graph, groups[i]) for i in range(members[0], members[-1] + 1) if i not in members]
         if between:
             text = f"the layers of a group do not follow each other: {', '.join(group)}"
             hint = "name those too, or make groups of those that follow each other"
-            yield TargetError(text, where=where, because=f"between them: {', '.join(between)}", hint=hint, code="not-consecutive")
+            yield TargetError(
+                text, where=where, because=f"between them: {', '.join(between)}", hint=hint,
+                code="NF-TILING-005",
+            )
             continue
         if len(members) > 1 and tiled & set(members):
             both = ", ".join(n for n in group if names[n] in tiled)
             yield TargetError(
-                f"[tiling] pins both the tile of {both} and a group with it", where=where, code="two-pins",
-                because="a layer in a tile of its own runs by itself", hint="take it out of tiles, or out of groups",
-            )  # fmt: skip
+                f"[tiling] pins both the tile of {both} and a group with it", where=where,
+                code="NF-TILING-006", because="a layer in a tile of its own runs by itself",
+                hint="take it out of tiles, or out of groups",
+            )
         first, last = groups[members[0]], groups[members[-1]]
         movers = list(dict.fromkeys(_name(graph, m) for m in (first, last) if m.choice is None and len(members) > 1))
         apart = segment[first.nodes[0]] != segment[last.nodes[0]]
         if movers or apart:
             because = f"{', '.join(movers)}: data movers are never joined" if movers else "the host runs layers between them"
             text, hint = f"these cannot be one group: {', '.join(group)}", "[tiling] groups without them"
-            yield TargetError(text, where=where, because=because, hint=hint, code="not-joined")
+            yield TargetError(text, where=where, because=because, hint=hint, code="NF-TILING-012")
             continue
         others = {taken[m] for m in members if m in taken}
         if any({names[n] for n in pins.groups[o]} != set(members) for o in others):
             shared = ", ".join(n for n in group if names[n] in taken)
             yield TargetError(
-                f"two groups of [tiling] share {shared}", where=where, code="two-pins",
-                because=f"it is in {dotted(('tiling', 'groups', min(others)))} already", hint="make one group of both",
-            )  # fmt: skip
+                f"two groups of [tiling] share {shared}", where=where, code="NF-TILING-007",
+                because=f"it is in {dotted(('tiling', 'groups', min(others)))} already",
+                hint="make one group of both",
+            )
         taken |= dict.fromkeys(members, g)
 
 
@@ -125,13 +130,18 @@ def _no_tensor(graph: Graph, value: str, where: Where) -> TargetError:
         "it is no longer there once layers are merged; this is what the merged layer makes" if within else ""
     )  # fmt: skip
     hint = f'"{near}"' if near else "names of tensors, as `npuflow show thresholds RECIPE` has them"
-    return TargetError(f'there is no tensor "{value}"', where=where, because=because, hint=hint, code="unknown-name")
+    return TargetError(
+        f'there is no tensor "{value}"', where=where, because=because, hint=hint, code="NF-TILING-008",
+    )
 
 
 def _outside(value: str, because: str, where: Where, twin: str = "") -> TargetError:
     """A tensor of the host. `twin`: its codes, which layers on the NPU read besides."""
     hint = f'"{twin}", its codes, for the layers that read it besides' if twin else "[tiling] keep without it"
-    return TargetError(f'"{value}" cannot stay in local memory', where=where, because=because, hint=hint, code="unknown-name")
+    return TargetError(
+        f'"{value}" cannot stay in local memory', where=where, because=because, hint=hint,
+        code="NF-TILING-009",
+    )
 
 
 def _tiles(planner: Planner, groups: Sequence[Group], pins: Pins) -> Iterator[NpuflowError]:
@@ -152,11 +162,17 @@ def _no_layer(graph: Graph, names: Names, name: str, key: str) -> TargetError:
     """A name that no layer on the NPU has: of the host, of a tensor, or misspelt."""
     where = Where(key=key)
     if any(name in (n.name, *n.origin) for n in graph.nodes):
-        return TargetError(f'"{name}" does not run on the NPU', where=where, hint="npuflow inspect says why", code="unknown-name")
+        return TargetError(
+            f'"{name}" does not run on the NPU', where=where, hint="npuflow inspect says why",
+            code="NF-TILING-010",
+        )
     maker = next((n.name for n in graph.nodes if name in n.outputs), None)
-    because = "that is a tensor, not the layer that makes it" if maker else ""
+    because = "that is a tensor, not the layer that computes it" if maker else ""
     hint = f'"{maker}"' if maker else suggestion(name, sorted(names))
-    return TargetError(f'there is no layer "{name}" on the NPU', where=where, because=because, hint=hint, code="unknown-name")
+    return TargetError(
+        f'there is no layer "{name}" on the NPU', where=where, because=because, hint=hint,
+        code="NF-TILING-011",
+    )
 
 
 def _name(graph: Graph, group: Group) -> str:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
@@ -163,7 +163,7 @@ def _searched(
         one = _fastest(alone, topology, machine, allocation, None, best)
         best = replace(one, origin=f"{one.origin}, on one core") if one and (best is None or one.cycles < best.cycles) else best
     if best is None:
-        raise TargetError("no plan of the network fits local memory", code="does-not-fit")
+        raise FitError("no plan of the network fits local memory", code="NF-FIT-005")
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
     return Plan(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
@@ -218,7 +218,7 @@ def _together(faults: Sequence[TargetError]) -> TargetError:
     first = faults[0]
     names = ", ".join(f.where.node or "?" for f in faults[1:6])
     more = f"{first.because}; {len(faults) - 1} more layers do not fit: {names}" + (", ..." if len(faults) > 6 else "")
-    return TargetError(first.message, where=first.where, because=more, hint=first.hint, code=first.code)
+    return first.with_(because=more, hint=first.hint)
 
 
 def fits_shared(graph: Graph, memory: Memory) -> bool:

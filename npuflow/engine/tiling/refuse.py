@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from npuflow.base.errors import TargetError
+from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Topology
 from npuflow.engine.tiling.groups import Group
@@ -34,15 +34,15 @@ def refusal(fuser: Search) -> TargetError:
     """The first pinned group that has no way to run."""
     for start, end in fuser.pinned:
         if not fuser.joins(start, end):
-            return TargetError(
+            return FitError(
                 f"these cannot be one group: {_names(fuser, start, end)}",
                 because="data movers and layers of different segments (with the host between them) are never joined",
-                hint="[tiling] groups without them", code="does-not-fit",
-            )  # fmt: skip
+                hint="[tiling] groups without them", code="NF-TILING-012",
+            )
         if fuser.best(start, end) is None:
             return _too_large(fuser, start, end)
     together = "the groups that [tiling] pins leave layers that do not fit local memory"
-    return TargetError(together, hint="shorter groups, or none", code="does-not-fit")
+    return FitError(together, hint="shorter groups, or none", code="NF-FIT-006")
 
 
 def _too_large(fuser: Search, start: int, end: int) -> TargetError:
@@ -56,11 +56,11 @@ def _too_large(fuser: Search, start: int, end: int) -> TargetError:
     needs = f"needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few" if demand else (
         f"does not fit {LARGER[-1]} times the {bound} bytes of local memory either: no cut of its results works"
     )  # fmt: skip
-    return TargetError(
+    return FitError(
         f"the group {_names(fuser, start, end)} {needs}",
         because=f"tensors between its layers: {largest}; every number of strips and way to split over cores was tried",
-        hint="; ".join(levers) or "[tiling] groups without it", code="does-not-fit",
-    )  # fmt: skip
+        hint="; ".join(levers) or "[tiling] groups without it", code="NF-FIT-007",
+    )
 
 
 def _demand(fuser: Search, start: int, end: int) -> int:

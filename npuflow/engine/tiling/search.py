@@ -12,7 +12,7 @@ from math import inf, prod
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.base.errors import TargetError, Where
+from npuflow.base.errors import FitError, TargetError, Where
 from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, Try, estimate, tensor_cycles, traffic
 from npuflow.engine.tiling.model import Layer
 from npuflow.ir.space import Axis, Interval
@@ -389,12 +389,12 @@ def _refusal(
     if halved <= bound:
         levers.append(f"8-bit activations for this layer (demand {halved})")
     levers.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
-    return TargetError(
+    return FitError(
         f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few",
         where=Where(node=name or None),
         because=f"the smallest tile is {tile}; "
         + ", ".join(f"{n}: {b} bytes" for b, n in parts[:4])
         + (f"; never split: {', '.join(fixed)}" if fixed else ""),
         hint="; ".join(levers),
-        code="does-not-fit",
+        code="NF-FIT-008",
     )

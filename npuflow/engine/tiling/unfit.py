@@ -9,7 +9,7 @@ from itertools import islice
 from math import lcm, prod
 from typing import Any
 
-from npuflow.base.errors import TargetError, Where
+from npuflow.base.errors import FitError, TargetError, Where
 from npuflow.engine.arrange import Method
 from npuflow.engine.place import op_name
 from npuflow.engine.tiling.columns import gathered
@@ -103,7 +103,7 @@ class Unfit:
 
 def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -> TargetError:
     """The planner's refusal with what is behind it. `shipped`: other targets to try."""
-    if fault.code != "does-not-fit":
+    if not isinstance(fault, FitError):
         return fault
     planner = Planner(wanted.graph, wanted.machine, wanted.numerics, wanted.level)
     planner.groups()
@@ -119,9 +119,9 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
     if others:
         because.append(f"{len(others)} more layers do not fit: {', '.join(others[:5])}" + (", ..." if len(others) > 5 else ""))
     gap = f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
-    return TargetError(
+    return FitError(
         gap, where=Where(node=unfit.name(unfit.indices[worst])), because="\n".join(because),
-        hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code=fault.code,
+        hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code="NF-FIT-008",
     )  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
             takes += [name] if replace(quick, machine=machine).plan() is not None else []
     tried += [f"target = {' or '.join(takes)}: fits there"] if takes else []
     hint = "\n".join(t for t in dict.fromkeys(tried) if t) or "no lever that was tried helps"
-    return TargetError(fault.message, where=fault.where, because="\n".join(x for x in lines if x), hint=hint, code=fault.code)
+    return fault.with_(because="\n".join(x for x in lines if x), hint=hint)
 
 
 Pin = tuple[str, Any]                     # its kind, and an entry of that field of `Pins`

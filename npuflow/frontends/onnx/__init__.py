@@ -80,14 +80,21 @@ class Onnx:
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
         if nodes is None:
-            raise ModelError("the nodes of the model form a cycle, or one reads a value that nothing produces")
+            raise ModelError(
+                "the nodes of the model form a cycle, or one reads a value that nothing produces",
+                code="NF-MODEL-007",
+            )
         try:
             builder.add_all(nodes)
         except ModelError as fault:
             raise together([*faults, fault]) from None
         if bindings.constants and not inputs:
             faults.append(
-                ModelError("no input is left", because="every input is held constant", hint="[model] constants holds too many")
+                ModelError(
+                    "the model has no inputs left",
+                    because="every input is held constant", hint="[model] constants holds too many",
+                    code="NF-MODEL-008",
+                )
             )
         outputs = bindings.outputs or tuple(o.name for o in model.graph.output)
         faults += _absent(outputs, list(builder.values), "value", "outputs")
@@ -152,7 +159,9 @@ def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
             else:
                 dense[tuple(places.T)] = values
         except IndexError as fault:
-            raise ModelError(f'sparse tensor "{sparse.values.name}" is damaged', because=str(fault)) from fault
+            raise ModelError(
+                f'sparse tensor "{sparse.values.name}" is damaged', because=str(fault), code="NF-MODEL-009",
+            ) from fault
         stored[sparse.values.name] = onnx.numpy_helper.from_array(dense, sparse.values.name)
     return stored
 
@@ -161,7 +170,9 @@ def _absent(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: 
     """Names that the recipe's [model] gives and the model lacks; a fault points at the key that has it."""
     for name in asked:
         if name not in known:
-            fault = ModelError(f'the model has no {what} "{name}"', hint=suggestion(name, known))
+            fault = ModelError(
+                f'the model has no {what} "{name}"', hint=suggestion(name, known), code="NF-MODEL-010",
+            )
             fault.at(key=dotted(("model", table, *((name,) if isinstance(asked, Mapping) else ()))))
             yield fault
 

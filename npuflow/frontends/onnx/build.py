@@ -50,7 +50,7 @@ class Builder:
     # --- values
     def define(self, value: Value) -> None:
         if value.id in self.values:
-            raise ModelError(f'value "{value.id}" is defined twice').at(value=value.id)
+            raise ModelError(f'value "{value.id}" is defined twice', code="NF-MODEL-011").at(value=value.id)
         self.values[value.id] = value
 
     def constant(self, name: str, values: Array) -> None:
@@ -89,14 +89,16 @@ class Builder:
                 return self.opsets[name]
         if domain in ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"):
             return 1
-        raise ModelError(f'the model uses domain "{domain}" and states no version of it')
+        raise ModelError(f'the model uses domain "{domain}" and states no version of it', code="NF-MODEL-012")
 
     def add(self, node: onnx.NodeProto, version: int) -> None:
         if node.domain == "ai.onnx":
             node.domain = ""
         for name in (*node.input, *captured(node)):
             if name and name not in self.values:
-                raise ModelError(f'node {label(node)} reads "{name}", which nothing produces').at(node=label(node), value=name)
+                raise ModelError(
+                    f'node {label(node)} reads "{name}", which nothing produces', code="NF-MODEL-013",
+                ).at(node=label(node), value=name)
         self.check(node, version)
         if node.op_type == "Constant" and node.domain == "" and self.literal(node):
             return
@@ -115,7 +117,9 @@ class Builder:
         try:
             onnx.checker.check_node(node, context)
         except (onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
-            raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+            raise ModelError(
+                f"node {label(node)} is not valid ONNX", because=short(fault), code="NF-MODEL-014",
+            ).at(node=label(node)) from fault
 
     def literal(self, node: onnx.NodeProto) -> bool:
         """A Constant node whose value numpy can hold."""

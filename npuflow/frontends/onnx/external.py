@@ -29,7 +29,7 @@ def mapped(tensor: onnx.TensorProto, folder: Path) -> Array:
         return np.memmap(file, kind, "r", offset, shape) if size else np.zeros(shape, kind)
     except (OSError, ValueError, TypeError) as fault:
         message = f'external data of tensor "{tensor.name}" cannot be read'
-        raise ModelError(message, because=str(fault)).at(value=tensor.name) from fault
+        raise ModelError(message, because=str(fault), code="NF-MODEL-015").at(value=tensor.name) from fault
 
 
 def _place(said: dict[str, str], folder: Path) -> tuple[Path, int, int]:

@@ -33,6 +33,7 @@ def fit(node: onnx.NodeProto, known: Mapping[str, TensorType], types: Sequence[T
                 because=f'its weights "{node.input[1]}" {list(weights)} are for {wanted} channels{groups}, '
                 f'its input "{node.input[0]}" {list(x)} has {x[1]}',
                 hint="export the model again, or compare the shapes in a viewer: the input or the weights are another layer's",
+                code="NF-MODEL-014",
             ).at(node=label(node), value=node.input[0])
     kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else list(weights[2:])
     out = types[0].shape if types and kernel else ()
@@ -41,5 +42,5 @@ def fit(node: onnx.NodeProto, known: Mapping[str, TensorType], types: Sequence[T
         raise ModelError(
             f"node {label(node)} has no output",
             because=f'its window {kernel} is larger than its input "{node.input[0]}" {list(x)} with pads {pads}',
-            hint="[model] inputs binds larger sizes where the model leaves them free",
+            hint="[model] inputs binds larger sizes where the model leaves them free", code="NF-MODEL-016",
         ).at(node=label(node), value=node.input[0])

@@ -62,7 +62,9 @@ def fixed(info: onnx.ValueInfoProto, bindings: Bindings) -> Any:
     shape = bindings.inputs.get(info.name, kind.shape)
     if kind.dtype not in PLAIN or any(d < 0 for d in shape):
         message = f'input "{info.name}" cannot be held constant'
-        raise ModelError(message, because=f"it is declared [{', '.join(_declared(info))}]").at(
+        raise ModelError(
+            message, because=f"it is declared [{', '.join(_declared(info))}]", code="NF-MODEL-017",
+        ).at(
             value=info.name, key=dotted(("model", "constants", info.name))
         )
     return np.full(shape, bindings.constants[info.name], kind.dtype)
@@ -90,7 +92,9 @@ def _typed(
     if not is_tensor(kind):
         if wanted is not None:
             place = dotted(("model", "inputs", info.name))
-            raise ModelError(f'input "{info.name}" is no tensor and takes no shape').at(value=info.name, key=place)
+            raise ModelError(
+                f'input "{info.name}" is not a tensor and has no shape', code="NF-MODEL-018",
+            ).at(value=info.name, key=place)
         return kind
     if wanted is not None:
         return TensorType(_asked(info, kind, wanted), kind.dtype)
@@ -113,11 +117,11 @@ def _asked(info: onnx.ValueInfoProto, kind: TensorType, wanted: Sequence[int]) -
     empty = [d == 0 for d in kind.shape] if len(kind.shape) == len(wanted) else [False] * len(wanted)
     if any(d < 1 and not (d == 0 and own) for d, own in zip(wanted, empty, strict=True)):
         because = "every dimension holds at least 1, unless the model itself says 0"
-        raise ModelError(message, because=because).at(value=info.name, key=place)
+        raise ModelError(message, because=because, code="NF-MODEL-019").at(value=info.name, key=place)
     fits = len(wanted) == len(kind.shape) and all(d in (w, UNKNOWN, 0) for d, w in zip(kind.shape, wanted, strict=True))
     if kind.shape != UNRANKED and not fits:
         because = f"the model declares [{', '.join(_declared(info))}]"
-        raise ModelError(message, because=because).at(value=info.name, key=place)
+        raise ModelError(message, because=because, code="NF-MODEL-019").at(value=info.name, key=place)
     return tuple(wanted)
 
 
@@ -130,6 +134,7 @@ def _unbound(free: Sequence[Free]) -> ModelError:
         f"the model leaves {count} dimension{'s' if count > 1 else ''} of its inputs free",
         because=f"an NPU program has fixed shapes; {'; '.join(one.said() for one in free)}",
         hint=f"[model] inputs = {{ {shapes} }} with a size for each ?, or `npuflow new MODEL {flags}`",
+        code="NF-MODEL-020",
     )
 
 

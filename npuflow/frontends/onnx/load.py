@@ -25,23 +25,30 @@ def parse(data: bytes) -> onnx.ModelProto:
     """The model in the bytes, its local functions inlined."""
     model = _decode(data)
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelError("not an ONNX model", because="it holds no graph")
+        raise ModelError("not an ONNX model", because="it holds no graph", code="NF-MODEL-002")
     if not model.opset_import and model.graph.node:
-        raise ModelError("the ONNX model states no operator set", because="opset_import is empty")
+        raise ModelError(
+            "the ONNX model states no operator set", because="opset_import is empty", code="NF-MODEL-021",
+        )
     _check_names(model.graph)
     newest = onnx.defs.onnx_opset_version()
     for entry in model.opset_import:
         if not 0 < entry.version < 1 << 31:
-            raise ModelError(f'version {entry.version} of domain "{entry.domain}" is impossible')
+            raise ModelError(
+                f'version {entry.version} of domain "{entry.domain}" is impossible', code="NF-MODEL-022",
+            )
         if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:
             raise ModelError(
-                f"ONNX opset {entry.version} is unknown", because=f"the installed onnx {onnx.__version__} ends at opset {newest}"
+                f"ONNX opset {entry.version} is unknown",
+                because=f"the installed onnx {onnx.__version__} ends at opset {newest}", code="NF-MODEL-023",
             )
     if model.functions:
         try:
             model = inline_local_functions(model, convert_version=True)
         except Exception as fault:  # the inliner raises RuntimeError and its own kinds
-            raise ModelError("a function of the ONNX model cannot be inlined", because=str(fault)) from fault
+            raise ModelError(
+                "a function of the ONNX model cannot be inlined", because=str(fault), code="NF-MODEL-024",
+            ) from fault
     return _expanded(model)
 
 
@@ -56,7 +63,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
             _check_names(inner)
     wrong = next((n for n in names if not isinstance(n, str)), None)
     if wrong is not None:
-        raise ModelError(f"the name {wrong!r} is not UTF-8", hint="the file is damaged")
+        raise ModelError(f"the name {wrong!r} is not UTF-8", hint="the file is damaged", code="NF-MODEL-025")
 
 
 def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -70,7 +77,9 @@ def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return inline_selected_functions(model, ids, exclude=False, inline_schema_functions=True)
     except Exception as fault:  # the inliner raises RuntimeError and its own kinds
-        raise ModelError(f"{ids[0][1]} of opset {version} cannot be spelled out", because=str(fault)) from fault
+        raise ModelError(
+            f"{ids[0][1]} of opset {version} cannot be expanded into simpler operators", because=str(fault), code="NF-MODEL-026",
+        ) from fault
 
 
 def external_files(path: Path) -> list[Path]:
@@ -85,13 +94,16 @@ def gather(path: Path) -> Source:
     try:
         data = path.read_bytes()
     except OSError as fault:
-        raise ModelError(f"{path.name} cannot be read", because=str(fault)).at(file=str(path)) from fault
+        raise ModelError(
+            f"{path.name} cannot be read", because=str(fault), code="NF-MODEL-001",
+        ).at(file=str(path)) from fault
     try:
         model = _decode(data)
     except ModelError as fault:
         raise ModelError(
             f'"{path.name}" is {fault.message}' if fault.message.startswith("not") else fault.message, because=fault.because,
             hint=fault.hint or "is the file whole? (a download cut short, or a pointer that git-lfs left)",
+            code=fault.code,
         ).at(file=str(path)) from fault
     outside = [t for t in _tensors(model) if t.data_location == EXTERNAL]
     if not outside:
@@ -113,7 +125,9 @@ def gather(path: Path) -> Source:
     try:
         return Source(bytes(model.SerializeToString(deterministic=True)), tensors)
     except (EncodeError, ValueError) as fault:
-        raise ModelError("the model exceeds 2 GiB without its external data", because=str(fault)).at(file=str(path)) from fault
+        raise ModelError(
+            "the model exceeds 2 GiB without its external data", because=str(fault), code="NF-MODEL-027",
+        ).at(file=str(path)) from fault
 
 
 def whole(model: onnx.ModelProto, tensors: Mapping[str, Any]) -> onnx.ModelProto:
@@ -134,22 +148,30 @@ def whole(model: onnx.ModelProto, tensors: Mapping[str, Any]) -> onnx.ModelProto
 def array(tensor: onnx.TensorProto, tensors: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """A tensor's values; a ModelError when its bytes do not fit its shape. `tensors`: those kept apart, by name."""
     if tensor.data_location == EXTERNAL and tensor.name not in tensors:
-        raise ModelError(f'tensor "{tensor.name}" lies in an external file that was not read')
+        raise ModelError(
+            f'tensor "{tensor.name}" lies in an external file that was not read', code="NF-MODEL-028",
+        )
     try:
         if tensor.data_location == EXTERNAL:
             return values(tensor, tensors[tensor.name])
         return onnx.numpy_helper.to_array(tensor)
     except Exception as fault:  # ValueError, TypeError, KeyError, by kind of damage
-        raise ModelError(f'tensor "{tensor.name}" is damaged', because=str(fault)).at(value=tensor.name) from fault
+        raise ModelError(
+            f'tensor "{tensor.name}" is damaged', because=str(fault), code="NF-MODEL-029",
+        ).at(value=tensor.name) from fault
 
 
 def _decode(data: bytes) -> onnx.ModelProto:
     if len(data) > _KEPT:
-        raise ModelError("the ONNX file exceeds 2 GiB", hint="keep its weights as external data")
+        raise ModelError(
+            "the ONNX file exceeds 2 GiB", hint="keep its weights as external data", code="NF-MODEL-030",
+        )
     try:
         return onnx.load_model_from_string(data)
     except (DecodeError, ValueError, RuntimeError) as fault:
-        raise ModelError("not an ONNX model", because=f"{fault} ({len(data)} bytes)") from fault
+        raise ModelError(
+            "not an ONNX model", because=f"{fault} ({len(data)} bytes)", code="NF-MODEL-002",
+        ) from fault
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

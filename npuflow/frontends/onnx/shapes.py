@@ -37,7 +37,9 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
             found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
-        raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+        raise ModelError(
+            f"node {label(node)} is not valid ONNX", because=short(fault), code="NF-MODEL-014",
+        ).at(node=label(node)) from fault
     told = tuple(from_proto(result.get(o)) for o in node.output)
     ranked = all(known[i].shape != UNRANKED and known[i].is_static for i in node.input if i)
     function = found.has_function or found.has_context_dependent_function
@@ -97,7 +99,9 @@ def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) 
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
-        raise ModelError(f"node {label(node)} is not valid ONNX", because=short(fault)).at(node=label(node)) from fault
+        raise ModelError(
+            f"node {label(node)} is not valid ONNX", because=short(fault), code="NF-MODEL-014",
+        ).at(node=label(node)) from fault
     types = {o.name: o.type for o in inferred.graph.output}
     found = tuple(from_proto(types.get(o)) for o in node.output)
     return _looped(node, version, known, found) if node.op_type == "Loop" and not node.domain else found
@@ -140,6 +144,7 @@ def _by_runtime(node: onnx.NodeProto, version: int, known: Known, consts: Consts
         raise ModelError(
             f"node {label(node)} cannot be run",
             because=f"neither onnx nor onnxruntime takes {node.domain}::{node.op_type}: {fault}",
+            code="NF-MODEL-031",
         ).at(node=label(node)) from fault
     types = {o.name: _runtime_type(o.type, o.shape) for o in ready.get_outputs()}
     return tuple(types.get(o, unknown[0]) for o in node.output)

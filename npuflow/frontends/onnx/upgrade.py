@@ -198,7 +198,8 @@ def _convert(
     except Exception as fault:  # RuntimeError, ConvertError: no adapter, or one that does not like the node
         name = next((o for o in node.output if o), node.op_type)
         raise ModelError(
-            f"{node.op_type} of opset {version} has no form in opset {target}", because=str(fault).strip().split("\n")[0][:300]
+            f"{node.op_type} of opset {version} has no form in opset {target}",
+            because=str(fault).strip().split("\n")[0][:300], code="NF-MODEL-032",
         ).at(node=node.name or name) from fault
     ours = {i.name for i in graph.input} | {o.name for o in graph.output} | {""}
     nodes = [onnx.helper.make_node("Constant", [], [t.name], value=t) for t in result.initializer if t.name not in ours]
