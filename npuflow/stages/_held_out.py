@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from npuflow.engine.calibrate.statistics import Statistics
+from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.clipping import unclippable
 from npuflow.engine.precision.fakequant import Network
@@ -13,6 +12,7 @@ from npuflow.engine.precision.problem import Rig
 from npuflow.flow.stage import Items
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.thresholds import Thresholds
 
 ROOM = 1.25                               # wide codes reach so much further than calibration saw: they can afford it
 
@@ -23,16 +23,17 @@ def is_random(samples: Items[Sample]) -> bool:
 
 
 def rig(
-    parsed: Parsed, network: Network, ranges: Mapping[str, tuple[float, float]], statistics: Statistics,
+    parsed: Parsed, network: Network, thresholds: Thresholds, statistics: Statistics, calibrate: Calibrate,
     samples: Items[Sample], count: int, held_out: int,
 ) -> Rig:
-    """The network ready to be judged. Wide ranges have room beyond the extrema, but for what is bounded by its function."""
+    """The network ready to be judged. Wide ranges have room beyond the extrema, but for what is bounded by its function;
+    ranges and bounds that the recipe or a table states stay."""
     fit, held = split(list(feeds(samples, parsed.graph, count)), held_out)
     bounded = {v for k in unclippable(parsed.graph, network.groups) for v in network.groups[k]}
     wide = {}
-    for name in statistics.names:
-        tensor = statistics[name]
-        room = 1.0 if name in bounded else ROOM
-        wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi)) if tensor.count else ranges[name]
-    wide |= masked(parsed.graph, statistics)
-    return Rig(network, ranges, {k: v for k, v in wide.items() if k in ranges}, fit, held)
+    known = choices(parsed.graph, statistics, calibrate, network.quantize, network.numerics, [])
+    for name in thresholds.chosen & known.keys():
+        tensor, room = known[name].tensor, 1.0 if name in bounded else ROOM
+        wide[name] = (min(0.0, room * tensor.lo), max(0.0, room * tensor.hi))
+    wide |= {name: span for name, span in masked(parsed.graph, statistics).items() if name in wide}
+    return Rig(network, thresholds.ranges, wide, fit, held)

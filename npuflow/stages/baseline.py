@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
+from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
@@ -57,6 +58,7 @@ def baseline(
     thresholds: Thresholds,
     statistics: Statistics,
     samples: Items[Sample],
+    calibrate: Calibrate,
     precision: Precision,
     correct: Correct,
     quantize: Quantize,
@@ -70,7 +72,9 @@ def baseline(
         return Baseline((), False)
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
-    ready = rig(graph, network, thresholds.ranges, statistics.content, samples, precision.samples, precision.held_out)
+    ready = rig(
+        graph, network, thresholds, statistics.content, calibrate, samples, precision.samples, precision.held_out
+    )
     if not ready.held or not network.groups or not ready.which:
         log("no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths stay")
         return Baseline((), False)

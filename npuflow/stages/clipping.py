@@ -36,15 +36,15 @@ def clipping(
     numerics: Numerics,
 ) -> Thresholds:
     """Rate the methods that [calibrate.auto] names by the network's outputs. Ranges that the recipe states stay, and a
-    method that it names is obeyed."""
+    method that it names is obeyed; the table's exceptions may name "auto" for some tensors alone."""
     auto = calibrate.options if isinstance(calibrate.options, Auto) else Auto()
-    if calibrate.method != "auto":
+    if "auto" not in thresholds.methods.values():
         return thresholds
     if is_random(samples):
         log("the samples are noise: the extrema stay")
         return thresholds
     network = Network(graph.graph, placement.placed, quantize, numerics, {**graph.stated, **thresholds.codes})
-    ready = rig(graph, network, thresholds.ranges, statistics.content, samples, USED, auto.samples)
+    ready = rig(graph, network, thresholds, statistics.content, calibrate, samples, USED, auto.samples)
     if not ready.held or not network.groups:
         log("one sample cannot both give ranges and judge them: the extrema stay")
         return thresholds
@@ -59,7 +59,7 @@ def clipping(
     tried = {}
     for method in dict.fromkeys(("minmax", *auto.methods)):
         bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
-        layers = (*bounds, *calibrate.layers)
+        layers = (*bounds, *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers))
         table = Calibrate(method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers)
         found = chosen_by(graph.graph, statistics.content, table, quantize, numerics, placement.placed.on_npu)
         tried[method] = found.ranges

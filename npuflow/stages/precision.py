@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
+from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
 from npuflow.engine.precision.fakequant import Network
@@ -80,6 +81,7 @@ def precision(
     thresholds: Thresholds,
     statistics: Statistics,
     samples: Items[Sample],
+    calibrate: Calibrate,
     precision: Table,
     correct: Correct,
     quantize: Quantize,
@@ -90,7 +92,9 @@ def precision(
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
-    ready = rig(graph, network, thresholds.ranges, statistics.content, samples, precision.samples, precision.held_out)
+    ready = rig(
+        graph, network, thresholds, statistics.content, calibrate, samples, precision.samples, precision.held_out
+    )
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     told: list[str] = []
 

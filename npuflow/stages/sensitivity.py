@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 
+from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.precision.config import Precision
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.sensitivity import noises
@@ -55,6 +56,7 @@ def sensitivity(
     thresholds: Thresholds,
     statistics: Statistics,
     samples: Items[Sample],
+    calibrate: Calibrate,
     precision: Precision,
     quantize: Quantize,
     numerics: Numerics,
@@ -64,7 +66,9 @@ def sensitivity(
         return Sensitivity((), np.zeros((0, 0, 0)))
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
-    ready = rig(graph, network, thresholds.ranges, statistics.content, samples, precision.samples, precision.held_out)
+    ready = rig(
+        graph, network, thresholds, statistics.content, calibrate, samples, precision.samples, precision.held_out
+    )
     found = noises(ready, precision.probes, progress)
     order = np.argsort(-found.mean((1, 2)), kind="stable")
     for k in order[:20]:

@@ -14,6 +14,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
 from npuflow.hw.target import Numerics
+from npuflow.ir.contracts import CALIBRATORS
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -31,6 +32,12 @@ class Thresholds(Artifact):
     notes: tuple[str, ...] = ()
     codes: Mapping[str, QuantType] = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()        # what unification of scales did
+
+    @property
+    def chosen(self) -> frozenset[str]:
+        """Values whose range the build chose itself; those that a user or a table states are not among them."""
+        own = ("tune", "unify")
+        return frozenset(v for v, m in self.methods.items() if v not in self.codes and (m in CALIBRATORS or m in own))
 
     def save(self, folder: Writer) -> None:
         rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}

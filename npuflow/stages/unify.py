@@ -45,7 +45,7 @@ def unify(
     """Try one addition after the other. Ranges for the trials come from samples that do not judge."""
     source, on_npu = graph.graph, placement.placed.on_npu
     stated = {**graph.stated, **thresholds.codes}
-    free = {name: span for name, span in thresholds.ranges.items() if name not in stated and _chosen(thresholds.methods[name])}
+    free = {name: span for name, span in thresholds.ranges.items() if name not in stated and name in thresholds.chosen}
     pairs = partners(source, on_npu, free)
     fit, held = split(list(feeds(samples, source, unify.samples)), unify.held_out)
     if not pairs or not held or unify.scales == "off":
@@ -68,8 +68,3 @@ def unify(
         found.update(dict.fromkeys(ids, union(found, ids)))
         methods.update(dict.fromkeys(ids, "unify"))
     return replace(thresholds, ranges=found, methods=methods, trials=(*thresholds.trials, *done.trials))
-
-
-def _chosen(method: str) -> bool:
-    """Whether npuflow chose the range itself; what a user or a table states stays."""
-    return method in CALIBRATORS or method == "tune"

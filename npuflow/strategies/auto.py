@@ -21,7 +21,7 @@ from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, St
 LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
 HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
-CHECKS = 8                                # mixtures that the quantised network itself judges, at most
+CHECKS = 8                                # cheaper rungs that the quantised network itself judges, at most
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
 
@@ -124,27 +124,38 @@ class _Prefixes:
         """The cheapest rung that holds the budget, if the way there gains half of `worth` dB for as many cycles again as there
         are; else the one of most dB, less `worth` for as many cycles again."""
         problem, budget = self.problem, self.problem.budget
-        measured = {n: problem.measured(self.levels(n)) for n in self.rungs}
-        place = next((i for i, n in enumerate(self.rungs) if budget.holds(measured[n])), len(self.rungs) - 1)
-        held: list[int] = []
-        for _ in range(CHECKS):
-            if budget.holds(problem.verified(self.levels(self.rungs[place]))):
-                held.append(place)
-                place -= 1
-            else:
-                place = place + 1 if not held else -1
-            if not 0 <= place < len(self.rungs):
-                break
+        n = self._cheapest()
         base = problem.cycles(self.start)
-        costs = {n: problem.cycles(self.levels(n)) / base - 1 for n in self.rungs}
-        if held:
-            n = self.rungs[min(held)]
-            if budget.sqnr_db - budget.level(problem.verified(self.start)) >= HALF * worth * costs[n]:
-                return self.levels(n)
+        costs = {m: problem.cycles(self.levels(m)) / base - 1 for m in self.rungs}
+        if n is not None and budget.sqnr_db - budget.level(problem.verified(self.start)) >= HALF * worth * costs[n]:
+            return self.levels(n)
         gains = {n: min(problem.steady(self.levels(n)), budget.sqnr_db) - worth * costs[n] for n in self.rungs}
         best = self.levels(max(self.rungs, key=lambda n: gains[n]))
         better = budget.level(problem.verified(best)) > budget.level(problem.verified(self.start))
         return best if better else self.start
+
+    def _cheapest(self) -> int | None:
+        """The first rung that holds the budget, by the quantised network; from where fake quantisation says it is, down as
+        long as it holds, or up by growing steps and back by halves. None where not even the last one does."""
+        problem, budget, last = self.problem, self.problem.budget, len(self.rungs) - 1
+
+        def holds(place: int) -> bool:
+            return budget.holds(problem.verified(self.levels(self.rungs[place])))
+
+        guess = next((i for i, n in enumerate(self.rungs) if budget.holds(problem.measured(self.levels(n)))), last)
+        if holds(guess):
+            below = (place for place in range(guess - 1, max(guess - CHECKS, -1), -1) if not holds(place))
+            return self.rungs[next(below, max(guess - CHECKS, -1)) + 1]
+        fails, stride = guess, 1
+        while fails < last and not holds(min(fails + stride, last)):
+            fails, stride = min(fails + stride, last), 2 * stride
+        if fails == last:
+            return None
+        found = min(fails + stride, last)
+        while found - fails > 1:
+            middle = (fails + found) // 2
+            found, fails = (middle, fails) if holds(middle) else (found, middle)
+        return self.rungs[found]
 
 
 def _least(holds: Callable[[int], bool], low: int, high: int) -> int:

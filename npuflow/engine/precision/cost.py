@@ -115,7 +115,7 @@ class CostModel:
         return tuple(dict.fromkeys(u for u in near if u != unit))
 
     def cycles(self, levels: Levels) -> float:
-        return sum(self._group(group, levels) for group in self.groups)
+        return sum(self._group(group, levels) for group in self.groups) or 1.0     # everything was refused: equal for all
 
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)

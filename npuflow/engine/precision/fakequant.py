@@ -92,16 +92,15 @@ class Network:
         return tuple(found.values())
 
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
-        """The type of every activation, at the recipe's widths or all at `bits`."""
+        """The type of every activation, at the recipe's widths or at `bits` where the recipe has no exception."""
         scheme = self.quantize
         if bits is not None:
             wide = replace(scheme.activations, bits=bits)
-            plain = tuple(replace(r, bits=None, input_bits=None) for r in scheme.overrides)
-            scheme = replace(scheme, activations=wide, overrides=plain, constants=None)
+            scheme = replace(scheme, activations=wide, constants=None)
         return activation_types(self.graph, self.nodes, ranges, scheme, self.numerics, self.stated)
 
     def table(self, ranges: Ranges, bits: int | None = None) -> Table:
-        """Quantisers of all groups. A group whose codes cannot be made (a NaN in its range) is left in float."""
+        """Quantisers of all groups."""
         types = self.types(ranges, bits)
         rows = []
         for group in self.groups:
@@ -111,10 +110,11 @@ class Network:
         return np.array(rows, np.float32).reshape(-1, 3)
 
     def coded(self, weight: Weight, bits: int | None = None) -> Array:
-        """A weight as its codes give it back; at the recipe's width, or `bits`."""
+        """A weight as its codes give it back; at the recipe's width, or at `bits` where the recipe has no exception."""
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))
-        scheme = scheme if bits is None else replace(scheme, bits=bits)
+        pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
+        scheme = scheme if bits is None or pinned else replace(scheme, bits=bits)
         real = self.graph.const(weight.value)
         assert real is not None
         axis = node.op.channel_axis(self.graph.site(node), weight.operand)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from glob import escape
 from typing import Literal
 
 import numpy as np
@@ -12,12 +13,15 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.place import op_name
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
 from npuflow.engine.precision.quality import EXACT, Outputs, decibels, energies, noise_of, probe, quality, real_outputs
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
+from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.target import Target
+from npuflow.ir.graph import Node
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
 from npuflow.ir.types import Array
 
@@ -142,7 +146,9 @@ class Rig:
         bits = max(numerics.activation_bits)
         written = tuple(v for v in wide if v in producer and id(producer[v]) in mine)
         given = [v for v in wide if v not in written]
-        readers = dict.fromkeys(n.outputs[0] for v in given for n in consumers.get(v, []) if id(n) in mine)
+        reading = {id(n): n for v in given for n in consumers.get(v, []) if id(n) in mine}
+        readers = [n.outputs[0] for n in reading.values()]
+        kept = self._kept(reading.values(), {*written, *floats})
         weights = tuple(
             graph.nodes[w.node].outputs[0] for j, w in enumerate(network.weights) if levels[first + j] == WIDE
         )
@@ -151,13 +157,33 @@ class Rig:
             if id(n) in mine
         )
         found = [
-            *([Override(layers=written, bits=bits)] if written else []),
-            *([Override(layers=tuple(readers), input_bits=bits)] if readers else []),
-            *([Override(layers=weights, weight_bits=max(numerics.weight_bits))] if weights else []),
-            *([Override(layers=tuple(left), float=True)] if left else []),
+            *(Override(layers=self._exactly(names), bits=width) for width, names in kept.items()),
+            *([Override(layers=self._exactly(written), bits=bits)] if written else []),
+            *([Override(layers=self._exactly(readers), input_bits=bits)] if readers else []),
+            *([Override(layers=self._exactly(weights), weight_bits=max(numerics.weight_bits))] if weights else []),
+            *([Override(layers=self._exactly(left), float=True)] if left else []),
         ]
         ranges = {v: self.wide_ranges[v] for v in wide if v in self.wide_ranges}
         return Choice(tuple(found), ranges)
+
+    def _kept(self, readers: Iterable[Node], wide: Collection[str]) -> dict[int, list[str]]:
+        """By width what layers of the NPU write and `readers` read beside their wide inputs: it keeps its width."""
+        network, found = self.network, dict[int, list[str]]()
+        written = {o for n in network.nodes for o in n.outputs}
+        read = (v for n in readers for _, v in activation_inputs(network.graph, n))
+        for value_id in dict.fromkeys(v for v in read if v in written and v not in wide):
+            found.setdefault(self.widths[value_id], []).append(value_id)
+        return found
+
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        """Bits of every activation, by the recipe."""
+        return {v: quant.bits for v, quant in self.network.types(self.ranges).items()}
+
+    def _exactly(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Values as recipes name layers: each stands for itself alone, even if it is called as an operator is."""
+        operators = {op_name(n) for n in self.network.graph.nodes}
+        return tuple(_escaped(v) if v in operators or set(v) & set("*?[") else v for v in names)
 
     def quantized(self, levels: Levels) -> Quantization:
         """The quantised graph at the levels."""
@@ -168,6 +194,12 @@ class Rig:
         return quantize_graph(
             network.graph, placed.on_npu, ranges, scheme, network.numerics, network.stated, placed.stranded
         )
+
+
+def _escaped(name: str) -> str:
+    """A pattern that the name alone fits."""
+    found = escape(name)
+    return found if found != name else f"[{name[0]}]{name[1:]}"
 
 
 @dataclass

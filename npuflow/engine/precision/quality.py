@@ -13,7 +13,8 @@ from npuflow.ir.types import Array
 FAINT = 0.1                               # a sample's signal counts as at least this share of the mean one
 SHARE = 0.2                               # of samples that may lie below `Output.low`
 MAP = 64                                  # values from which on a thresholded output is a mask, compared by its overlap
-EXACT = 200.0                             # dB of outputs without noise
+EXACT = 200.0                             # dB of outputs without noise; nothing counts as worse than its negative
+LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
 
@@ -38,7 +39,7 @@ def noise_of(truth: Outputs, made: Outputs, which: Sequence[int], signal: Noise)
 
 
 def decibels(noise: Noise) -> Noise:
-    return np.minimum(-10 * np.log10(np.maximum(noise, 10 ** (-EXACT / 10))), EXACT)
+    return -10 * np.log10(np.clip(noise, 10 ** (-EXACT / 10), 10 ** (EXACT / 10)))
 
 
 def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
@@ -97,7 +98,7 @@ def probe(graph: Graph, name: str) -> str:
     while value_id in producer:
         node = producer[value_id]
         if node.op.answers:
-            return node.inputs[0]
+            return node.inputs[0] if graph.type(node.inputs[0]).dtype == "float32" else name
         if not node.op.shares_scale or not node.inputs or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None):
             break
         value_id = node.inputs[0]
@@ -117,5 +118,6 @@ def _energy(array: Array) -> float:
 
 def _difference(made: Array, truth: Array) -> Array:
     """Where the float network has no number, nothing is compared; where only the other has none, all of it is noise."""
-    wide = truth.astype(np.float64)
-    return np.where(np.isfinite(wide), np.nan_to_num(made.astype(np.float64)) - np.where(np.isfinite(wide), wide, 0.0), 0.0)
+    wide, real = truth.astype(np.float64), np.isfinite(truth)
+    found = np.nan_to_num(made.astype(np.float64), posinf=LARGEST, neginf=-LARGEST)
+    return np.where(real, found - np.where(real, wide, 0.0), 0.0)
