@@ -184,10 +184,11 @@ def with_fix(made: Built, fix: Fix) -> Built:
     activations = replace(kind.quantize.activations, bits=bits)
     q = replace(kind.quantize, overrides=(*kind.quantize.overrides, *extra), activations=activations)
     c = replace(kind.calibrate, method=calibrate.get("method", kind.calibrate.method), layers=(*kind.calibrate.layers, *methods))
-    samples, statistics, found = calibrated(made.task, replace(kind, calibrate=c, quantize=q))
+    kind = replace(kind, calibrate=c, quantize=q, widths=PrecisionTable(**pasted.get("precision", asdict(kind.widths))))
+    samples, statistics, found = calibrated(made.task, kind)
     planted = {v: made.thresholds.ranges[v] for v in made.planted if found.methods.get(v) not in {m.method for m in methods}}
-    return finished(made.task, replace(kind, calibrate=c, quantize=q), samples, statistics,
-                    replace(ranges, ranges={**found.ranges, **planted}, methods=found.methods), made.planted)  # fmt: skip
+    ranges = replace(ranges, ranges={**found.ranges, **planted}, methods=found.methods)
+    return finished(made.task, kind, samples, statistics, ranges, made.planted)
 
 
 def faults(task: Task, count: int) -> list[dict[str, float]]:
@@ -200,10 +201,10 @@ def faults(task: Task, count: int) -> list[dict[str, float]]:
     fit, held = split(list(feeds(samples, task.graph, 128)), 8)
     found: list[dict[str, float]] = []
     groups = list(network.groups)
-    order = np.random.default_rng(7).permutation(len(groups))
+    order = [(k, f) for f in (0.25, 64.0) for k in range(len(groups))]
+    order = [order[k] for k in np.random.default_rng(7).permutation(len(order))]
     rig = Rig(network, ranges.ranges, ranges.ranges, fit, held)
-    for place in order:
-        factor = 0.25 if len(found) % 3 < 2 else 64.0
+    for place, factor in order:
         plant = dict.fromkeys((v for v in groups[place] if v in ranges.ranges), factor)
         if not plant:
             continue

@@ -19,6 +19,7 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.culprit import Culprit
 from npuflow.engine.precision.fakequant import Network, Ranges
+from npuflow.engine.precision.judge import close
 from npuflow.engine.precision.problem import Rig, cost_of
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Override, Quantize
@@ -39,7 +40,8 @@ SHOWN = 6                                 # and printed
 
 @dataclass(frozen=True)
 class Fix:
-    """`output`: the one it is for, before and after; `cycles`: estimated, as a multiple of those of the build."""
+    """One output, before and after; `cycles`: estimated, as a multiple of those of the build; `holds`: whether the output
+    is then good."""
 
     what: str
     toml: str
@@ -101,7 +103,7 @@ class Clinic:
             after = self.measured(one, output)
             if after is None:
                 continue
-            holds = self.budget.met(after)
+            holds = close(self.budget, after)
             fix = Fix(one.what, one.toml, before, after, self.cycles(one), holds)
             self.log(f"tried {fix.line}")
             if after.sqnr - before.sqnr >= GAIN or (after.agreement or 0.0) - (before.agreement or 0.0) >= SHARE:
