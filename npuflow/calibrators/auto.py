@@ -26,7 +26,8 @@ class Auto(Calibrator):
 
     def check(self) -> Iterable[Fault]:
         if not self.methods or "auto" in self.methods:
-            yield Fault("methods", '"auto" chooses among other methods, at least one', hint='methods = ["minmax", "mse"]')
+            message = '"auto" chooses among other methods, at least one'
+            yield Fault("methods", message, hint='methods = ["minmax", "mse"]', code="NF-RECIPE-042")
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         return fitted(statistics.lo, statistics.hi, grid)

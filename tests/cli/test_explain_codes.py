@@ -150,4 +150,4 @@ def test_the_code_is_on_the_terminal_and_in_the_event(
     recipe.write_text("[count]\nleast = true\nmots = 1\n")
     ran = npuflow("build", str(recipe), "--json")
     codes = [line["code"] for line in ran.lines if line["event"] == "error"]
-    assert ran.code == 2 and {"NF-RECIPE-009", "NF-RECIPE-010"} <= set(codes)
+    assert ran.code == 2 and {"NF-RECIPE-008", "NF-RECIPE-010"} <= set(codes)

@@ -158,7 +158,7 @@ def test_refinements_that_are_always_on_or_wanted_by_other_tables(forge: Forge) 
         ({"one": "@stage\ndef one(first: First) -> int: ..."}, "must return"),
         ({"one": '@stage(over="x")\ndef one(first: First) -> Iterator[tuple[str, One]]: ...'}, 'over "x"'),
         ({"one": "@stage\ndef one(first: 'Nowhere') -> One: ..."}, "Nowhere"),
-        ({"one": "@stage\ndef one(two: Two) -> One: ...", "two": TWO}, "circle"),
+        ({"one": "@stage\ndef one(two: Two) -> One: ...", "two": TWO}, "cycle"),
         ({"one": "@stage\ndef one(f: Files) -> One: ..."}, "files=LISTING"),
         ({"one": ONE, "uno": ONE, "two": TWO.replace("one: One", "x: One")}, "no one stage"),
         ({"one": "def one(first: First) -> One: ..."}, "marks no entry"),

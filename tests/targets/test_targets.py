@@ -84,7 +84,7 @@ def test_all_faults_at_once() -> None:
     assert target is None
     text = "\n".join(f"{f.where.key}: {f.message} {f.because} {f.hint}" for f in faults)
     for words in ("out of range", "an integer", "input_stationary", 'unknown key "lanes"', '"up" is not allowed', "40",
-                  "100 bytes are not 16 equal banks", "shared memory", "no inequality", "kernel_z", "for no operator",
+                  "100 bytes are not 16 equal banks", "shared memory", "no inequality", "kernel_z", "names no operator",
                   "compares nothing"):  # fmt: skip
         assert words in text, f"{words} not in\n{text}"
     assert len(faults) >= 12

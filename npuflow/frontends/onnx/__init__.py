@@ -17,6 +17,8 @@ from npuflow.ir.op import OPS
 if TYPE_CHECKING:
     import onnx
 
+    from npuflow.frontends.onnx.build import Builder
+
 
 @FRONTENDS.entry
 class Onnx:
@@ -49,7 +51,6 @@ class Onnx:
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
         from npuflow.frontends.onnx.build import Builder
         from npuflow.frontends.onnx.floats import is_other, said
-        from npuflow.frontends.onnx.inputs import fixed, input_types
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
 
@@ -59,23 +60,7 @@ class Onnx:
         names = {o for node in model.graph.node for o in node.output}
         builder = Builder({o.domain: o.version for o in model.opset_import}, names, given.tensors)
         stored = _stored(model)
-        fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
-        declared = [i.name for i in model.graph.input]
-        faults = [
-            *_absent(bindings.inputs, declared, "input", "inputs"), *_absent(bindings.constants, declared, "input", "constants")
-        ]
-        try:
-            for name, kind in input_types(fed, bindings, notes):
-                builder.port(name, kind)
-            for info in model.graph.input:
-                if info.name in bindings.constants:
-                    builder.constant(info.name, fixed(info, bindings))
-        except NpuflowError as fault:
-            # A name that the model lacks is why a dimension is free: both need not be said.
-            wrong = [one for one in fault.faults() if not faults or one.where.key != dotted(("model", "inputs"))]
-            made = [*declared, *stored, *(o for node in model.graph.node for o in node.output)]
-            raise together([*faults, *wrong, *_absent(bindings.outputs, made, "value", "outputs")]) from None
-        inputs = [info.name for info in fed]
+        inputs, faults = self._inputs(builder, model, stored, bindings, notes)
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
@@ -108,6 +93,30 @@ class Onnx:
             notes.append(said(builder.counts, ports))
         stated = {builder.singles.get(name, name): quant for name, quant in float_.stated.items()}
         return Reading(graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values})
+
+    def _inputs(
+        self, builder: Builder, model: onnx.ModelProto, stored: Mapping[str, Any], bindings: Bindings, notes: list[str]
+    ) -> tuple[list[str], list[NpuflowError]]:
+        """Defines the model's inputs; the names of those that are fed, and faults of the names that the recipe gives."""
+        from npuflow.frontends.onnx.inputs import fixed, input_types
+
+        fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
+        declared = [i.name for i in model.graph.input]
+        faults: list[NpuflowError] = [
+            *_absent(bindings.inputs, declared, "input", "inputs"), *_absent(bindings.constants, declared, "input", "constants")
+        ]
+        try:
+            for name, kind in input_types(fed, bindings, notes):
+                builder.port(name, kind)
+            for info in model.graph.input:
+                if info.name in bindings.constants:
+                    builder.constant(info.name, fixed(info, bindings))
+        except NpuflowError as fault:
+            # A name that the model lacks is why a dimension is free: both need not be said.
+            wrong = [one for one in fault.faults() if not faults or one.where.key != dotted(("model", "inputs"))]
+            made = [*declared, *stored, *(o for node in model.graph.node for o in node.output)]
+            raise together([*faults, *wrong, *_absent(bindings.outputs, made, "value", "outputs")]) from None
+        return [info.name for info in fed], faults
 
     def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
         import onnx
