@@ -3,7 +3,7 @@
     python benchmarks/defaults.py MODELS OUT [TASK ...] [--target edge-4t] [--limit N] [--set KEY=VALUE ...]
 
 MODELS is a folder with `models`, `data`, `models2` and `data2` (networks, calibration and evaluation sets, and the two
-scripts that score them); EXTRA models that are made by a script are looked for in OUT/models. Calibration inputs are
+scripts that score them); models that are made by a script or taken from a package are looked for in OUT/models. Calibration inputs are
 written as they are fed. Prints a line a task: figures of the program on the simulator beside the float network's, cycles,
 what was widened, build times of the stages. `--limit` scores the first N evaluation samples.
 """
@@ -182,7 +182,7 @@ def main() -> None:
         program = next((out / name / "out").rglob("model.npu"))
         figures = scored(task, program, baseline, args.limit)
         kept = {k: steps[k] for k in ("baseline", "precision", "tiling", "simulate") if k in steps}
-        print(json.dumps({"task": name, "seconds": round(seconds, 1), **figures, "steps": kept}), flush=True)
+        print(json.dumps({"task": name, "seconds": round(seconds, 1), **figures, "stages": kept}), flush=True)
 
 
 if __name__ == "__main__":
