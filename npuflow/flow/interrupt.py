@@ -46,6 +46,9 @@ def check() -> None:
 @contextmanager
 def blocked() -> Iterator[None]:
     """Processes that are started in the block never get Ctrl-C: whoever started them ends them."""
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()      # it unblocks the signal when it starts, which the first process makes it do
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -52,10 +52,10 @@ def build(
     name = lease.name if lease is not None else None
     own = Store(store.root, store.remote, lease=name, warn=lambda text: emit(Warned(text)))
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
-    workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
-    driver = _Driver(plan, own, workers, emit, frozenset(force), keep_going)
-    clean = False
+    clean, workers = False, None
     try:
+        workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
+        driver = _Driver(plan, own, workers, emit, frozenset(force), keep_going)
         emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
         result = driver.run(out_dir)
         clean = True
@@ -67,7 +67,8 @@ def build(
         )
         return result
     finally:
-        workers.close(wait=clean)
+        if workers is not None:
+            workers.close(wait=clean)
         own.close()
         _OPEN.pop(own.spec, None)
         if lease is not None:
@@ -87,7 +88,6 @@ class _Driver:
         self.memory = Budget(workers.memory)
         self.flying: dict[str, Task] = {}
         self.result = Result()
-        self.number = 0
         self.halted = False
         self._loaded: tuple[str, Any] | None = None
         self.foresight = Foresight(plan, workers.largest)

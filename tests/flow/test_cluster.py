@@ -189,6 +189,7 @@ def distributed_client(address: str) -> Any:
 def test_an_address_without_a_scheduler_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no scheduler at"):
         toys.run(tmp_path / "cache", scheduler="tcp://127.0.0.1:1")
+    assert not list((tmp_path / "cache" / "leases").iterdir()), "the lease of a build that did not begin"
 
 
 def question(root: Path, **more: Any) -> Question:

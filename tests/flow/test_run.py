@@ -339,14 +339,19 @@ def test_an_interrupt_that_something_swallows_still_stops_the_build(tmp_path: Pa
         signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pool", ["Processes(2)", "Cluster(None, 2, toys.plan(tables), Store(cache))"])
+def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, pool: str) -> None:
     """The terminal interrupts every process of the group; workers printed a traceback each."""
     tables = {"source": {"count": 400}, "reading": {"sleep": 0.05}}
     script = (
         "import signal, sys, json, toys, pathlib\n"
         "from npuflow.flow.run_pool import Processes\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "toys.run_with(Processes(2), pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))\n"
+        "from npuflow.flow.run_cluster import Cluster\n"
+        "from npuflow.flow.store import Store\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "    cache, tables = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])\n"
+        f"    toys.run_with({pool}, cache, tables)\n"
     )
     words = [sys.executable, "-c", script, str(tmp_path / "cache"), json.dumps(tables)]
     made = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True)
