@@ -3,9 +3,9 @@
     python benchmarks/defaults.py MODELS OUT [TASK ...] [--target edge-4t] [--limit N] [--set KEY=VALUE ...]
 
 MODELS is a folder with `models`, `data`, `models2` and `data2` (networks, calibration and evaluation sets, and the two
-scripts that score them); models that are made by a script or taken from a package are looked for in OUT/models. Calibration inputs are
-written as they are fed. Prints a line a task: figures of the program on the simulator beside the float network's, cycles,
-what was widened, build times of the stages. `--limit` scores the first N evaluation samples.
+scripts that score them); models that are made by a script or taken from a package are looked for in OUT/models.
+Calibration inputs are written as they are fed. Prints a line a task: figures of the program on the simulator beside the
+float network's, cycles, what was widened, build times of the stages. `--limit` scores the first N evaluation samples.
 """
 
 from __future__ import annotations
