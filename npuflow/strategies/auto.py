@@ -22,6 +22,10 @@ LEAST = 2e-5                              # of all cycles: what a unit costs at 
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
 HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
 CHECKS = 8                                # cheaper rungs that the quantised network itself judges, at most
+HALVES = 2                                # checks between the rung that is enough and the one before it
+SAVES = 0.01                              # of all cycles: what narrowing a unit again must save to be tried ...
+TRIED = 16                                # ... of at most so many, the dearest, ...
+MISSES = 3                                # ... until so many of them break the budget
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
 
@@ -124,11 +128,14 @@ class _Prefixes:
         """The cheapest rung that holds the budget, if the way there gains half of `worth` dB for as many cycles again as there
         are; else the one of most dB, less `worth` for as many cycles again."""
         problem, budget = self.problem, self.problem.budget
-        n = self._cheapest()
         base = problem.cycles(self.start)
+        n = self._refined(self._cheapest())
+        if n is not None:
+            levels = _thinned(problem, self.levels(n))
+            missing = budget.sqnr_db - budget.level(problem.verified(self.start))
+            if missing >= HALF * worth * (problem.cycles(levels) / base - 1):
+                return levels
         costs = {m: problem.cycles(self.levels(m)) / base - 1 for m in self.rungs}
-        if n is not None and budget.sqnr_db - budget.level(problem.verified(self.start)) >= HALF * worth * costs[n]:
-            return self.levels(n)
         gains = {n: min(problem.steady(self.levels(n)), budget.sqnr_db) - worth * costs[n] for n in self.rungs}
         best = self.levels(max(self.rungs, key=lambda n: gains[n]))
         better = budget.level(problem.verified(best)) > budget.level(problem.verified(self.start))
@@ -156,6 +163,52 @@ class _Prefixes:
             middle = (fails + found) // 2
             found, fails = (middle, fails) if holds(middle) else (found, middle)
         return self.rungs[found]
+
+
+    def _refined(self, count: int | None) -> int | None:
+        """A count between two rungs: halved as long as the budget holds."""
+        if count is None:
+            return None
+        fails = max((n for n in self.rungs if n < count), default=count)
+        for _ in range(HALVES):
+            middle = (fails + count + 1) // 2
+            if middle == count:
+                break
+            if self.problem.budget.holds(self.problem.verified(self.levels(middle))):
+                count = middle
+            else:
+                fails = middle
+        return count
+
+
+def _thinned(problem: Problem, levels: Levels) -> Levels:
+    """Narrow again, alone or with one neighbour, what is dear and hardly needed, as long as the budget holds.
+
+    An order of units by gain per cycle leaves dear units at its end, and its last rung is coarse.
+    """
+    base, steady = problem.cycles(levels), problem.steady(levels)
+    wide = [k for k, level in enumerate(levels) if level == WIDE]
+    pairs = ((k, j) for k in wide for j in problem.units[k].neighbours if j > k and levels[j] == WIDE)
+    saved = {some: 1 - problem.cycles(_narrowed(levels, some)) / base for some in (*((k,) for k in wide), *pairs)}
+    dear = sorted((some for some in saved if saved[some] >= SAVES), key=lambda some: -saved[some])[:TRIED]
+    loss = {some: max(steady - problem.steady(_narrowed(levels, some)), 0.0) for some in dear}
+    missed = 0
+    for some in sorted(dear, key=lambda some: loss[some] / saved[some]):
+        fewer = _narrowed(levels, some)
+        if problem.cycles(fewer) > (1 - SAVES) * problem.cycles(levels):
+            continue
+        if problem.budget.holds(problem.verified(fewer)):
+            levels = fewer
+        elif (missed := missed + 1) == MISSES:
+            break
+    return levels
+
+
+def _narrowed(levels: Levels, units: Sequence[int]) -> Levels:
+    changed = list(levels)
+    for k in units:
+        changed[k] = NARROW
+    return tuple(changed)
 
 
 def _least(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -1,29 +1,32 @@
 """Estimated cycles of a network under a mixture of widths: the tiling search's own plan, its groups re-priced by width.
 
-The network with the recipe's widths is planned once. In a mixture each fusion group takes the longest of three: its array
-cycles, where layers with wide operands take `wide_factor` times as long; its vector cycles; and its transfers, which grow
-with the bytes of the tensors and weights that cross the group's border. What a group spends beyond the longest of them stays.
-Nodes left in float cost what the host takes for them. It ranks mixtures and promises nothing: the chosen one is planned anew.
+The network with the recipe's widths is planned once. A fusion group has three parts: array cycles, where layers with wide
+operands take `wide_factor` times as long; vector cycles; and transfers, which grow with the bytes of the tensors and weights
+that cross the group's border. The engines overlap in part, so the group takes the p-norm of the three, with the exponent at
+which its narrow cycles come out; it can therefore not be widened for nothing up to its longest engine. Nodes left in float
+cost what the host takes for them. It ranks mixtures and promises nothing: the chosen one is planned anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 
 from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import node_cycles
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.tiling.search import Costs
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels
 
 LEVEL = 3                                 # effort of the plan
+ALONE = 1                                 # effort at which every layer is a group of its own
+STEEPEST = 32.0                           # exponent from which on engines count as overlapping entirely
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Together:
-    """A fusion group: its layers, cycles with narrow operands by engine and beyond the longest of them, and bytes by unit of
-    what crosses its border."""
+    """A fusion group: its layers, cycles with narrow operands by engine, the exponent of their p-norm and cycles beyond it,
+    and bytes by unit of what crosses its border."""
 
     layers: tuple[int, ...]
     array: float
     vector: float
     transfers: float
+    exponent: float
     rest: float
     crossing: Mapping[int, float]
 
@@ -74,31 +78,39 @@ class CostModel:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         network, units, first = self.network, self.units, len(self.network.groups)
+        macs = [node_macs(network.graph, node) for node in network.nodes]
+        array = [0.0] * len(network.nodes)
+        for layers, costs in self._planned(ALONE):
+            total = sum(macs[i] for i in layers) or 1
+            for i in layers:
+                array[i] += costs.tensor * macs[i] / total
         found = []
-        for node in network.nodes:
+        for node, cycles in zip(network.nodes, array, strict=True):
             reads, writes = (tuple(dict.fromkeys(units[v] for v in ids if v in units)) for ids in (node.inputs, node.outputs))
             weights = tuple(u for u in reads if u >= first)
-            array = node_macs(network.graph, node) / self._rate(node)
             host = node_cycles(network.graph, node, self.target)
-            found.append(Layer(array, host, tuple(u for u in reads if u < first), writes, weights))
+            found.append(Layer(cycles, host, tuple(u for u in reads if u < first), writes, weights))
         return tuple(found)
 
     @cached_property
     def groups(self) -> tuple[Together, ...]:
+        found = []
+        for layers, costs in self._planned(LEVEL):
+            parts = costs.tensor, costs.vector, max(costs.bus, costs.load, costs.store)
+            exponent = _exponent(parts, costs.cycles)
+            rest = max(costs.cycles - _norm(parts, exponent), 0.0)
+            found.append(Together(layers, *parts, exponent, rest, self._crossing(layers)))
+        return tuple(found)
+
+    def _planned(self, level: int) -> Iterator[tuple[tuple[int, ...], Costs]]:
+        """By fusion group of the narrow network's plan its layers and costs."""
         machine = Machine(self.target.compute, self.target.memory, self.target.dma)
-        plan = plan_network(self.narrow, machine, self.target.numerics, LEVEL)
+        plan = plan_network(self.narrow, machine, self.target.numerics, level)
         named = originals(self.network.graph, self.narrow)
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
-        found = []
         for group in plan.groups:
-            nodes = [self.narrow.nodes[n] for n in group.nodes]
-            layers = dict.fromkeys(places[v] for n in nodes for o in n.outputs if (v := named.get(o, o)) in places)
-            costs = group.costs
-            transfers = max(costs.bus, costs.load, costs.store)
-            rest = max(costs.cycles - max(costs.tensor, costs.vector, transfers), 0.0)
-            crossing = self._crossing(tuple(layers))
-            found.append(Together(tuple(layers), costs.tensor, costs.vector, transfers, rest, crossing))
-        return tuple(found)
+            made = (o for n in group.nodes for o in self.narrow.nodes[n].outputs)
+            yield tuple(dict.fromkeys(places[v] for o in made if (v := named.get(o, o)) in places)), group.costs
 
     @cached_property
     def at(self) -> tuple[tuple[int, ...], ...]:
@@ -136,7 +148,8 @@ class CostModel:
         moved = sum({NARROW: 1, WIDE: 2, FLOAT: 4}[levels[u]] * size for u, size in group.crossing.items())
         times = array / plain if plain else 1.0
         growth = moved / bytes_ if bytes_ else 1.0
-        return max(group.array * times, group.vector, group.transfers * growth) + group.rest + host
+        parts = group.array * times, group.vector, group.transfers * growth
+        return _norm(parts, group.exponent) + group.rest + host
 
     def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
         """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""
@@ -153,22 +166,18 @@ class CostModel:
                 found[unit] = found.get(unit, 0.0) + graph.type(value_id).size
         return found
 
-    def _rate(self, node: Node) -> float:
-        """Multiply-accumulates of a cycle: the array's peak, less what channels leave idle at its edges."""
-        compute = self.target.compute
-        peak = float(compute.array_rows * compute.array_cols * compute.array_pixels)
-        for operand, value_id in enumerate(node.inputs):
-            if not value_id or node.op.role(operand) != "weight":
-                continue
-            shape = self.network.graph.type(value_id).shape
-            if len(shape) < 2:
-                break
-            outputs, inputs = (shape[0], shape[1]) if len(shape) > 2 else (shape[-1], shape[-2])
-            if len(shape) > 2 and inputs == 1 and outputs > 1:
-                return float(compute.depthwise_macs)
-            return peak * _filled(inputs, compute.array_rows) * _filled(outputs, compute.array_cols)
-        return peak
+
+def _exponent(parts: Sequence[float], cycles: float) -> float:
+    """The p at which the engines' p-norm gives the group's cycles: large where they overlap, 1 where they take turns."""
+    low, high = 1.0, STEEPEST
+    if cycles >= sum(parts) or not any(parts):
+        return low
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _norm(parts, middle) > cycles else (low, middle)
+    return high
 
 
-def _filled(size: int, edge: int) -> float:
-    return size / (ceil(size / edge) * edge)
+def _norm(parts: Sequence[float], p: float) -> float:
+    most = max(parts)
+    return most * sum((x / most) ** p for x in parts) ** (1 / p) if most else 0.0
