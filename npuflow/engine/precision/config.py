@@ -22,7 +22,7 @@ class Precision(Config):
     """Or the share of equal answers that it must reach: arg-max after Softmax, mask after Sigmoid."""
     samples: Annotated[int, Range(2, None)] = 64
     """Calibration samples used, the held-out ones included."""
-    held_out: Annotated[int, Range(1, None)] = 16
+    held_out: Annotated[int, Range(1, None)] = 32
     """Of these, how many only judge."""
     probes: Annotated[int, Range(1, None)] = 4
     """Of the held-out samples, how many measure what each tensor and weight alone contributes."""

@@ -25,6 +25,8 @@ from npuflow.ir.graph import Node
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
 from npuflow.ir.types import Array
 
+STEADY = 8                                # held-out samples that rank mixtures
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -234,7 +236,7 @@ class SearchProblem:
 
     def steady(self, levels: Levels) -> float:
         rig = self.rig
-        noise = rig.probe_noise(*rig.mixture(levels), len(rig.held))
+        noise = rig.probe_noise(*rig.mixture(levels), min(len(rig.held), STEADY))
         return float(decibels(noise).mean(0).min(initial=EXACT))
 
     def verified(self, levels: Levels) -> Sequence[Output]:
@@ -261,9 +263,12 @@ class SearchProblem:
         except TargetError as error:
             self.log(f"a mixture cannot be quantised: {error.message}")
             return tuple(replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels))
-        if self.corrected:
-            made = correct_biases(graph, made, rig.network.numerics, rig.fit, (), judge=False).graph
-        return quality(graph, rig.truth, outputs_of(made, rig.held))
+        found = quality(graph, rig.truth, outputs_of(made, rig.held))
+        if not self.corrected or self.budget.holds(found):
+            return found
+        made = correct_biases(graph, made, rig.network.numerics, rig.fit, (), judge=False).graph
+        better = quality(graph, rig.truth, outputs_of(made, rig.held))
+        return max(found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs)))
 
     def _units(self) -> Iterator[Unit]:
         network, first = self.rig.network, len(self.rig.network.groups)
