@@ -42,6 +42,7 @@ from npuflow.engine.data.profile import profiled
 from npuflow.engine.islands import Least
 from npuflow.engine.precision.advice import Fix
 from npuflow.engine.precision.config import Precision as PrecisionTable
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
@@ -133,10 +134,10 @@ def finished(
     task: Task, kind: Kind, samples: Items[Sample], statistics: Statistics, ranges: Thresholds, wrong: tuple[str, ...] = ()
 ) -> Built:
     t, q = task.target, kind.quantize
-    same = (task.parsed, task.placement, ranges, statistics, samples, kind.widths)
-    start = baseline(*same, Correct(), q, t.numerics)
-    noise = sensitivity(start, *same, q, t.numerics)
-    widths = precision(start, noise, *same, Correct(), q, t.numerics, t.compute, t.memory, t.host)
+    same, probing = (task.parsed, task.placement, ranges, statistics, samples, kind.calibrate), Probing()
+    start = baseline(*same, kind.widths, probing, Correct(), q, t.numerics)
+    noise = sensitivity(start, *same, probing, q, t.numerics)
+    widths = precision(start, noise, *same, kind.widths, probing, Correct(), q, t.numerics, t.compute, t.memory, t.dma, t.host)
     plain = quantize(task.parsed, task.placement, ranges, widths, q, t.numerics, t.memory, t.host, Least())
     final = correct(plain, task.parsed, samples, Correct(), t.numerics)
     return Built(task, kind, samples, statistics, ranges, widths, final, wrong)
@@ -147,9 +148,9 @@ def judged(made: Built, evaluation: bool = True) -> Verdict:
     task, t, kind = made.task, made.task.target, made.kind
     profiles = EvaluationInputs(profiled(task.evaluation_feeds())) if evaluation else None
     check = input_check(made.samples, profiles, task.parsed)
-    tables = (VerdictTable(), kind.calibrate, kind.widths, Correct(), kind.quantize, t.numerics, t.compute, t.memory, t.host)
+    tables = (VerdictTable(), kind.calibrate, kind.widths, Probing(), Correct(), kind.quantize)
     parts = (task.parsed, task.placement, made.thresholds, made.precision, made.quantized, made.statistics, made.samples)
-    found: Verdict = verdict(*parts, check, *tables)
+    found: Verdict = verdict(*parts, check, *tables, t.numerics, t.compute, t.memory, t.dma, t.host)
     return found
 
 

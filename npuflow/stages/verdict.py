@@ -14,6 +14,7 @@ from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import Precision as Widths
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
@@ -120,6 +121,7 @@ def verdict(
     verdict: VerdictTable,
     calibrate: Calibrate,
     widths: Widths,
+    probing: Probing,
     correct: Correct,
     quantize: Quantize,
     numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
@@ -148,7 +150,7 @@ def verdict(
     target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
     others = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
     off = widths.strategy == "none"
-    searched = partial(_searched, rig, quantize, target, widths, correct.bias != "off") if off else lambda: None
+    searched = partial(_searched, rig, quantize, target, widths, probing, correct.bias != "off") if off else lambda: None
     clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, others, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     place = graph.graph.outputs.index(worst.name)
@@ -200,13 +202,13 @@ class _Ranges:
 
 
 def _searched(
-    rig: Rig, recipe: Quantize, target: Target, widths: Widths, corrected: bool
+    rig: Rig, recipe: Quantize, target: Target, widths: Widths, probing: Probing, corrected: bool
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]]:
     """What `[precision] strategy = "auto"` would choose."""
-    ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: widths.held_out], _known={})
-    noise = list(noises(ready, widths.probes, progress))
+    ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out], _known={})
+    noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
-    problem = SearchProblem(ready, cost, widths.budget, lambda: noise, widths.probes, corrected, log)
+    problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)
     choice = ready.choice(STRATEGIES["auto"]()(problem))
     return choice.overrides, choice.ranges
 
