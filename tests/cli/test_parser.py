@@ -17,7 +17,7 @@ from tests.cli.commandline import Npuflow
         (("--foo",), "NF-USAGE-064", 'npuflow has no option "--foo"', "npuflow --help"),
         (("build",), "NF-USAGE-065", "npuflow build: RECIPE... is missing", "npuflow build --help"),
         (("cache", "push", "--nothing"), "NF-USAGE-064", "npuflow cache push has no option", "npuflow cache push --help"),
-        (("build", "x.toml", "--until"), "NF-USAGE-066", "npuflow build cannot read an option: option --until requires", "build --help"),
+        (("build", "x.toml", "--until"), "NF-USAGE-066", "cannot read an option: option --until requires", "build --help"),
         (("build", "--json=5", "x.toml"), "NF-USAGE-066", "--json", "npuflow build --help"),
         (("build", "x.toml", "--jobs", "many"), "NF-USAGE-067", "npuflow build: --jobs has a wrong value", "build --help"),
         (("biuld", "x.toml"), "NF-USAGE-068", 'npuflow has no verb "biuld"', '"build"'),
