@@ -1,5 +1,4 @@
-"""LSTM, GRU and RNN whose data has the batch first (layout = 1), for which onnxruntime has no kernel: with the sequence first,
-between transpositions."""
+"""LSTM, GRU and RNN with the batch first (layout = 1), which onnxruntime does not run, with the sequence first instead."""
 
 from __future__ import annotations
 
