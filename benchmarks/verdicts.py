@@ -33,6 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from verdict_faults import Fault, faults
 from verdict_tasks import Task, shifted
 
 from npuflow.engine.calibrate.thresholds import Calibrate, Layer
@@ -42,9 +43,10 @@ from npuflow.engine.data.profile import profiled
 from npuflow.engine.islands import Least
 from npuflow.engine.precision.advice import Fix
 from npuflow.engine.precision.config import Precision as PrecisionTable
+from npuflow.engine.precision.config import Probing
+from npuflow.engine.precision.culprit import Culprit
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.problem import Rig
-from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Activations, Override, Quantize
 from npuflow.flow.stage import Items
 from npuflow.ir.graph import Graph
@@ -122,10 +124,10 @@ def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thres
     return samples, statistics, ranges
 
 
-def built(task: Task, kind: Kind, plant: Mapping[str, float] | None = None) -> Built:
-    """`plant`: values whose ranges are multiplied."""
+def built(task: Task, kind: Kind, fault: Fault | None = None) -> Built:
+    """`fault`: its ranges are planted; its widths are the recipe's."""
     samples, statistics, ranges = calibrated(task, kind)
-    wrong = {v: (lo * (plant or {})[v], hi * (plant or {})[v]) for v, (lo, hi) in ranges.ranges.items() if v in (plant or {})}
+    wrong = fault.applied(ranges.ranges) if fault is not None else {}
     return finished(task, kind, samples, statistics, replace(ranges, ranges={**ranges.ranges, **wrong}), tuple(wrong))
 
 
@@ -133,10 +135,10 @@ def finished(
     task: Task, kind: Kind, samples: Items[Sample], statistics: Statistics, ranges: Thresholds, wrong: tuple[str, ...] = ()
 ) -> Built:
     t, q = task.target, kind.quantize
-    same = (task.parsed, task.placement, ranges, statistics, samples, kind.widths)
-    start = baseline(*same, Correct(), q, t.numerics)
-    noise = sensitivity(start, *same, q, t.numerics)
-    widths = precision(start, noise, *same, Correct(), q, t.numerics, t.compute, t.memory, t.host)
+    same, probing = (task.parsed, task.placement, ranges, statistics, samples, kind.calibrate), Probing()
+    start = baseline(*same, kind.widths, probing, Correct(), q, t.numerics)
+    noise = sensitivity(start, *same, probing, q, t.numerics)
+    widths = precision(start, noise, *same, kind.widths, probing, Correct(), q, t.numerics, t.compute, t.memory, t.dma, t.host)
     plain = quantize(task.parsed, task.placement, ranges, widths, q, t.numerics, t.memory, t.host, Least())
     final = correct(plain, task.parsed, samples, Correct(), t.numerics)
     return Built(task, kind, samples, statistics, ranges, widths, final, wrong)
@@ -147,9 +149,9 @@ def judged(made: Built, evaluation: bool = True) -> Verdict:
     task, t, kind = made.task, made.task.target, made.kind
     profiles = EvaluationInputs(profiled(task.evaluation_feeds())) if evaluation else None
     check = input_check(made.samples, profiles, task.parsed)
-    tables = (VerdictTable(), kind.calibrate, kind.widths, Correct(), kind.quantize, t.numerics, t.compute, t.memory, t.host)
+    tables = (VerdictTable(), kind.calibrate, kind.widths, Probing(), Correct(), kind.quantize)
     parts = (task.parsed, task.placement, made.thresholds, made.precision, made.quantized, made.statistics, made.samples)
-    found: Verdict = verdict(*parts, check, *tables)
+    found: Verdict = verdict(*parts, check, *tables, t.numerics, t.compute, t.memory, t.dma, t.host)
     return found
 
 
@@ -191,53 +193,46 @@ def with_fix(made: Built, fix: Fix) -> Built:
     return finished(made.task, kind, samples, statistics, ranges, made.planted)
 
 
-def faults(task: Task, count: int) -> list[dict[str, float]]:
-    """Planted faults that spoil an output: ranges of single tensors, a quarter or 64 times as wide, spread over the network.
-    A fault that no output notices (a tensor of few values far from its ends) is no fault, and the next tensor is taken.
-    """
-    kind = Kind(widths=NONE)
-    samples, _, ranges = calibrated(task, kind)
-    network = Network(task.graph, task.placement.placed, kind.quantize, task.target.numerics, dict(task.parsed.stated))
+def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
+    """The first faults of a kind, in the network with the recipe's widths."""
+    plain = Kind(widths=NONE)
+    samples, _, ranges = calibrated(task, plain)
+    network = Network(task.graph, task.placement.placed, plain.quantize, task.target.numerics, dict(task.parsed.stated))
     fit, held = split(list(feeds(samples, task.graph, 128)), 8)
-    found: list[dict[str, float]] = []
-    groups = list(network.groups)
-    order = [(k, f) for f in (0.25, 64.0) for k in range(len(groups))]
-    order = [order[k] for k in np.random.default_rng(7).permutation(len(order))]
-    rig = Rig(network, ranges.ranges, ranges.ranges, fit, held)
-    for place, factor in order:
-        plant = dict.fromkeys((v for v in groups[place] if v in ranges.ranges), factor)
-        if not plant:
-            continue
-        wrong = {v: (factor * ranges.ranges[v][0], factor * ranges.ranges[v][1]) for v in plant}
-        table = network.table({**ranges.ranges, **wrong})
-        weights = {w.value: rig.weight(j, False) for j, w in enumerate(network.weights)}
-        levels = quality(task.graph, rig.truth, rig.fake.run(held, table, weights))
-        if min(one.sqnr for one in levels) < 14.0:
-            found.append(plant)
-        if len(found) == count:
-            break
-    return found
+    return faults(task, Rig(network, ranges.ranges, ranges.ranges, fit, held), kind, count)
 
 
-PLANTS = {"fashion": 5, "face": 5, "pitch": 5, "g2p": 3, "thai": 4, "wake": 5, "photos": 3}
+PLANTS = {
+    "range": {"fashion": 5, "face": 5, "pitch": 5, "g2p": 3, "thai": 4, "wake": 5, "photos": 3},
+    "side": {"fashion": 1, "face": 2, "pitch": 2, "g2p": 1, "thai": 1, "wake": 1},
+    "weight": {"fashion": 2, "face": 2, "pitch": 2, "wake": 1},
+}
+"""Kind of fault -> task -> how many are planted."""
 
 
-def planted(task: Task, number: int) -> dict[str, Any]:
+def planted(task: Task, kind: str, number: int) -> dict[str, Any]:
     """One fault: whether it is warned of, whether the culprit is named, and what the first fix realises on the evaluation."""
-    plant = faults(task, number + 1)[number]
-    made = built(task, Kind(widths=NONE), plant)
+    fault = planted_faults(task, kind, number + 1)[number]
+    made = built(task, Kind(quantize=Quantize(overrides=fault.overrides), widths=NONE), fault)
     found = judged(made)
-    first = found.fixes[0] if found.fixes else None
+    first, culprit = (found.fixes[0] if found.fixes else None), found.culprit
     line: dict[str, Any] = {
-        "plant": plant, "warned": found.statement.ok is False, "said": found.statement.text,
-        "culprit": found.culprit.value if found.culprit else None,
-        "named": bool(found.culprit and any(v in plant for v in _group(task, found.culprit.value))),
+        "plant": fault.text, "warned": found.statement.ok is False, "said": found.statement.text,
+        "culprit": culprit.value if culprit else None,
+        "named": culprit is not None and _named(task, culprit, fault),
     }  # fmt: skip
     if first is not None and first.before.name in task.truth:
         again = with_fix(made, first)
         have, after = (levels(task, one.quantized.graph)[first.before.name] for one in (made, again))
         line |= {"fix": first.line, "promised": first.after.sqnr - first.before.sqnr, "realised": after - have}
     return line
+
+
+def _named(task: Task, culprit: Culprit, fault: Fault) -> bool:
+    """Whether the culprit is what is wrong: the weight, or a tensor that shares its type with a wrong one."""
+    if culprit.kind == "weight":
+        return culprit.value == fault.weights
+    return any(v in fault.ranges for v in _group(task, culprit.value))
 
 
 def _group(task: Task, value: str) -> tuple[str, ...]:
@@ -267,7 +262,7 @@ def configurations() -> list[str]:
     large = ("selfie", "text", "oskut", "photos", "lines")
     kinds = {t: [k for k in KINDS if t not in ("g2p", "thai") or k != "mean"] for t in small}    # their inputs are no reals
     builds = [f"{t}/{k}" for t in small for k in kinds[t]] + [f"{t}/{k}" for t in large for k in ("none", "default", "6bits")]
-    plants = [f"{t}/plant{i}" for t, n in PLANTS.items() for i in range(n)]
+    plants = [f"{t}/{kind}{i}" for kind, tasks in PLANTS.items() for t, n in tasks.items() for i in range(n)]
     return [*builds, *plants, "selfie/mean", "text/mean", "photos/mean", "notes/none"]
 
 
@@ -292,10 +287,9 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
         text.append("| " + " | ".join(map(str, (b["name"], "yes" if b["warned"] else "no", truth, *figures))) + " |")
     text += ["", "| planted | named | fix | promised, dB | realised, dB |", "| --- | --- | --- | --- | --- |"]
     for p in plants:
-        what = ", ".join(f"{v} x {f:g}" for v, f in p["plant"].items())
         gains = [f"{p[k]:.1f}" if k in p else "" for k in ("promised", "realised")]
         named = "yes" if p["named"] else f"no: {p['culprit']}"
-        text.append("| " + " | ".join((f"{p['name']}: {what}", named, p.get("fix", ""), *gains)) + " |")
+        text.append("| " + " | ".join((f"{p['name']}: {p['plant']}", named, p.get("fix", ""), *gains)) + " |")
     return "\n".join(text) + "\n"
 
 
@@ -314,11 +308,12 @@ def main() -> None:
             continue
         which, kind = name.split("/")
         tasks = {which: tasks.get(which) or Task(args.shared, which, args.log.parent / "statistics", args.limit)}
-        made = planted(tasks[which], int(kind[5:])) if kind.startswith("plant") else measured(tasks[which], kind)
-        known[name] = {"name": name, **made}
+        plant = kind.rstrip("0123456789")
+        done = planted(tasks[which], plant, int(kind[len(plant) :])) if plant in PLANTS else measured(tasks[which], kind)
+        known[name] = {"name": name, **done}
         with args.log.open("a") as file:
             file.write(json.dumps(known[name]) + "\n")
-        print(f"{name}: {'warned' if made['warned'] else 'not warned'}: {made['said']}", flush=True)
+        print(f"{name}: {'warned' if done['warned'] else 'not warned'}: {done['said']}", flush=True)
     if args.table is not None:
         args.table.write_text(f"# Verdicts against the truth\n\n{__doc__.split('The rule. ')[1]}\n{table(list(known.values()))}")
     print(table(list(known.values())))

@@ -73,13 +73,21 @@ def _styled() -> bool:
 def run(args: Sequence[str]) -> int:
     """Run one command line; every error a user can cause ends here as text."""
     from npuflow.cli._errors import show
+    from npuflow.cli._parser import Fault, fault
 
     only = args[0] if args and args[0] in verbs() else None
     app = application(only)
     try:
-        app(args=list(args), prog_name="npuflow", obj={"argv": list(args)})
+        ended = app(args=list(args), prog_name="npuflow", obj={"argv": list(args)}, standalone_mode=False)
+        return ended if isinstance(ended, int) else 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except Fault as found:
+        error = fault(found, args)
+        if error is not None:
+            return show(error, as_json="--json" in args)
+        typer.echo(str(found), err=True)
+        return 2
     except NpuflowError as error:
         return show(error)
     except KeyboardInterrupt:
@@ -92,4 +100,3 @@ def run(args: Sequence[str]) -> int:
         from npuflow.cli._errors import show_crash
 
         return show_crash(error, args)
-    return 0

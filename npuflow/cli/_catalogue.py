@@ -59,19 +59,34 @@ def catalogue(only: str = "") -> dict[str, Entry]:
 
 def places(tree: ast.Module) -> Iterator[tuple[str, ast.Call, Texts]]:
     """Every call with a code, and what the names around it stand for."""
-    yield from _walk(tree, _assigned(tree.body), None)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    yield from _walk(tree, _assigned(tree.body), {}, None, calls)
 
 
-def _walk(node: ast.AST, scope: Scope, within: ast.stmt | None) -> Iterator[tuple[str, ast.Call, Texts]]:
+def _walk(
+    node: ast.AST, scope: Scope, passed: Texts, within: ast.stmt | None, calls: Sequence[ast.Call]
+) -> Iterator[tuple[str, ast.Call, Texts]]:
     for child in ast.iter_child_nodes(node):
-        inner = scope
+        inner, given = scope, passed
         statement = child if isinstance(child, ast.stmt) else within
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = {**scope, **_assigned(child.body)}
+            inner, given = {**scope, **_assigned(child.body)}, {**passed, **_passed(child, calls)}
         code = _code(child) if isinstance(child, ast.Call) else ""
         if isinstance(child, ast.Call) and code and statement is not None:
-            yield code, child, {name: _standing(values, statement) for name, values in inner.items()}
-        yield from _walk(child, inner, statement)
+            yield code, child, given | {name: _standing(values, statement) for name, values in inner.items()}
+        yield from _walk(child, inner, given, statement, calls)
+
+
+def _passed(function: ast.FunctionDef | ast.AsyncFunctionDef, calls: Sequence[ast.Call]) -> Texts:
+    """Name of a parameter -> the texts that the module's own calls pass for it."""
+    found: Texts = {}
+    for call in calls:
+        if isinstance(call.func, ast.Name) and call.func.id == function.name:
+            given = [(a.arg, v) for a, v in zip(function.args.args, call.args, strict=False)]
+            for name, value in (*given, *((k.arg, k.value) for k in call.keywords if k.arg)):
+                if isinstance(value, ast.Constant | ast.JoinedStr) and _says(text_of(value)):
+                    found.setdefault(name, []).append(value)
+    return found
 
 
 def _code(call: ast.Call) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from npuflow.base.errors import ModelError
 
+FORMATS = "is the file whole? models are read as .onnx; other formats are exported to ONNX first"
+
 
 @dataclass(frozen=True)
 class Port:
@@ -44,10 +46,10 @@ def ports(path: Path) -> Ports:
         ) from None
     except Exception as error:  # protobuf's errors share no base class
         raise ModelError(
-            f'"{path}" is not an ONNX model', because=str(error).split("\n")[0], code="NF-MODEL-002",
+            f'"{path}" is not an ONNX model', because=str(error).split("\n")[0], hint=FORMATS, code="NF-MODEL-002",
         ) from None
     if not model.graph.node and not model.graph.output:
-        raise ModelError(f'"{path}" is not an ONNX model', because="it has no graph", code="NF-MODEL-002")
+        raise ModelError(f'"{path}" is not an ONNX model', because="it has no graph", hint=FORMATS, code="NF-MODEL-002")
     weights = {tensor.name for tensor in model.graph.initializer}
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     return Ports(

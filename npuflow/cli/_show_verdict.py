@@ -45,6 +45,9 @@ def _verdict(found: Any) -> Iterator[str]:
         yield ""
         yield f'spoilt most by the {what} "{one.value}" of the layer "{one.layer}": in float it alone, all else as built, would'
         yield f"bring the output from {one.before:.1f} to {one.after:.1f} dB (fake quantisation)"
+    if found.better is not None:
+        yield ""
+        yield found.better.text
     for fix in found.fixes:
         yield ""
         yield f"{fix.line}{'' if fix.holds else ' (not enough alone)'}"

@@ -180,7 +180,9 @@ class Rule(Config, table="target.limits.rules"):
         for name in ("need", "when"):
             for message in inequalities.faults(getattr(self, name)) if getattr(self, name) or name == "need" else ():
                 yield Fault(
-                    name, message, hint=f"names: {', '.join(inequalities.VARIABLES)}", code="NF-TARGET-011", )
+                    name, f"the rule cannot be read: {message}", hint=f"names: {', '.join(inequalities.VARIABLES)}",
+                    code="NF-TARGET-011",
+                )
         if not self.operators:
             yield Fault("operators", "the rule names no operator", code="NF-TARGET-012")
 

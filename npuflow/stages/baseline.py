@@ -9,7 +9,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.config import Precision, Probing
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.problem import described
 from npuflow.engine.precision.quality import quality
@@ -60,6 +60,7 @@ def baseline(
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Precision,
+    probing: Probing,
     correct: Correct,
     quantize: Quantize,
     numerics: Numerics,
@@ -73,7 +74,7 @@ def baseline(
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
     ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, precision.samples, precision.held_out
+        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
     if not ready.held or not network.groups or not ready.which:
         log("no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths stay")

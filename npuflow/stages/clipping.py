@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Annotated
 
 from npuflow.calibrators.auto import Auto
-from npuflow.engine.calibrate.thresholds import Calibrate, Layer, choices
-from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
-from npuflow.engine.precision.clipping import clip
+from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.masks import masked
+from npuflow.engine.precision.named import automatic
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items, Uses, log, stage
 from npuflow.hw.target import Numerics
@@ -56,14 +55,7 @@ def clipping(
     masks = masked(graph.graph, statistics.content)
     for name, (low, high) in masks.items():
         log(f"{name} holds an additive mask: clipped to {low:.4g} .. {high:.4g}")
-    tried = {}
-    for method in dict.fromkeys(("minmax", *auto.methods)):
-        bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
-        layers = (*bounds, *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers))
-        table = Calibrate(method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers)
-        found = chosen_by(graph.graph, statistics.content, table, quantize, numerics, placement.placed.on_npu)
-        tried[method] = found.ranges
-    done = clip(ready, tried, free, auto.samples)
+    done = automatic(ready, statistics.content, calibrate, quantize, masks, auto.methods, free, auto.samples)
     for method, level in done.rated.items():
         log(f"{method}: {level:.2f} dB")
     log(f"taken: {done.taken:.2f} dB, on {len(ready.held)} held-out samples")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
@@ -83,6 +84,7 @@ def precision(
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Table,
+    probing: Probing,
     correct: Correct,
     quantize: Quantize,
     numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
@@ -93,7 +95,7 @@ def precision(
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
     ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, precision.samples, precision.held_out
+        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     told: list[str] = []
@@ -104,7 +106,7 @@ def precision(
 
     narrow = (NARROW,) * len(ready.names)
     problem = SearchProblem(
-        ready, cost, precision.budget, lambda: list(sensitivity.noise), precision.probes, correct.bias != "off", tell,
+        ready, cost, precision.budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
         verdicts={narrow: baseline.outputs},
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()

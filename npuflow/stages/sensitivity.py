@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from npuflow.engine.calibrate.thresholds import Calibrate
-from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.quantize.config import Quantize
@@ -57,7 +57,7 @@ def sensitivity(
     statistics: Statistics,
     samples: Items[Sample],
     calibrate: Calibrate,
-    precision: Precision,
+    probing: Probing,
     quantize: Quantize,
     numerics: Numerics,
 ) -> Sensitivity:
@@ -67,9 +67,9 @@ def sensitivity(
     stated = {**graph.stated, **thresholds.codes}
     network = Network(graph.graph, placement.placed, quantize, numerics, stated)
     ready = rig(
-        graph, network, thresholds, statistics.content, calibrate, samples, precision.samples, precision.held_out
+        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
-    found = noises(ready, precision.probes, progress)
+    found = noises(ready, probing.probes, progress)
     order = np.argsort(-found.mean((1, 2)), kind="stable")
     for k in order[:20]:
         kind, name = ready.names[k]

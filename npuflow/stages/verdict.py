@@ -8,16 +8,19 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config
+from npuflow.calibrators.auto import Auto
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
 from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import Precision as Widths
+from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit, culprits
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
 from npuflow.engine.precision.masks import masked
+from npuflow.engine.precision.named import Better, automatic, compared
 from npuflow.engine.precision.problem import Rig, SearchProblem, cost_of, described
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.precision.statement import Statement, statement
@@ -45,7 +48,8 @@ class VerdictTable(Config, table="verdict"):
     """What a build does about outputs that are too far from the float network's."""
 
     advice: bool = True
-    """Find what spoils the output, apply fixes to it, and measure them."""
+    """Find what spoils the output, apply fixes to it, and measure them; of outputs that are good, whether a method that
+    [calibrate] names is much worse than "auto"."""
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse")
     """Threshold methods that are tried where the recipe names one."""
 
@@ -63,6 +67,7 @@ class Verdict(Artifact):
     culprit: Culprit | None = None
     fixes: tuple[Fix, ...] = ()
     inputs: str = ""
+    better: Better | None = None
 
     @property
     def statement(self) -> Statement:
@@ -75,6 +80,7 @@ class Verdict(Artifact):
         folder.json("clipped", dict(self.clipped))
         folder.json("culprit", None if self.culprit is None else asdict(self.culprit))
         folder.json("fixes", [asdict(one) for one in self.fixes])
+        folder.json("better", None if self.better is None else asdict(self.better))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -85,8 +91,10 @@ class Verdict(Artifact):
         )
         held = dict(folder.json("clipped"))
         found = Culprit(**culprit) if culprit is not None else None
-        budget = Budget(**about["budget"])
-        return cls(outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"])
+        budget, better = Budget(**about["budget"]), folder.json("better")
+        if better is not None:
+            better = Better(**{**better, "named": Output(**better["named"]), "auto": Output(**better["auto"])})
+        return cls(outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better)
 
     def summary(self) -> dict[str, Any]:
         said = self.statement
@@ -98,6 +106,8 @@ class Verdict(Artifact):
             name = max(self.clipped, key=lambda n: self.clipped[n])
             if self.clipped[name] > 0:
                 found |= {"most_clipped": f"{100 * self.clipped[name]:.2g} % of {name}"}
+        if self.better is not None:
+            found |= {"warning": self.better.text, "warning_hint": 'method = "auto", or leave it out'}
         return {**found, **said.facts()}
 
 
@@ -120,6 +130,7 @@ def verdict(
     verdict: VerdictTable,
     calibrate: Calibrate,
     widths: Widths,
+    probing: Probing,
     correct: Correct,
     quantize: Quantize,
     numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
@@ -139,16 +150,18 @@ def verdict(
     shares = _looked(graph.graph, quantized.graph, found, held)
     made = Verdict(found, len(held), "", budget, shares, inputs=unlike)
     poor = [s.output for s in found if not s.ok]
-    if not poor or not verdict.advice:
+    if not verdict.advice or not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
     network = Network(graph.graph, placement.placed, scheme, numerics, {**graph.stated, **thresholds.codes})
     chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
     rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
+    if not poor:
+        return replace(made, better=chosen.automatic(rig, found, frozenset(precision.ranges)))
     target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
     others = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
     off = widths.strategy == "none"
-    searched = partial(_searched, rig, quantize, target, widths, correct.bias != "off") if off else lambda: None
+    searched = partial(_searched, rig, quantize, target, widths, probing, correct.bias != "off") if off else lambda: None
     clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, others, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     place = graph.graph.outputs.index(worst.name)
@@ -198,15 +211,30 @@ class _Ranges:
         free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept and v not in self.masks}
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
+    def automatic(self, rig: Rig, built: Sequence[Shown], kept: frozenset[str]) -> Better | None:
+        """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
+        auto, method = Auto(), self.calibrate.method
+        chosen = {v for v, own in self.thresholds.methods.items() if own == method} - {*kept, *self.thresholds.codes}
+        found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
+        free = {v: one.grid for v, one in found.items() if v in chosen}
+        choosing = min(auto.samples, len(rig.fit))
+        if not free or not choosing or not rig.which:
+            return None
+        ready = replace(rig, held=[*rig.fit[:choosing], *rig.held], _known={})
+        done = automatic(
+            ready, self.statistics.content, self.calibrate, self.quantize, self.masks, auto.methods, free, choosing
+        )
+        return compared(ready, [one.output for one in built], method, done.ranges, choosing)
+
 
 def _searched(
-    rig: Rig, recipe: Quantize, target: Target, widths: Widths, corrected: bool
+    rig: Rig, recipe: Quantize, target: Target, widths: Widths, probing: Probing, corrected: bool
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]]:
     """What `[precision] strategy = "auto"` would choose."""
-    ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: widths.held_out], _known={})
-    noise = list(noises(ready, widths.probes, progress))
+    ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out], _known={})
+    noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
-    problem = SearchProblem(ready, cost, widths.budget, lambda: noise, widths.probes, corrected, log)
+    problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)
     choice = ready.choice(STRATEGIES["auto"]()(problem))
     return choice.overrides, choice.ranges
 

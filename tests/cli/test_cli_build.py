@@ -160,7 +160,7 @@ def test_recipes_share_steps(npuflow: Npuflow, project: Path) -> None:
 
 def test_wrong_arguments(npuflow: Npuflow) -> None:
     for args, said in (
-        (("build",), "Missing argument"),
+        (("build",), "RECIPE... is missing"),
         (("build", "words.toml", "--until", "pge"), 'there is no stage "pge"'),
         (("build", "words.toml", "--force", "pge"), 'there is no stage "pge"'),
         (("build", "words.toml", "--override", "page=nowhere"), "no file or folder"),

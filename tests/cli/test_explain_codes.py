@@ -115,6 +115,11 @@ def test_no_code_means_two_things(entries: dict[str, Entry]) -> None:
 def test_messages_that_say_nothing_are_explained(entries: dict[str, Entry]) -> None:
     bare = [c for c, e in entries.items() if not re.search(r"[a-z]{3}", re.sub(r"<[^<>]*>|NF-\S+", "", e.messages[0]))]
     assert not [c for c in bare if c not in EXPLAINED]
+    # Where a message is filled in by a caller, the entry shows what callers say.
+    said = {c: entries[c].messages for c in ("NF-QUANT-001", "NF-TARGET-011", "NF-PROGRAM-009")}
+    assert not set(said) & set(bare)
+    assert "the target has no signed activations" in said["NF-QUANT-001"] and len(said["NF-QUANT-001"]) == 6
+    assert "the program has no metadata" in said["NF-PROGRAM-009"]
 
 
 def test_the_page_has_every_code(entries: dict[str, Entry]) -> None:

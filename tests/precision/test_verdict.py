@@ -186,6 +186,15 @@ def test_an_evaluation_that_is_poor_counts_more_than_samples_that_look_well() ->
     assert evaluated(good, None) is good
 
 
+def test_an_arg_max_that_hardly_any_noise_moves_is_no_alarm() -> None:
+    """Of outputs that are no scores (a flag for every place) the largest value is no answer: at 40 dB it tells ties apart."""
+    good = Statement(True, "every output is close")
+    score = Score("agreement", 64, {"agreement": 0.89}, {"agreement": 1.0}, {"y": 40.2}, 0.89, 1.0)
+    assert evaluated(good, score).ok is True
+    assert evaluated(good, replace(score, sqnr_db={"y": 40.2, "z": 18.0})).ok is False
+    assert evaluated(good, replace(score, sqnr_db={"y": 24.0})).ok is False
+
+
 def test_what_was_widened_is_a_table_and_a_text_to_paste(net: Net) -> None:
     graph = net.graph("y")
     overrides = (Override(("c3",), bits=16), Override(("c1",), input_bits=16), Override(("c2",), weight_bits=16))

@@ -215,7 +215,8 @@ def test_the_verb_tells_unknown_operators_with_all_else(tmp_path: Path) -> None:
     assert isinstance(result.exception, RecipeError)
     told = "\n".join(f"{f.where.key}: {f.message}" for f in result.exception.faults())
     for words in ("compute.cores: 0 is out of range", 'limits.refuse: there is no operator "convolution"',
-                  'limits.rules[0].operators: there is no operator "convv"', 'limits.rules[0].need: there is no "kernel_q"'):
+                  'limits.rules[0].operators: there is no operator "convv"',
+                  'limits.rules[0].need: the rule cannot be read: there is no "kernel_q"'):
         assert words in told, told
 
 

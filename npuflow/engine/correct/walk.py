@@ -20,6 +20,17 @@ Feed = Mapping[str, Array]
 
 
 @dataclass
+class Tried:
+    """A stretch from where a walk is, and what it made of each sample so far."""
+
+    graph: Graph
+    stop: int
+    outputs: list[str]
+    session: onnxruntime.InferenceSession
+    rows: dict[int, list[Array]] = field(default_factory=dict)
+
+
+@dataclass
 class Walk:
     """Samples on their way through a float or quantised graph. Of what was computed only what later nodes read is kept
     (and the graph's outputs), as codes where there are codes.
@@ -32,6 +43,7 @@ class Walk:
     feeds: Sequence[Feed]
     at: int = 0                           # nodes before this one are done
     values: dict[str, list[Array]] = field(default_factory=dict)
+    tried: list[Tried] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for value_id in self.graph.inputs:
@@ -47,24 +59,30 @@ class Walk:
             made = self.ahead(stop, wanted)
             self.values = {k: v for k, v in {**self.values, **made}.items() if k in wanted}
             self.at = stop
+            self.tried = []
 
     def ahead(
         self, stop: int, wanted: Iterable[str], graph: Graph | None = None, samples: slice = slice(None)
     ) -> dict[str, list[Array]]:
-        """Values that the nodes up to `stop` make, without going there; `graph`: the same nodes with other constants."""
+        """Values that the nodes up to `stop` make, without going there; `graph`: the same nodes with other constants. What
+        was made once from here is not made again."""
         graph = graph or self.graph
         nodes = range(self.at, stop)
         made = {o for i in nodes for o in graph.nodes[i].outputs if o}
         outputs = [v for v in dict.fromkeys(wanted) if v in made]
-        count = len(range(*samples.indices(len(self.feeds))))
-        if not outputs or not count:
+        places = range(*samples.indices(len(self.feeds)))
+        if not outputs or not places:
             return {v: [] for v in outputs}
-        read = [v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values]
-        session = stretch(graph, nodes, read, outputs)
-        fed = {i.name for i in session.get_inputs()}
-        columns = {v: self.values[v][samples] for v in read if v in fed}
-        rows = [session.run(outputs, {v: column[k] for v, column in columns.items()}) for k in range(count)]
-        return {v: [row[j] for row in rows] for j, v in enumerate(outputs)}
+        one = next((t for t in self.tried if t.graph is graph and t.stop == stop and t.outputs == outputs), None)
+        if one is None:
+            read = [v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values]
+            one = Tried(graph, stop, outputs, stretch(graph, nodes, read, outputs))
+            self.tried.append(one)
+        fed = [i.name for i in one.session.get_inputs()]
+        for k in places:
+            if k not in one.rows:
+                one.rows[k] = one.session.run(outputs, {v: self.values[v][k] for v in fed})
+        return {v: [one.rows[k][j] for k in places] for j, v in enumerate(outputs)}
 
     def real(self, value_id: str, arrays: Sequence[Array]) -> list[Array]:
         """Codes of a value as the numbers they stand for; floats as they are."""

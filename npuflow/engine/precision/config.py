@@ -20,13 +20,19 @@ class Precision(Config):
     """What every output must reach: over all held-out samples, and on four of five of them."""
     agreement: Annotated[float, Range(0, 1)] = 0.99
     """Or the share of equal answers that it must reach: arg-max after Softmax, mask after Sigmoid."""
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.sqnr_db, self.agreement)
+
+
+@dataclass(frozen=True)
+class Probing(Config, table="precision"):
+    """The samples that measure. Apart from the budget: another budget measures no tensor again."""
+
     samples: Annotated[int, Range(2, None)] = 64
     """Calibration samples used, the held-out ones included."""
     held_out: Annotated[int, Range(1, None)] = 32
     """Of these, how many only judge."""
     probes: Annotated[int, Range(1, None)] = 4
     """Of the held-out samples, how many measure what each tensor and weight alone contributes."""
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.sqnr_db, self.agreement)

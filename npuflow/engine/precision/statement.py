@@ -15,6 +15,7 @@ MORE = "npuflow show verdict RECIPE"
 FEW = 8                                   # samples below which a good verdict says little
 LEAST = 10.0                              # dB of an output on the evaluation: the error is a third of the signal
 AGREE = 0.95                              # share of equal answers there; of few samples two may differ
+CLEAR = 30.0                              # dB of all outputs there, from which on another arg-max is a tie or no answer at all
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
     watch = next(iter(score.figures))
     beside = "" if watch == "sqnr_db" else f" (float {score.baseline[watch]:.4g})"
     figures = f"{watch} {score.figures[watch]:.4g}{beside} on {score.samples} evaluation samples"
-    if same is not None and (1 - same) * score.samples > 2 and same < AGREE:
+    noisy = min(score.sqnr_db.values(), default=0.0) < CLEAR
+    if same is not None and (1 - same) * score.samples > 2 and same < AGREE and noisy:
         what = f"its answer is the float model's on {100 * same:.1f} % of them"
     elif poor and same is None:
         what = f'the output "{poor[0][1]}" has {poor[0][0]:.1f} dB there'

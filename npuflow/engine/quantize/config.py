@@ -98,13 +98,14 @@ def check_scheme(config: Quantize, numerics: Numerics) -> None:
 
 def scheme_faults(config: Quantize, numerics: Numerics) -> list[TargetError]:
     """A fault for every wish of the table that the target's arithmetic cannot meet."""
-    return [TargetError(
-        text, hint=hint, where=Where(key=f"quantize.{key}"), code="NF-QUANT-001",
-    ) for key, text, hint in _misfits(config, numerics)]
+    return list(_misfits(config, numerics))
 
 
-def _misfits(config: Quantize, numerics: Numerics) -> Iterator[tuple[str, str, str]]:
-    """(key, fault, what to try)."""
+def _misfit(key: str, text: str, hint: str) -> TargetError:
+    return TargetError(text, hint=hint, where=Where(key=f"quantize.{key}"), code="NF-QUANT-001")
+
+
+def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
     weights, activations = config.weights, config.activations
     widths: list[tuple[str, int | None, tuple[int, ...]]] = [
         ("weights.bits", weights.bits, numerics.weight_bits), ("activations.bits", activations.bits, numerics.activation_bits),
@@ -115,17 +116,17 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[tuple[str, str, s
         widths += [(f"overrides[{i}].{k}", getattr(rule, k), numerics.activation_bits) for k in ("bits", "input_bits")]
     for key, bits, containers in widths:
         if bits is not None and bits > max(containers):
-            yield key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target"
+            yield _misfit(key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target")
     if not weights.symmetric and not numerics.weight_zero_point:
-        yield "weights.symmetric", "weights with zero points; the target has none", "symmetric = true"
+        yield _misfit("weights.symmetric", "weights with zero points; the target has none", "symmetric = true")
     if weights.symmetric and not weights.signed:
-        yield "weights.signed", "unsigned weights without zero points hold no negative number", "signed = true"
+        yield _misfit("weights.signed", "unsigned weights without zero points hold no negative number", "signed = true")
     if weights.narrow and not weights.signed:
-        yield "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
+        yield _misfit("weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false")
     if activations.signed is True and not numerics.signed_activations:
-        yield "activations.signed", "the target has no signed activations", "leave it out"
+        yield _misfit("activations.signed", "the target has no signed activations", "leave it out")
     if activations.signed is False and not numerics.unsigned_activations:
-        yield "activations.signed", "the target has no unsigned activations", "leave it out"
+        yield _misfit("activations.signed", "the target has no unsigned activations", "leave it out")
 
 
 def _computes(containers: tuple[int, ...]) -> str:

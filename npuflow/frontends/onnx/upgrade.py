@@ -11,6 +11,7 @@ import onnx
 from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx.forms import rewritten
 from npuflow.frontends.onnx.microsoft import spelled
+from npuflow.frontends.onnx.recurrent import sequence_first
 from npuflow.ir.onnx_nodes import subgraphs
 from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
 from npuflow.ir.onnx_types import is_tensor, value_info
@@ -63,6 +64,9 @@ def upgraded(
         plain = spelled(node, types, prefix)
         return ([node], version) if plain is None else (plain, target)
     _upgrade_subgraphs(node, version, types, prefix)
+    sequence = sequence_first(node, prefix)
+    if sequence is not None:
+        return sequence, target if version <= target else _runnable(node, version, target)
     if version > target:
         return [node], _runnable(node, version, target)
     if compatible(node.op_type, version, target):
@@ -94,7 +98,7 @@ def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str
                 return None
             found |= inner | {"Identity"}                     # a folded branch ends in these
         version = opsets.get("", opsets.get("ai.onnx", target))
-        found |= {new.op_type for new in spelled(node, {}, "") or ()}
+        found |= {new.op_type for new in (spelled(node, {}, "") or sequence_first(node, "") or ())}
         if node.domain not in ("", "ai.onnx") or version > target or compatible(node.op_type, version, target):
             continue
         if not (node.input and node.output):                  # no node that reading takes

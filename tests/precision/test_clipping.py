@@ -1,0 +1,120 @@
+"""Clipping ranges by default: outputs and bounded functions keep their extrema, and min-max stays where clipping harms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from npuflow.engine.precision.clipping import clip, unclippable
+from npuflow.engine.precision.problem import Rig
+from npuflow.ir.contracts import Grid
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from tests.correct.nets import Feed, Net
+from tests.precision.rigs import Span, extrema, feeds_of, mixed_net, rig_of
+
+GRID = Grid(8, True, False, False, False)
+KEPT = ("y", "open", "map")                # outputs of the network and of Sigmoids
+
+
+def times(ranges: Mapping[str, Span], factor: float) -> dict[str, Span]:
+    return {name: (factor * lo, factor * hi) for name, (lo, hi) in ranges.items()}
+
+
+def outliers(graph: Graph, count: int) -> list[Feed]:
+    """One input in a thousand is far out: clipping it makes the others' steps finer."""
+    feeds = feeds_of(graph, count)
+    for i, feed in enumerate(feeds):
+        feed["x"].reshape(-1)[(37 * i) % 256] = 60.0 if i == count - 1 else feed["x"].reshape(-1)[0]
+    return feeds
+
+
+def test_outputs_and_bounded_functions_may_not_be_clipped() -> None:
+    graph = mixed_net()
+    groups = [("x",), ("c1", "open"), ("y",), ("gated",), ("map",)]
+    assert unclippable(graph, groups) == {1, 2, 4}
+
+
+@pytest.mark.parametrize("factor", [0.4, 3.0])
+def test_they_keep_what_calibration_saw_whatever_a_method_says(factor: float) -> None:
+    """Neither below the extremes (.4 of them) nor beyond them (three times: beyond 1 for a Sigmoid)."""
+    graph = mixed_net()
+    feeds = outliers(graph, 24)
+    rig = rig_of(graph, feeds=feeds)
+    wide = {**rig.wide_ranges, "x": (-4.0, 60.0)}
+    done = clip(rig, {"minmax": wide, "other": {**times(wide, factor), "x": (-4.0, 4.0)}}, dict.fromkeys(wide, GRID), 4)
+    for name in KEPT:
+        assert done.ranges[name] == wide[name] and done.methods[name] == "minmax"
+    assert done.ranges["map"][1] <= 1.0 and done.ranges["map"][0] >= 0.0
+
+
+def test_the_better_method_is_taken_for_what_it_helps() -> None:
+    """An outlier that no held-out sample has: clipping the input is better for the network, and said so."""
+    graph = mixed_net()
+    rig = rig_of(graph, feeds=outliers(graph, 24))
+    wide = dict(rig.wide_ranges)
+    tight = extrema(graph, feeds_of(graph, 23))
+    done = clip(rig, {"minmax": wide, "tight": tight}, dict.fromkeys(wide, GRID), 8)
+    assert done.rated["tight"] > done.rated["minmax"] + 3
+    assert done.ranges["x"] == tight["x"] and done.methods["x"] == "tight"
+    assert done.taken == pytest.approx(done.rated["tight"], abs=0.5)
+
+
+def test_a_method_must_beat_those_before_it_clearly() -> None:
+    graph = mixed_net()
+    rig = rig_of(graph)
+    wide = dict(rig.wide_ranges)
+    nearly = {**wide, "c1": (wide["c1"][0], 0.999 * wide["c1"][1])}
+    done = clip(rig, {"minmax": wide, "nearly": nearly}, dict.fromkeys(wide, GRID), 8)
+    assert done.ranges["c1"] == wide["c1"] and set(done.methods.values()) == {"minmax"}
+
+
+def test_a_tensor_that_clipping_harms_at_its_reader_keeps_its_extrema() -> None:
+    """The method wins for the network by the input, and spoils one tensor: min-max is held against it there."""
+    graph = mixed_net()
+    rig = rig_of(graph, feeds=outliers(graph, 24))
+    wide, tight = dict(rig.wide_ranges), extrema(graph, feeds_of(graph, 23))
+    tight["gate"] = (0.5 * tight["gate"][0], 0.5 * tight["gate"][1])
+    done = clip(rig, {"minmax": wide, "tight": tight}, dict.fromkeys(wide, GRID), 8)
+    assert done.ranges["x"] == tight["x"]
+    assert done.ranges["gate"] == wide["gate"] and done.methods["gate"] == "minmax"
+
+
+def test_only_free_tensors_are_touched() -> None:
+    graph = mixed_net()
+    rig = rig_of(graph, feeds=outliers(graph, 24))
+    wide = dict(rig.wide_ranges)
+    done = clip(rig, {"minmax": wide, "tight": times(wide, 0.2)}, {"c1": GRID}, 4)
+    assert set(done.ranges) == {"c1"} == set(done.methods)
+
+
+def test_large_networks_are_rated_on_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = mixed_net()
+    seen: list[int] = []
+    usual = Rig.noise
+
+    def noise(rig: Rig, made: list[list[np.ndarray]]) -> np.ndarray:
+        seen.append(len(made[0]))
+        return usual(rig, made)
+
+    monkeypatch.setattr(Rig, "noise", noise)
+    rig = rig_of(graph)
+    wide = dict(rig.wide_ranges)
+    clip(rig, {"minmax": wide, "other": times(wide, 0.9)}, {"c1": GRID}, 8)
+    assert set(seen) == {8}
+    seen.clear()
+    monkeypatch.setattr("npuflow.engine.precision.clipping.EFFORT", 1.0)
+    clip(rig, {"minmax": wide, "other": times(wide, 0.9)}, {"c1": GRID}, 8)
+    assert set(seen) == {2}
+
+
+def test_groups_that_share_a_scale_with_an_output_keep_theirs() -> None:
+    net = Net(3, 1, 4, 8, 8)
+    net.conv("c", "x", 4, clip=(0.0, float("inf")))
+    graph = net.graph(net.add("y", OPS["reshape"]((1, 256)), "c"))
+    rig = rig_of(graph)
+    wide = dict(rig.wide_ranges)
+    done = clip(rig, {"minmax": wide, "tight": times(wide, 0.3)}, dict.fromkeys(wide, GRID), 4)
+    assert done.ranges["c"] == wide["c"] and done.ranges["y"] == wide["y"]

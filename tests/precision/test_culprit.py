@@ -1,0 +1,76 @@
+"""The culprit is what takes most noise away when it alone is float, all else as built; not what has the lowest SQNR itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.precision.culprit import culprits
+from npuflow.engine.precision.problem import Rig
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from npuflow.ir.precision import NARROW
+from tests.correct.nets import Net
+from tests.precision.rigs import mixed_net, rig_of
+from tests.precision.test_fakequant import node_by_node
+
+
+def quietened() -> Graph:
+    """Two branches that are added: the second one arrives multiplied by a thousandth."""
+    net = Net(4, 1, 4, 8, 8)
+    net.conv("loud", "x", 4)
+    net.conv("faint", "x", 4)
+    net.const("little", np.full((1, 1, 1, 1), 1e-3))
+    net.add("less", OPS["mul"](), "faint", "little")
+    net.add("y", OPS["add"](), "loud", "less")
+    return net.graph("y")
+
+
+def times(rig: Rig, **factors: float) -> dict[str, tuple[float, float]]:
+    return {v: (f * rig.ranges[v][0], f * rig.ranges[v][1]) for v, f in factors.items()}
+
+
+def sqnr(real: list[np.ndarray], made: list[np.ndarray]) -> float:
+    a, b = np.array(real, np.float64), np.array(made, np.float64)
+    return float(10 * np.log10((a**2).sum() / ((a - b) ** 2).sum()))
+
+
+def test_the_tensor_with_the_lowest_sqnr_is_not_to_blame_where_it_does_not_matter() -> None:
+    plain = rig_of(quietened())
+    rig = rig_of(quietened(), times(plain, faint=0.05, loud=0.6))
+    graph = rig.network.graph
+    kept = {v for group in rig.network.groups for v in group}
+    types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
+    weights = {w.value: rig.weight(j, False) for j, w in enumerate(rig.network.weights)}
+    real = [node_by_node(graph, feed, {}, {}) for feed in rig.held]
+    made = [node_by_node(graph, feed, types, weights) for feed in rig.held]
+    own = {v: sqnr([r[v] for r in real], [m[v] for m in made]) for v in ("loud", "faint", "x")}
+    assert min(own, key=lambda v: own[v]) == "faint"
+    found = culprits(rig, 0, lambda *_: None)
+    assert found[0].value == "loud" and found[0].layer == "/loud"
+
+
+@pytest.mark.parametrize(("value", "factor"), [("c1", 0.3), ("gate", 0.1), ("sum", 40.0)])
+def test_its_figures_are_those_of_the_substitution(value: str, factor: float) -> None:
+    """dB as built and with the culprit alone in float, computed node by node in numpy."""
+    graph = mixed_net()
+    rig = rig_of(graph, times(rig_of(graph), **{value: factor}))
+    first = culprits(rig, 0, lambda *_: None)[0]
+    group = next(g for g in rig.network.groups if first.value in g)
+    assert first.kind == "activation" and value in group
+    kept = {v for g in rig.network.groups for v in g}
+    types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
+    weights = {w.value: rig.weight(j, False) for j, w in enumerate(rig.network.weights)}
+    for figure, left_out in ((first.before, ()), (first.after, group)):
+        noise = []
+        for s, feed in enumerate(rig.held[:4]):
+            made = node_by_node(graph, feed, {v: t for v, t in types.items() if v not in left_out}, weights)["y"]
+            noise.append(((made.astype(np.float64) - rig.truth[0][s]) ** 2).sum() / rig.signal[s, 0])
+        assert figure == pytest.approx(-10 * np.log10(np.mean(noise)), abs=0.2)
+
+
+def test_a_network_as_it_should_be_names_no_large_part() -> None:
+    rig = rig_of(mixed_net())
+    found = culprits(rig, 0, lambda *_: None)
+    assert rig.noise(rig.mixed((NARROW,) * len(rig.names), rig.held)).max() < 0.01
+    assert found[0].after - found[0].before < 3.0

@@ -1,0 +1,108 @@
+"""A calibration method that the recipe names is obeyed, with a warning where `auto` is much better."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.cli import main
+from npuflow.engine.precision.named import better
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.precision import Output
+from tests.precision.rigs import feeds_of, mixed_net
+
+RECIPE = """
+target = "edge-4t"
+[model]
+path = "net.onnx"
+[data]
+source = "calib.npz"
+[precision]
+sqnr_db = {budget}
+"""
+
+
+def of(sqnr: float, agreement: float | None = None) -> tuple[Output, ...]:
+    return (Output("y", sqnr, sqnr, agreement),)
+
+
+@pytest.mark.parametrize(
+    ("built", "named", "auto", "much"),
+    [
+        (of(25.0), of(24.0), of(28.0), True),              # 3 dB more than the build reached
+        (of(25.0), of(24.0), of(27.9), False),
+        (of(21.0), of(25.0), of(27.0), False),             # a build that chance made worse than its fake quantisation
+        (of(41.0), of(41.0), of(55.0), False),             # clean as it is
+        (of(25.0, 0.97), of(25.0, 0.96), of(26.0, 0.99), False),      # one answer of 64 samples
+        (of(25.0, 0.95), of(25.0, 0.94), of(26.0, 0.99), True),
+        (of(50.0, 0.95), of(50.0, 0.94), of(50.0, 0.99), True),
+        (of(25.0, 0.99), of(25.0, 0.99), of(20.0, 0.90), False),
+    ],
+)  # fmt: skip
+def test_much_is_three_decibels_or_a_point_of_answers(
+    built: tuple[Output, ...], named: tuple[Output, ...], auto: tuple[Output, ...], much: bool
+) -> None:
+    found = better("kl", built, named, auto, 64)
+    assert (found is not None) == much
+    if found is not None:
+        assert '"kl" is obeyed' in found.text and f"{auto[0].sqnr:.1f} dB" in found.text and "64 held-out" in found.text
+
+
+def test_the_output_that_gains_most_is_named() -> None:
+    two = [(*of(level), Output("z", level, level)) for level in (20.0, 20.0, 24.0)]
+    most = (two[2][0], Output("z", 30.0, 30.0))
+    found = better("kl", two[0], two[1], most, 16)
+    assert found is not None and found.auto.name == "z"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    graph = mixed_net()
+    (tmp_path / "net.onnx").write_bytes(export_model(graph))
+    np.savez(tmp_path / "calib.npz", x=np.concatenate([f["x"] for f in feeds_of(graph, 48)]))
+    monkeypatch.setenv("NPUFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+
+
+def built(folder: Path, capfd: pytest.CaptureFixture[str], more: str, budget: float = 5.0) -> list[str]:
+    """Warnings of a build up to its verdict."""
+    (folder / "net.toml").write_text(RECIPE.format(budget=budget) + more)
+    capfd.readouterr()
+    assert main(["build", "net.toml", "--until", "verdict", "--json"]) == 0
+    events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    return [e["message"] for e in events if e["event"] == "warning" and e["stage"] == "verdict"]
+
+
+def test_a_method_that_costs_much_is_warned_of_with_figures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (said,) = built(folder, capfd, '[calibrate]\nmethod = "mean"\n')
+    assert said.startswith('[calibrate] method = "mean" is obeyed, and "auto" is much better on ')
+    assert main(["show", "verdict", "net.toml"]) == 0
+    shown = capfd.readouterr().out
+    assert '"auto" is much better' in shown
+    output, promised = re.findall(r'the output "(\w+)" [\d.]+ -> ([\d.]+) dB', said)[0]
+    # What it promises is what the build with `auto` has, but for biases, which are corrected there.
+    built(folder, capfd, "")
+    assert main(["show", "verdict", "net.toml"]) == 0
+    row = next(line.split() for line in capfd.readouterr().out.splitlines() if line.startswith(f"{output} "))
+    assert abs(float(row[1]) - float(promised)) < 2.0
+
+
+@pytest.mark.parametrize(
+    "more", ["", "[calibrate]\nmethod = \"minmax\"\n", "[verdict]\nadvice = false\n[calibrate]\nmethod = \"mean\"\n"]
+)
+def test_no_warning_where_it_does_not_matter(folder: Path, capfd: pytest.CaptureFixture[str], more: str) -> None:
+    assert built(folder, capfd, more) == []
+
+
+def test_the_default_compares_nothing(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("nothing was named")
+
+    monkeypatch.setattr("npuflow.stages.verdict.automatic", never)
+    assert built(folder, capfd, "") == []
