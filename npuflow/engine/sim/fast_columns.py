@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npuflow.engine.sim import windows as w
 from npuflow.engine.sim.operands import Bench, Operand
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
