@@ -66,7 +66,7 @@ def conv(bench: Bench, i: int, c: Command) -> Step | None:
     if step is not None:
         bench.grow(i, peak, bool(c.number("accumulate")))
         return step
-    simple = c.vector("insert") == (1, 1) and c.text("acc_type") == "int32" and np.abs(zeros).max() < 1 << 20
+    simple = c.vector("insert") == (1, 1) and np.abs(zeros).max() < 1 << 20
     if per == 1 and simple and peak < 1 << 31:
         bench.grow(i, peak, bool(c.number("accumulate")))
         return _depthwise(bench, i, c, weights, zeros)

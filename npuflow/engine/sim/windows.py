@@ -58,6 +58,20 @@ def _row(x, at, step, width, row, origin, stride, insert, shift, add, fill):  # 
 
 
 @compiled
+def half_rows(x, xo, n, high, add, out, to):  # type: ignore[no-untyped-def]
+    """Rows without gaps of the low or the high bytes of 16-bit numbers, plus `add` modulo 256."""
+    k = np.uint8(add)
+    for r in range(xo.shape[0]):
+        src, dst = x[xo[r] : xo[r] + n], out[to[r] : to[r] + n]
+        if high:
+            for i in range(n):
+                dst[i] = np.uint8(np.uint8(src[i] >> 8) + k)
+        else:
+            for i in range(n):
+                dst[i] = np.uint8(np.uint8(src[i]) + k)
+
+
+@compiled
 def gather(x, x0, xb, xs, dims, out, shift, add):  # type: ignore[no-untyped-def]
     """out[b, i, j, k] = byte of a strided 3-dimensional operand, as in `columns`."""
     for b in range(out.shape[0]):
