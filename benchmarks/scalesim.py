@@ -16,8 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from npuflow.engine.sim.cycles import Terms, terms_of
+from npuflow.engine.sim.cycles import terms_of
 from npuflow.hw.encode import decode, encode
+from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Target
 
 SIDE = 32

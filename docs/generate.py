@@ -163,18 +163,30 @@ def operators_page() -> str:
 
 
 def isa_page() -> str:
-    """The instruction set, from its table."""
+    """The instruction set, from the files of its opcodes and the table of element types."""
     from npuflow.hw import isa
+    from npuflow.hw.elements import TABLE
 
     text = "# The instruction set\n\n" + NOTE
     text += "\n\n".join(inspect.cleandoc(isa.__doc__ or "").split("\n\n")[1:]) + "\n\n"
-    text += f"Element types: {', '.join(isa.DTYPES)}; of weights also {', '.join(isa.NIBBLES)}. "
-    text += f"Rounding modes: {', '.join(isa.ROUNDINGS)}.\n"
-    for opcode in isa.OPCODES:
-        text += f"\n## {opcode.code} {opcode.name}\n\nQueue {opcode.queue}. {opcode.doc}\n\n"
-        parts = (f"`{f.name}`" + (f" x{f.width}" if f.width > 1 else "") + (" signed" if f.signed else "") for f in opcode.fields)
-        text += "Fields: " + ", ".join(parts) + ".\n"
+    text += f"Rounding modes: {', '.join(isa.ROUNDINGS)}.\n\n## Element types\n\n"
+    text += "Packed elements follow each other bit by bit, the first in the lowest bits of the first byte; strides of packed\n"
+    text += "operands count elements. A type without a number is in no command yet.\n\n"
+    text += "| type | number | bits | least and largest | operands |\n| --- | --- | --- | --- | --- |\n"
+    for row in TABLE:
+        span = "{} .. {}".format(*row.range) if row.kind == "int" else f"{row.exponent} bits of exponent"
+        packed, code = " packed" if row.packed else "", "" if row.code is None else row.code
+        text += f"| `{row.name}` | {code} | {row.bits}{packed} | {span} | {', '.join(row.roles)} |\n".replace("|  |", "| |")
+    for name, opcode in isa.opcodes().items():
+        about = caption(ROOT / "npuflow" / "engine" / "opcodes" / f"{name.lower()}.py")
+        text += f"\n## {opcode.code} {name}\n\n{about} Queue {opcode.queue}.\n\n{inspect.cleandoc(opcode.__doc__ or '')}\n\n"
+        text += "Fields: " + ", ".join(map(_field, opcode.fields)) + ".\n"
     return text
+
+
+def _field(field: Any) -> str:
+    more = [f"x{field.width}"] * (field.width > 1) + ["signed"] * field.signed + ["may be absent"] * field.optional
+    return " ".join([f"`{field.name}`", *more])
 
 
 def targets_page() -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -169,6 +172,17 @@ def test_only_the_command_line_speaks() -> None:
                     wrong.append(f"{at(path, node.lineno)}: calls {name}")
             elif isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc):
                 wrong.append(f"{at(path, node.lineno)}: raises SystemExit")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Every package that the code imports is a dependency: what another brings along today, it may not tomorrow."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    declared = {re.split(r"[^a-z0-9_-]", name.lower())[0].replace("-", "_") for name in stated} | {"npuflow"}
+    projects, known = {"PIL": "pillow", "google": "protobuf"}, sys.stdlib_module_names | declared
+    tops = [(path, line, module.split(".")[0]) for path in FILES for module, line in imports(path)]
+    wrong = [f"{at(path, line)}: {top}" for path, line, top in tops if projects.get(top, top) not in known]
     assert not wrong, "\n".join(wrong)
 
 

@@ -53,18 +53,19 @@ class Walk:
 
     def entry(self, module: str, attribute: str | None, facets: tuple[str, ...]) -> None:
         """Reach what a registry's file marks, narrowed to some methods if facets are given."""
+        self._attributes.update(facets)
+        self._plugin(module, attribute, bool(facets))
+        self._drain()
+
+    def _plugin(self, module: str, attribute: str | None, narrow: bool) -> None:
         place = self._source(module)
         source = self.sources.module(place)
         name = attribute or _marked(source)
-        if name is None or name not in source.units:
-            self._follow(place, (name,) if name else (), None)
-        elif facets and source.units[name][-1].parts is not None:
+        if narrow and name in source.units and source.units[name][-1].parts is not None:
             self._enter(place)
-            self._attributes.update(facets)
             self._narrow(source, name)
         else:
-            self._follow(place, (name,), None)
-        self._drain()
+            self._follow(place, (name,) if name else (), None)
 
     def _source(self, module: str) -> Place:
         self.sources.finder.own.add(module.partition(".")[0])
@@ -261,7 +262,7 @@ class Walk:
     # ***** places where static sight ends *****
 
     def _registry(self, registry: tuple[str, str], attrs: tuple[str, ...], origin: Origin | None) -> None:
-        """The walk stops at a registry, except for an entry named by a constant, and for the list of names."""
+        """The walk stops at a registry, except for an entry named by a constant, for the list of names, and for all entries."""
         name, package = registry
         known = Registry.known.get(name)
         live = known if known is not None and known.package == package else Registry.unlisted(name, package)
@@ -274,8 +275,12 @@ class Walk:
             self.libraries.update(inner.libraries)
             self.files.update(inner.files)
             self.entries |= inner.entries | {f"{name}/{ref.const}"}
-        elif attrs[:1] == ("names",):
+        elif attrs[:1] in (("names",), ("every",)):
             self.definitions[f"{name}/"] = digest(list(live.names()))
+            for entry in live.names() if attrs[0] == "every" else ():
+                source = live.source(entry)
+                self._plugin(source.module, source.attribute, True)
+                self.entries.add(f"{name}/{entry}")
 
     def _lazy(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
         """A facade with a module-level `__getattr__`: only the running module can say where the name comes from."""

@@ -97,6 +97,10 @@ class Registry:
             self._loaded[name] = self._load(name, self.source(name))
         return self._loaded[name]
 
+    def every(self) -> dict[str, Any]:
+        """All entries by name. Code that calls this has all of them in its key, each narrowed to the methods that it names."""
+        return {name: self[name] for name in self.names()}
+
     def source(self, name: str) -> Source:
         found = self.sources().get(name)
         if found is None:

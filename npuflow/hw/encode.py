@@ -1,4 +1,4 @@
-"""Commands to words and back: everything derives from the opcode table, and every field is checked on the way in.
+"""Commands to words and back: everything derives from the opcodes' fields, and every field is checked on the way in.
 
 `encode(decode(words)) == words` for every word that decodes; whatever does not decode is one error that names the command.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -14,53 +13,17 @@ import numpy.typing as npt
 
 from npuflow.base.errors import InternalError, ModelError, Where
 from npuflow.hw.check import faults
-from npuflow.hw.isa import BY_CODE, BY_NAME, HEADER_WORDS, NONE, WAIT_SLOTS, WORDS, Field, Opcode
+from npuflow.hw.command import NONE, Command, FieldValue
+from npuflow.hw.isa import HEADER_WORDS, WAIT_SLOTS, WORDS, Field, Opcode, by_code, opcodes
 
 Words = npt.NDArray[np.uint32]
-FieldValue = int | str | tuple[int, ...]   # a number, an enum name, or a vector
-
-OPTIONAL = frozenset({"w_zeros", "b_zeros", "bias", "multipliers", "los", "his", "high"})
-"""Pointers that may be absent; left out of `encode` they are NONE, every other field is 0."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """One decoded command. `wait` has one count per queue of the core, up to the last one that is not 0."""
-
-    opcode: str
-    fields: Mapping[str, FieldValue]
-    queue: int = 0
-    core: int = 0
-    node: int = 0
-    wait: tuple[int, ...] = ()
-    flags: int = 0
-
-    def number(self, name: str) -> int:
-        value = self.fields[name]
-        assert isinstance(value, int), f"{self.opcode}.{name} is not a number"
-        return value
-
-    def text(self, name: str) -> str:
-        value = self.fields[name]
-        assert isinstance(value, str), f"{self.opcode}.{name} is not an enum"
-        return value
-
-    def vector(self, name: str) -> tuple[int, ...]:
-        value = self.fields[name]
-        assert isinstance(value, tuple), f"{self.opcode}.{name} is not a vector"
-        return value
-
-    def pointer(self, name: str) -> int | None:
-        """A pointer that may be absent."""
-        value = self.number(name)
-        return None if value == NONE else value
 
 
 @cache
 def layout(name: str) -> tuple[tuple[Field, int], ...]:
     """Fields of an opcode with the index of their first word."""
     placed, at = [], HEADER_WORDS
-    for entry in BY_NAME[name].fields:
+    for entry in opcodes()[name].fields:
         placed.append((entry, at))
         at += entry.width
     assert at <= WORDS, f"{name} needs {at} words"
@@ -82,7 +45,7 @@ def encode(
     unknown = set(values) - {f.name for f, _ in layout(opcode)}
     if unknown:
         raise InternalError(f"{opcode} has no field {', '.join(sorted(unknown))}", code="NF-INTERNAL-041")
-    header = (BY_NAME[opcode].code, 8), (queue, 8), (core, 8), (flags, 8)
+    header = (opcodes()[opcode].code, 8), (queue, 8), (core, 8), (flags, 8)
     shift = 0
     for part, bits in header:
         if not 0 <= part < 1 << bits:
@@ -96,7 +59,7 @@ def encode(
     counts[: len(wait)] = np.asarray(wait, np.int64) & 0xFFFF
     words[2:HEADER_WORDS] = counts.view("<u4")
     for entry, at in layout(opcode):
-        value = values.get(entry.name, NONE if entry.name in OPTIONAL else 0)
+        value = values.get(entry.name, NONE if entry.optional else 0)
         for i, number in enumerate(_numbers(opcode, entry, value)):
             words[at + i] = number & 0xFFFFFFFF
     return words
@@ -136,7 +99,7 @@ def again(command: Command) -> Words:
 def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:
     """One command from its 64 words, every field checked; a fault is a ModelError that names the command."""
     raw = [int(w) for w in words]
-    opcode = BY_CODE.get(raw[0] & 0xFF)
+    opcode = by_code(raw[0] & 0xFF)
     where = _where(index, core if core is not None else (raw[0] >> 16) & 0xFF, opcode)
     if opcode is None:
         raise ModelError(f"unknown opcode {raw[0] & 0xFF}", where=where, code="NF-DECODE-007")

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Fault, Range
 from npuflow.hw import limits as inequalities
+from npuflow.hw.elements import LEAST, WIDEST, wide
 
 Rounding = Literal["half_up", "half_even", "half_away", "truncate"]
 QUEUES = ("LOAD", "STORE", "TENSOR", "VECTOR")   # queue kinds of a core, in encoding order; see queue_names
@@ -16,7 +17,7 @@ QUEUES = ("LOAD", "STORE", "TENSOR", "VECTOR")   # queue kinds of a core, in enc
 Positive = Annotated[int, Range(1, 1 << 20)]
 Cycles = Annotated[int, Range(0, 1 << 20)]
 Bytes = Annotated[int, Range(1, 1 << 32)]
-Bits = Annotated[int, Range(2, 16)]
+Bits = Annotated[int, Range(LEAST, WIDEST)]    # of a quantised tensor
 Limit = Annotated[int, Range(0, None)]
 Rate = Annotated[float, Range(0.001, 1e6)]
 
@@ -58,8 +59,8 @@ class Compute(Config, table="target.compute"):
 class Numerics(Config, table="target.numerics"):
     """Integer arithmetic the target has. Everything that rounds or saturates reads this."""
 
-    weight_bits: Annotated[tuple[Bits, ...], Range(2, 16)] = (8,)
-    activation_bits: Annotated[tuple[Bits, ...], Range(2, 16)] = (8, 16)
+    weight_bits: Annotated[tuple[Bits, ...], Range(LEAST, WIDEST)] = (8,)
+    activation_bits: Annotated[tuple[Bits, ...], Range(LEAST, WIDEST)] = (8, 16)
     acc_bits: Annotated[int, Range(16, 64)] = 32
     wide_acc_bits: Annotated[int, Range(0, 64)] = 0      # of sums over operands wider than 8 bits; 0: as acc_bits
     bias_bits: Annotated[int, Range(8, 64)] = 32
@@ -80,7 +81,7 @@ class Numerics(Config, table="target.numerics"):
 
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
-        return self.wide_acc_bits or self.acc_bits if bits > 8 else self.acc_bits
+        return self.wide_acc_bits or self.acc_bits if wide(bits) else self.acc_bits
 
     def check(self) -> Iterator[Fault]:
         if 0 < self.wide_acc_bits < self.acc_bits:

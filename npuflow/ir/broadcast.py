@@ -91,6 +91,7 @@ class BinaryOp(Op):
     """Base of the element-wise operators of two operands; either may be a constant."""
 
     fuses_clip: ClassVar[bool] = True
+    operations: ClassVar[int] = 1         # of the vector unit, per element of the result
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         a, b = types[0], types[1]
@@ -110,7 +111,7 @@ class BinaryOp(Op):
         out = site.out_shape
         axes = tuple(Axis(f"d{i}", size) for i, size in enumerate(out))
         inputs = tuple(operand(name, site.shape(i), out) for i, name in enumerate(NAMES))
-        return Space(axes, inputs, (operand("y", out, out),), ops=1)
+        return Space(axes, inputs, (operand("y", out, out),), ops=self.operations)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
+from npuflow.hw.elements import wide
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.op import Emitter, No, Op, Sample, Site, TileView, Yes, first_no, need
@@ -60,7 +61,7 @@ class TableOp(Op):
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         source, result = site.quant(0), site.out_quant
-        step_bits = max(0, source.bits - numerics.table_bits) if source.bits > 8 else 0
+        step_bits = max(0, source.bits - numerics.table_bits) if wide(source.bits) else 0
         if step_bits:
             return self._interpolated(source, result, step_bits)
         codes = np.arange(source.lo, source.lo + (1 << source.bits), dtype=np.int64)

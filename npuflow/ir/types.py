@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from npuflow.hw.elements import container
+
 IntArray = npt.NDArray[Any]            # integers, exact in int64 or in their container
 Array = npt.NDArray[Any]
 
@@ -60,9 +62,8 @@ class QuantType:
 
     @property
     def dtype(self) -> str:
-        """numpy dtype of the container: the smallest of 8, 16, 32, 64 bits that holds `bits`."""
-        width = 8 if self.bits <= 8 else 16 if self.bits <= 16 else 32 if self.bits <= 32 else 64
-        return f"{'int' if self.signed else 'uint'}{width}"
+        """numpy dtype of the container: the smallest integer type that holds `bits`."""
+        return container(self.bits, self.signed)
 
     @property
     def per_tensor(self) -> bool:

@@ -23,6 +23,7 @@ class Div(RatioOp):
     onnx: ClassVar[str] = "Div"
     sensitive: ClassVar[bool] = True
     opcode: ClassVar[str] = "DIV"
+    operations: ClassVar[int] = 4         # a quotient takes the vector unit as long as four sums
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         a, b = inputs[0], inputs[1]

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
@@ -50,7 +51,7 @@ class Softmax(Op):
         x, y = site.quant(0), site.out_quant
         params: dict[str, int | Array] = {"multiplier": int(np.rint(1.0 / y.scale[0]))}
         scale = x.scale[0]
-        if x.bits <= 8:
+        if not wide(x.bits):
             params["low"] = np.rint(HIGH_ONE * np.exp(-scale * np.arange(256.0))).astype(np.uint32)
         else:
             low = np.arange(float(1 << LOW_BITS))

@@ -15,6 +15,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Uses, log, stage
+from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.stages.codegen import Compiled
@@ -107,7 +108,7 @@ def budget(
         stranded = partial(placed.stranded, prices=Prices(target, least))
         return quantize_graph(parsed.graph, placed.on_npu, ranges, eight, numerics, stated, stranded).graph
 
-    wide = any(v.quant is not None and v.quant.bits > 8 for v in quantized.graph.values.values() if v.const is None)
+    wide = any(v.quant is not None and is_wide(v.quant.bits) for v in quantized.graph.values.values() if v.const is None)
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     case = Case(
         quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrow if wide else None

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.hw.check import RANGES
-from npuflow.hw.encode import Command
-from npuflow.hw.isa import NONE
+from npuflow.hw.command import NONE, Command
+from npuflow.hw.elements import ELEMENTS
 
 Fields = dict[str, Any]
 Tables = Mapping[int, bytes]         # what constant operands hold, by their address in local memory
@@ -130,10 +129,10 @@ def one_side(opcode: str, f: Fields, tables: Tables) -> None:
     if opcode != "PRELU":
         return
     above, below = _sides(f)
-    if f["x_zero"] >= RANGES[f["x_type"]][1] or above[0] >= f["hi"] or above[1] <= f["lo"]:
+    if f["x_zero"] >= ELEMENTS[f["x_type"]].range[1] or above[0] >= f["hi"] or above[1] <= f["lo"]:
         f["above"] = f["hi"] if above[0] >= f["hi"] else f["lo"] if above[1] <= f["lo"] else f["zero"]
         f["multiplier"], f["shift"] = 0, -1
-    if f["x_zero"] <= RANGES[f["x_type"]][0] or below[0] >= f["hi"] or below[1] <= f["lo"]:
+    if f["x_zero"] <= ELEMENTS[f["x_type"]].range[0] or below[0] >= f["hi"] or below[1] <= f["lo"]:
         f["below"] = f["hi"] if below[0] >= f["hi"] else f["lo"] if below[1] <= f["lo"] else f["zero"]
         f["slope_strides"], f["slope_zero"], f["negative"], f["slope"], f["slope_type"] = (), 0, 0, 0, ""
         f["negative_shift"] = -1
@@ -161,7 +160,7 @@ def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
     """How long a table is, or how large a tile whose places a table names, only says which reads are faults: as long as every
     code finds its entry, and every entry of the table its place, more of them change nothing."""
     if opcode in ("LUT", "SOFTMAX"):
-        lo, hi = RANGES[f["x_type"]]
+        lo, hi = ELEMENTS[f["x_type"]].range
         first, last = (lo - f["base"], hi - f["base"]) if opcode == "LUT" else (0, hi - lo)
         bits = f["bits"] if opcode == "LUT" else f["low_bits"] if f["high"] != NONE else 0
         most = (last >> bits) + (1 if opcode == "LUT" and bits else 0)
@@ -229,7 +228,7 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
 
 def span_of(f: Mapping[str, Any], name: str) -> tuple[int, int]:
     """What an operand less its zero point can be."""
-    lo, hi = RANGES[f[f"{name}_type"]]
+    lo, hi = ELEMENTS[f[f"{name}_type"]].range
     return lo - f.get(f"{name}_zero", 0), hi - f.get(f"{name}_zero", 0)
 
 
@@ -296,13 +295,13 @@ def _scaled(f: Fields, tables: Tables) -> tuple[int, int]:
     elif f["bias"] in tables:
         biases = np.frombuffer(tables[f["bias"]], f["bias_type"]).tolist()
     else:
-        biases = list(RANGES[f["bias_type"]])
+        biases = list(ELEMENTS[f["bias_type"]].range)
     if f["multipliers"] == NONE:
         factors = [f["multiplier"]]
     else:
         known = tables.get(f["multipliers"])
         factors = [0, (1 << 32) - 1] if known is None else np.frombuffer(known, np.uint32).tolist()
-    low, high = RANGES[f["acc_type"]]
+    low, high = ELEMENTS[f["acc_type"]].range
     least, most = low + (min(biases) << f["bias_shift"]), high + (max(biases) << f["bias_shift"])
     return min(least * min(factors), least * max(factors)), max(most * min(factors), most * max(factors))
 

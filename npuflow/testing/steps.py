@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.hw.isa import NONE
+from npuflow.hw.command import NONE
 from npuflow.testing.equivalence import span_of
 
 Fields = Mapping[str, Any]

@@ -357,6 +357,18 @@ def test_stops_at_registries_but_follows_constant_names(write: Write) -> None:
     assert set(found.definitions) == {"pk.stage:run", "toy ops/"}
 
 
+def test_all_entries_of_a_registry_count_with_the_methods_that_are_named(write: Write) -> None:
+    source = "from pk.reg import OPS\ndef run(): return [one().infer(1) for one in OPS.every().values()]"
+    found = closure_of(write, source, PLUGGED)
+    methods = {f"pk.ops.{n}:Silu{m}" for n in ("relu", "silu") for m in ("", ".infer", ".half")}
+    assert set(found.definitions) == {"pk.stage:run", "toy ops/", *methods}
+    assert found.entries == {"toy ops/relu", "toy ops/silu"}
+    write({"pk/ops/relu.py": ENTRY.replace("emit(x)\n", "emit(x + 1)\n")})
+    assert code.definition_closure("pk.stage", "run").digest == found.digest
+    write({"pk/ops/relu.py": ENTRY.replace("x / 2", "x / 3")})
+    assert code.definition_closure("pk.stage", "run").digest != found.digest
+
+
 def test_facets_leave_other_methods_out(write: Write) -> None:
     write({"pk/__init__.py": "", **PLUGGED})
     infer = code.entry_closure("pk.ops.silu", None, ("infer",))

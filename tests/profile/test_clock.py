@@ -21,6 +21,7 @@ from npuflow.engine.sim.order import order_of
 from npuflow.engine.tiling import cost
 from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.encode import decode, encode
+from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
@@ -82,7 +83,7 @@ def test_depthwise_shows_its_waste() -> None:
     assert row["stalls"]["edge"] / useful == pytest.approx(compute.macs / compute.depthwise_macs - 1, rel=0.01)
 
 
-def conv_terms(target: Target, channels: int, out: int, groups: int = 1, size: int = 14, kernel: int = 3) -> cycles.Terms:
+def conv_terms(target: Target, channels: int, out: int, groups: int = 1, size: int = 14, kernel: int = 3) -> Terms:
     case = random_case(0, "CONV")
     case.fields.update(
         x_dims=(1, channels, size, size), batch=1, out_channels=out, out_height=size, out_width=size, groups=groups,
@@ -154,10 +155,9 @@ def test_what_the_search_goes_by_is_near_the_clock(path: Path) -> None:
         assert abs(row.error) < (0.2 if row.name == "vector" else 0.13), str(row)   # tiny layers, sums over partial tiles
 
 
-def without_edges(command, compute):  # type: ignore[no-untyped-def]
+def without_edges(command, target):  # type: ignore[no-untyped-def]
     """A clock that fills the array perfectly."""
-    found = real_conv(command, compute)
-    return found[2] // compute.macs, found[1], found[2]
+    return replace(real_terms(command, target), edge=0.0)
 
 
 def scaled(name: str, factor: float):  # type: ignore[no-untyped-def]
@@ -197,7 +197,7 @@ def filled(layer, mac, extents, points, c):  # type: ignore[no-untyped-def]
     return real_passes(layer, mac, extents, points, c)[0] // 2, 0
 
 
-real_conv, real_terms, real_rate = cycles._conv, cycles.terms_of, clock._Clock._rate
+real_terms, real_rate = cycles.terms_of, clock._Clock._rate
 real_rows, real_array, real_passes, real_table = tile.rows_transfer, tile.array_cycles, tile._passes, core.Timetable
 MUTATED = replace(                        # every term matters
     SMALL, compute=replace(SMALL.compute, fill_cycles=64, command_cycles=8), dma=replace(SMALL.dma, row_cycles=4),
@@ -209,7 +209,7 @@ MUTATIONS = {
     "clock: no fill": scaled("fill", 0.0),
     "clock: twice the decoding": scaled("issue", 2.0),
     "clock: slow vectors": scaled("vector", 1.5),
-    "clock: no edges": lambda m: m.setattr(cycles, "_conv", without_edges),
+    "clock: no edges": lambda m: m.setattr(clock, "terms_of", without_edges),
     "clock: no bursts": lambda m: m.setattr(clock, "burst_bytes", lambda c, t: np.prod(cycles.rows_of(c))),
     "clock: half the bus": lambda m: m.setattr(clock._Clock, "_rate", lambda self, place: real_rate(self, place) / 2),
     "closed form: half the set-up": dma(setup_cycles=SMALL.dma.setup_cycles // 2),

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from npuflow.engine.program.container import Program, fingerprint, target_meta
-from npuflow.hw.check import RANGES
+from npuflow.hw.elements import ELEMENTS, having
 from npuflow.hw.encode import encode
-from npuflow.hw.isa import BY_NAME, DTYPES, NIBBLES, ROUNDINGS
+from npuflow.hw.isa import ROUNDINGS, opcodes
 from npuflow.hw.target import Memory, Target
 
 LOCAL = 16384
 TARGET = replace(Target(), memory=replace(Memory(), local_bytes=LOCAL))
 QUEUES = {"LOAD": 0, "STORE": 1, "TENSOR": 2, "VECTOR": 3, "ANY": 3}
-SIZES = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
-SMALL = DTYPES[:4]
+SIZES = {name: kind.bytes for name, kind in ELEMENTS.items() if not kind.packed}
+SMALL = having("tensor")
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Case:
         self.fields.update({name: start, f"{name}_type": dtype, f"{name}_strides": tuple(strides)})
 
     def zero(self, name: str, dtype_of: str | None = None) -> None:
-        lo, hi = RANGES[self.fields[f"{dtype_of or name}_type"]]
+        lo, hi = ELEMENTS[self.fields[f"{dtype_of or name}_type"]].range
         self.fields[f"{name}_zero"] = self.pick(0, self.number(lo, hi), self.number(lo, hi))
 
     def const(self, name: str, values: np.ndarray) -> None:
@@ -72,7 +72,7 @@ class Case:
         self.consts.append((at, values.tobytes()))
 
     def clamp(self) -> None:
-        lo, hi = RANGES[self.fields["y_type"]]
+        lo, hi = ELEMENTS[self.fields["y_type"]].range
         a, b = sorted((self.number(lo, hi), self.number(lo, hi)))
         self.fields.update({"lo": lo, "hi": hi} if self.rng.random() < 0.7 else {"lo": a, "hi": b})
 
@@ -81,7 +81,7 @@ class Case:
         self.clamp()
         width = 8 * SIZES[self.fields["y_type"]]
         shift = max(-3, min(62, bits - width + self.number(-2, 3)))
-        lo, hi = RANGES[self.fields["y_type"]]
+        lo, hi = ELEMENTS[self.fields["y_type"]].range
         self.fields.update(shift=shift, zero=self.pick(0, self.number(lo, hi)), rounding=self.pick(*ROUNDINGS))
 
     def multiplier(self, bits: int | None = None) -> int:
@@ -106,10 +106,10 @@ class Case:
 
 
 def _values(c: Case, dtype: str, count: int) -> np.ndarray:
-    lo, hi = RANGES[dtype]
+    lo, hi = ELEMENTS[dtype].range
     edge = c.rng.random() < 0.3
     codes = c.rng.choice([lo, hi], count) if edge else c.rng.integers(lo, hi, count, endpoint=True)
-    if dtype not in NIBBLES:
+    if not ELEMENTS[dtype].packed:
         return codes.astype(dtype)
     halves = [int(v) % 16 for v in codes] + [0] * (count % 2)
     return np.array([a + 16 * b for a, b in zip(halves[::2], halves[1::2], strict=True)], np.uint8)
@@ -118,7 +118,7 @@ def _values(c: Case, dtype: str, count: int) -> np.ndarray:
 def _fill(c: Case) -> None:
     c.fields["dims"] = dims = tuple(c.number(1, 5) for _ in range(4))
     c.tensor("y", dims)
-    lo, hi = RANGES[c.fields["y_type"]]
+    lo, hi = ELEMENTS[c.fields["y_type"]].range
     c.fields["value"] = c.number(lo, hi)
 
 
@@ -186,7 +186,7 @@ def requant(c: Case, dims=None, acc=None) -> None:
         c.fields.update(bias_type=dtype, bias_shift=c.pick(0, 0, 5))
         c.const("bias", _values(c, dtype, dims[axis]))
     c.finish(bits + (16 if acc is not None else 32 if c.fields["acc_type"] == "int32" else 64))
-    lo, hi = RANGES[c.fields["y_type"]]
+    lo, hi = ELEMENTS[c.fields["y_type"]].range
     if c.rng.random() < 0.4:
         c.const("los", c.rng.integers(lo, 1, dims[axis]).astype(np.int32))
         c.const("his", c.rng.integers(1, hi, dims[axis]).astype(np.int32))
@@ -261,12 +261,12 @@ def _lut(c: Case) -> None:
     wide = c.rng.random() < 0.4
     c.tensor("x", dims, c.pick("int16", "uint16") if wide else c.pick("int8", "uint8"), broadcast=True)
     c.tensor("y", dims)
-    lo, hi = RANGES[c.fields["x_type"]]
+    lo, hi = ELEMENTS[c.fields["x_type"]].range
     bits = c.pick(6, 8, 10) if wide else 0
     fraction = c.pick(0, 3, 8) if bits else 0
     c.fields.update(base=lo, bits=bits, fraction=fraction)
     count = ((hi - lo + 1) >> bits) + (bits > 0)
-    y = RANGES[c.fields["y_type"]]
+    y = ELEMENTS[c.fields["y_type"]].range
     table = c.rng.integers(y[0] << fraction, y[1] << fraction, count, endpoint=True)
     c.fields["lo"], c.fields["hi"] = sorted((c.number(*y), c.number(*y))) if bits else y
     if c.rng.random() < 0.15:
@@ -289,7 +289,7 @@ def _softmax(c: Case) -> None:
     else:
         low = np.rint(float(1 << 31) * np.exp(-scale * np.arange(256)))
     c.const("low", low.astype(np.uint32))
-    lo, _hi = RANGES[c.fields["y_type"]]
+    lo, _hi = ELEMENTS[c.fields["y_type"]].range
     c.fields.update(entries=256, multiplier=c.pick(255, 256, 32767), zero=c.pick(0, lo))
     c.clamp()
 
@@ -335,7 +335,7 @@ def serial(commands, const: bytes = b"", data: int = 2 * LOCAL, values=None, tar
     """A one-core program whose commands run strictly one after the other."""
     words, counts = [], [0, 0, 0, 0]
     for opcode, fields in commands:
-        queue = QUEUES[BY_NAME[opcode].queue]
+        queue = QUEUES[opcodes()[opcode].queue]
         wait = [0 if q == queue else n for q, n in enumerate(counts)]
         words.append(encode(opcode, fields, queue=queue, wait=wait))
         counts[queue] += 1

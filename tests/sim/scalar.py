@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import product
 from math import floor
 
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
 
 FORMATS = {"int8": "<b", "uint8": "<B", "int16": "<h", "uint16": "<H", "int32": "<i", "uint32": "<I", "int64": "<q"}
 

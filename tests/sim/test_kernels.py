@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import random_case, wrap
+from cases import LOCAL, Case, random_case, wrap
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
 from npuflow.engine.sim import machine as machine_module
 from npuflow.engine.sim.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = sorted((ROOT / "npuflow/engine/sim").glob("*.py"))
+OWN = [*sorted((ROOT / "npuflow/engine/sim").glob("*.py")), *sorted((ROOT / "npuflow/engine/opcodes").glob("*.py"))]
 
 
 def saturating(a, b):
@@ -59,7 +59,7 @@ def test_a_broken_convolution_is_not_trusted(monkeypatch: pytest.MonkeyPatch, ke
 
 def test_a_broken_rounding_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fast.enabled.__wrapped__() is True
-    monkeypatch.setattr(fast.k, "rounded", lambda p, shift, half, mode: (p + half) >> shift)
+    monkeypatch.setattr(fast, "rounded", lambda p, shift, half, mode: (p + half) >> shift)
     assert fast.enabled.__wrapped__() is False
 
 
@@ -73,6 +73,34 @@ def test_without_trust_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setattr(fast_convolutions, "trusted", lambda trust=trust: trust)
             monkeypatch.setattr(gemm, "fast", lambda trust=trust: trust)
             machine = Machine(program, 2)
+            machine.write("in", image)
+            machine.run(0)
+            found.append(machine.read("out"))
+        np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("acc", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+@pytest.mark.parametrize("kind", ["pointwise", "depthwise", "inserted"])
+def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
+    """The fast ways of 16-bit operands: bytes of a tile as it lies, and depthwise sums into any accumulator."""
+    groups, kernel, insert = (4, 3, 1) if kind == "depthwise" else (1, 1, 2 if kind == "inserted" else 1)
+    for seed in range(6):
+        c = Case(np.random.default_rng(seed), "CONV")
+        dims = (1, 4, 5, 6)
+        c.fields.update(
+            x_dims=dims, batch=1, out_channels=8, groups=groups, kernel=(kernel, kernel), stride=(1, 1), dilation=(1, 1),
+            insert=(insert, insert), origin=(-(kernel // 2),) * 2, out_height=5, out_width=6, w_type="int8",
+        )  # fmt: skip
+        c.tensor("x", dims, dtype)
+        c.zero("x")
+        c.const("w", c.rng.integers(-128, 128, 8 * 4 // groups * kernel * kernel).astype(np.int8))
+        c.acc(8 * 5 * 6)
+        c.fields["acc_type"], c.fields["acc"] = acc, c.place(8 * 5 * 6 * 8)
+        image = np.random.default_rng(seed).integers(0, 256, (2, LOCAL)).astype(np.uint8)
+        found = []
+        for exact_only in (False, True):
+            machine = Machine(wrap(c), 2, exact_only=exact_only)
             machine.write("in", image)
             machine.run(0)
             found.append(machine.read("out"))

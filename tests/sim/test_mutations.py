@@ -17,8 +17,9 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.encode import decode
-from npuflow.hw.isa import BY_NAME, HEADER_WORDS, NIBBLES, ROUNDINGS, WORDS
+from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
 from npuflow.testing.equivalence import equivalent
 from npuflow.testing.steps import Steps
 
@@ -50,7 +51,7 @@ def test_weight_bytes_show_at_the_accumulator() -> None:
         want = run(program, image)
         size = case.fields["out_channels"] * channels // case.fields["groups"] * kernel[0] * kernel[1]
         size *= 2 if case.fields["w_type"] == "int16" else 1
-        size //= 2 if case.fields["w_type"] in NIBBLES else 1        # the half beside an odd last code means nothing
+        size //= 2 if ELEMENTS[case.fields["w_type"]].packed else 1        # the half beside an odd last code means nothing
         for _ in range(25):
             const = bytearray(program.const)
             const[int(rng.integers(0, size))] ^= int(rng.integers(1, 256))
@@ -171,14 +172,14 @@ def mutate(opcode: str, seeds: range, bits: int) -> tuple[Counter[str], list[tup
     return found, silent
 
 
-@pytest.mark.parametrize("opcode", sorted(BY_NAME))
+@pytest.mark.parametrize("opcode", sorted(opcodes()))
 def test_command_mutations_never_pass_silently(opcode: str) -> None:
     found, silent = mutate(opcode, range(3), 1)
     assert not silent, f"{found}: {silent}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("opcode", sorted(BY_NAME))
+@pytest.mark.parametrize("opcode", sorted(opcodes()))
 def test_many_command_mutations_never_pass_silently(opcode: str) -> None:
     found, silent = mutate(opcode, range(100, 112), 4)
     assert found.total() >= 3000 and not silent, f"{found}: {silent}"

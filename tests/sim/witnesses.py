@@ -11,8 +11,8 @@ from cases import LOCAL, SIZES, TARGET, Case, serial
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import Machine
-from npuflow.hw.check import RANGES
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
 from npuflow.testing.equivalence import span_of
 from npuflow.testing.steps import alike, operands, sums
 
@@ -23,6 +23,12 @@ ELEMENTWISE = {
 RISING = ("ADD", "MUL", "MINMAX", "PRELU")      # with the first operand held, the result goes one way with the second
 PLAIN = ("dims", "table")
 ROWS = 48                                       # of codes of the second operand, each with one code of the first
+
+
+def _codes(dtype: str) -> np.ndarray:
+    """Every number of a type."""
+    lo, hi = ELEMENTS[dtype].range
+    return np.arange(lo, hi + 1).astype(dtype)
 
 
 def judged(a: Command, b: Command, case: Case, rng: np.random.Generator) -> tuple[str, np.ndarray | None]:
@@ -36,7 +42,7 @@ def judged(a: Command, b: Command, case: Case, rng: np.random.Generator) -> tupl
         return "", None
     proved, image = True, np.zeros((1, LOCAL), np.uint8)
     name = "acc" if a.opcode == "REQUANT" else "x"
-    span = RANGES[a.fields["acc_type"]] if name == "acc" else span_of(a.fields, "x")
+    span = ELEMENTS[a.fields["acc_type"]].range if name == "acc" else span_of(a.fields, "x")
     for one in found:
         made = operands(one, span, rng)
         if isinstance(made, dict):
@@ -73,7 +79,7 @@ def _pointwise(a: Command, b: Command, case: Case, rng: np.random.Generator) -> 
 def _batches(c: Command, rng: np.random.Generator):
     """Whether these are all codes, or pairs of codes, and the codes by operand; many where they are too many for all."""
     names = ELEMENTWISE[c.opcode]
-    every = [np.arange(RANGES[t][0], RANGES[t][1] + 1).astype(t) for t in (c.fields[f"{n}_type"] for n in names)]
+    every = [_codes(t) for t in (c.fields[f"{n}_type"] for n in names)]
     if np.prod([len(e) for e in every]) <= 1 << 16:
         grids = np.meshgrid(*every, indexing="ij")
         return True, [{n: g.ravel() for n, g in zip(names, grids, strict=True)}]
@@ -96,7 +102,7 @@ def _matters(c: Command, name: str, case: Case) -> bool:
     if len(names) == 1:
         return True
     other = names[1 - names.index(name)]
-    mine, others = (np.arange(RANGES[t][0], RANGES[t][1] + 1).astype(t) for t in (c.fields[f"{n}_type"] for n in (name, other)))
+    mine, others = (_codes(t) for t in (c.fields[f"{n}_type"] for n in (name, other)))
     if len(mine) * len(others) > 1 << 16:
         if c.opcode not in RISING or (c.opcode, name) == ("PRELU", "x"):
             return True

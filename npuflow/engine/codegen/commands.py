@@ -10,21 +10,15 @@ import numpy as np
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.codegen.slots import LocalMap, Slot, Tokens, merge
+from npuflow.hw.command import NONE
 from npuflow.hw.encode import Words, encode
-from npuflow.hw.isa import BY_NAME, NONE, WAIT_SLOTS, WORDS
+from npuflow.hw.isa import WAIT_SLOTS, WORDS, opcodes
 from npuflow.hw.target import queue_names
 from npuflow.ir.space import Box
 
 SYNC = 4096                             # commands between lagged synchronisations, in programs that need them
 FAR = 1 << 15                           # waits compare modulo 2^16, so counts must stay closer than this
 
-READS: Mapping[str, tuple[str, ...]] = {
-    "CONV": ("x", "w", "w_zeros"), "MATMUL": ("a", "b", "b_zeros"), "REQUANT": ("acc", "bias", "multipliers", "los", "his"),
-    "ADD": ("a", "b"), "MUL": ("a", "b"), "DIV": ("a", "b"), "MINMAX": ("a", "b"), "PRELU": ("x", "slope"),
-    "RESCALE": ("x",), "MAXPOOL": ("x",), "AVGPOOL": ("x", "multipliers"), "REDUCE": ("x",), "LUT": ("x", "table"),
-    "SOFTMAX": ("x", "low", "high"), "RESIZE": ("x", "rows", "columns"), "COPY": ("x",), "FILL": (),
-}  # fmt: skip
-WRITES = {"CONV": "acc", "MATMUL": "acc", "REDUCE": "acc"}
 Place = tuple[Slot, Box | None]          # a slot, and which box of the tensor in it
 
 
@@ -132,10 +126,11 @@ class CommandList:
 
     def compute(self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int) -> None:
         """A TENSOR or VECTOR command on the places that its pointers fall into."""
-        queue = self.tensor if BY_NAME[opcode].queue == "TENSOR" else self.vector
-        target = WRITES.get(opcode, "y")
-        read = [p for name in READS[opcode] if values.get(name, NONE) != NONE for p in _find(places, opcode, name, values)]
-        written = _find(places, opcode, target, values)
+        known = opcodes()[opcode]
+        queue = self.tensor if known.queue == "TENSOR" else self.vector
+        named = [name for name in known.pointers("read") if values.get(name, NONE) != NONE]
+        read = [p for name in named for p in _find(places, opcode, name, values)]
+        written = [p for name in known.pointers("write", "sum") for p in _find(places, opcode, name, values)]
         if values.get("accumulate"):
             read += written
         needs: Tokens = {}

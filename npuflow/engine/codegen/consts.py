@@ -9,7 +9,7 @@ import xxhash
 
 from npuflow.engine.allocate import aligned
 from npuflow.engine.tiling.model import PACK
-from npuflow.hw.isa import NIBBLES
+from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.space import Box
 from npuflow.ir.types import Array
 
@@ -46,12 +46,12 @@ def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[byt
         out += bytes(aligned(len(out), PACK) - len(out))
         offsets.append(len(out))
         part = array[tuple(slice(a, b) for a, b in box)] if box else array
-        out += _halves(part) if dtype in NIBBLES else np.ascontiguousarray(part, array.dtype.newbyteorder("<")).tobytes()
+        raw = np.ascontiguousarray(part, array.dtype.newbyteorder("<"))
+        out += _bits(raw, ELEMENTS[dtype].bits) if ELEMENTS[dtype].packed else raw.tobytes()
     return bytes(out), offsets
 
 
-def _halves(codes: Array) -> bytes:
-    """Two codes a byte in C order, the first in the lower half; an odd last one has 0 beside it."""
-    flat = np.zeros(-(-codes.size // 2) * 2, np.uint8)
-    flat[: codes.size] = codes.astype(np.uint8).reshape(-1) & 15
-    return (flat[::2] | flat[1::2] << 4).tobytes()
+def _bits(codes: Array, width: int) -> bytes:
+    """The lowest bits of every code in C order, one after another, the first in the lowest bits; at the end zeros."""
+    planes = (codes.astype(np.int64).reshape(-1, 1) >> np.arange(width)) & 1
+    return np.packbits(planes.astype(np.uint8), bitorder="little").tobytes()

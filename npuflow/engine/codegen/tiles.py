@@ -286,7 +286,7 @@ def _buffers(
             slot.renew()
         places.append((slot, None))
         for ref, box, offset in zip(holder.unit.refs, boxes, holder.offsets(boxes), strict=False):
-            buffer = Buffer(slot.low + offset, ref.dtype, box, dense(extent(box), max(1, ref.bits // 8)))
+            buffer = Buffer(slot.low + offset, ref.dtype, box, dense(extent(box), ref.step))
             if ref.home == "acc":
                 found.acc = buffer
             elif ref.key == COLUMNS:

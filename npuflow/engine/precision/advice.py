@@ -24,6 +24,7 @@ from npuflow.engine.precision.problem import Rig, cost_of
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
@@ -152,8 +153,8 @@ class Clinic:
         types = network.types({**self.extrema, **self.rig.ranges})
         there = {v for group in network.groups for v in group}
         widths = [max((types[v].bits for v in g if v in there), default=0) for g in plain.groups]
-        levels = [FLOAT if not bits else WIDE if bits > 8 else NARROW for bits in widths]
-        wide = {w.value for w in network.weights if self._weight_bits(network, w.node) > 8}
+        levels = [FLOAT if not bits else WIDE if is_wide(bits) else NARROW for bits in widths]
+        wide = {w.value for w in network.weights if is_wide(self._weight_bits(network, w.node))}
         return (*levels, *(WIDE if w.value in wide else NARROW for w in plain.weights))
 
     def _weight_bits(self, network: Network, node: int) -> int:

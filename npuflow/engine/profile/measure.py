@@ -14,9 +14,10 @@ import numpy.typing as npt
 from npuflow.engine.host import Work
 from npuflow.engine.profile.path import critical_path
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.access import LOCAL, regions
+from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.clock import Timeline, timeline_of
 from npuflow.engine.sim.order import Order, order_of
+from npuflow.hw.region import LOCAL
 
 Row = dict[str, Any]
 CAUSES = {"LOAD": "bandwidth", "STORE": "store", "TENSOR": "compute", "VECTOR": "vector", "": "none"}

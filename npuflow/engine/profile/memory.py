@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from npuflow.engine.profile import svg
 from npuflow.engine.profile.measure import Profile, Row
-from npuflow.engine.sim.access import CONST, LOCAL, regions
+from npuflow.engine.sim.access import regions
+from npuflow.hw.region import CONST, LOCAL
 
 WIDTH, PANEL, LEFT, TOP, RIGHT, GAP = 960.0, 320.0, 92.0, 44.0, 24.0, 64.0
 Array = npt.NDArray[np.int32]

@@ -25,7 +25,8 @@ from npuflow.base.errors import ModelError, Where
 from npuflow.base.tables import canonical, read
 from npuflow.engine.program.meta import check_meta
 from npuflow.engine.program.taps import Taps, decode_taps
-from npuflow.hw.encode import Command, Words, decode_all
+from npuflow.hw.command import Command
+from npuflow.hw.encode import Words, decode_all
 from npuflow.hw.isa import WORDS
 from npuflow.hw.target import Target
 

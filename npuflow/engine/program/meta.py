@@ -24,8 +24,9 @@ from math import isfinite, prod
 from typing import Any
 
 from npuflow.base.errors import ModelError
+from npuflow.hw.elements import TABLE
 
-CONTAINERS = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4}
+CONTAINERS = {row.name: row.bytes for row in TABLE if row.kind == "int" and not row.packed and row.bits <= 32}
 MAX_RANK = 16
 MAX_BYTES = 1 << 32
 

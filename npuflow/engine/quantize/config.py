@@ -10,10 +10,8 @@ from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
 from npuflow.engine.calibrate.weights import Method
 from npuflow.engine.quantize.names import answers
-from npuflow.hw.target import Numerics
+from npuflow.hw.target import Bits, Numerics
 from npuflow.ir.contracts import Grid
-
-Bits = Annotated[int, Range(2, 16)]
 
 
 @dataclass(frozen=True)

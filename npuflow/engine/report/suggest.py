@@ -10,6 +10,7 @@ import numpy as np
 
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.quantize.scales import activation_inputs
+from npuflow.hw.elements import wide
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.types import Array, QuantType
 
@@ -98,7 +99,7 @@ def _fine(one: TensorStatistics, span: tuple[float, float], quant: QuantType) ->
     """Values whose own magnitudes the codes cannot hold: the range is wide, most of the values are small."""
     half, coded = quant.scale[0] / 2, one.count - one.zeros
     own = max(span[1], 0.0) - min(span[0], 0.0)
-    if quant.bits > 8 or coded <= 0 or own > COARSER * (max(one.hi, 0.0) - min(one.lo, 0.0)):
+    if wide(quant.bits) or coded <= 0 or own > COARSER * (max(one.hi, 0.0) - min(one.lo, 0.0)):
         return                            # a range far beyond all values wants another method, not more bits
     lost = (float(one.histogram(1, -half, half).sum()) - one.zeros) / coded
     if lost <= FINE:
@@ -135,7 +136,7 @@ def _channels(tops: Array, quant: QuantType | None = None) -> Iterator[Suggestio
         return
     low = float(np.quantile(alive, 0.1))
     codes = low / quant.scale[0] if quant is not None and len(quant.scale) == 1 else None
-    if codes is not None and codes < FEW and quant is not None and quant.bits <= 8:
+    if codes is not None and codes < FEW and quant is not None and not wide(quant.bits):
         text = f"a tenth of the channels have codes up to {codes:.1f} at most with one scale for all: "
         yield Suggestion("lost channels", text + "weights per channel, 16 bits, or [equalize]", 3.5 - codes / 8)
     elif alive.max() > UNEVEN * low and (quant is None or codes is not None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import named
+from npuflow.hw.isa import opcodes
 
 
 def check_bounds(program: Program, core: int, index: int) -> None:
@@ -21,7 +22,7 @@ def check_bounds(program: Program, core: int, index: int) -> None:
                 f"{command.opcode}.{region.name} spans bytes {lo}..{hi} of a {region.space} memory of {sizes[region.space]}",
                 where=where, code="NF-SIM-001",
             )
-        if not region.aligned and command.opcode not in ("LOAD", "STORE", "COPY"):
+        if not region.aligned and not opcodes()[command.opcode].copies:
             raise ModelError(
                 f"{command.opcode}.{region.name} is not aligned to {region.size} bytes", where=where,
                 code="NF-SIM-002",

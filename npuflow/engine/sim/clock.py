@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.cycles import Terms, bank_bytes, burst_bytes, in_shared, terms_of
+from npuflow.engine.sim.cycles import bank_bytes, burst_bytes, in_shared, terms_of
 from npuflow.engine.sim.order import Order
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
+from npuflow.hw.isa import Terms
 
 Floats = npt.NDArray[np.float64]
 EXTERNAL, SHARED = 0, 1

@@ -1,92 +1,39 @@
-"""What one command costs on its engine, term by term, from its words and the target's constants alone."""
+"""What one command costs on its engine, term by term, from its words and the target's constants alone.
+
+What an opcode costs is in its file of engine/opcodes; here is what several share: passes of the array, transfers, banks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, prod
 
-from npuflow.engine.sim.access import LOCAL, SIZES, Region, regions
-from npuflow.hw.encode import Command
-from npuflow.hw.target import Compute, Memory, Target
-
-_VECTOR_COST = {"DIV": 4, "SOFTMAX": 4, "RESIZE": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Cycles of a command alone on the machine; they add up to its latency, of a transfer before its bytes move."""
-
-    issue: int = 0            # decode and issue
-    setup: int = 0            # of a DMA engine
-    rows: int = 0             # rows of a transfer beyond the first
-    fill: int = 0             # fill and drain of the array
-    reload: int = 0           # new weights or sums between array passes
-    array: float = 0.0        # multiply-accumulates that were asked for, at the array's peak
-    edge: float = 0.0         # the array's places that had nothing to do: rows, columns, positions, depthwise
-    vector: int = 0           # the vector unit
-
-    @property
-    def total(self) -> int:
-        known = self.issue + self.setup + self.rows + self.fill + self.reload + self.vector
-        return known + round(self.array + self.edge)
+from npuflow.engine.sim.access import regions
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.isa import Terms, opcodes
+from npuflow.hw.region import LOCAL, Region
+from npuflow.hw.target import Memory, Target
 
 
 def terms_of(command: Command, target: Target) -> Terms:
     """Cycles of a command on its engine (of a transfer: before its bytes move)."""
+    return opcodes()[command.opcode].latency(command, target)
+
+
+def any_wide(command: Command, *operands: str) -> bool:
+    """Whether the array takes an operand in several parts."""
+    return any(ELEMENTS[command.text(f"{name}_type")].wide for name in operands)
+
+
+def on_array(target: Target, work: int, passes: int, macs: int, *, wide: bool) -> Terms:
+    """A command of the array: cycles of its passes, their number, and the multiply-accumulates that were asked for."""
     compute = target.compute
-    issue = compute.command_cycles
-    if command.opcode in ("LOAD", "STORE"):
-        rows, _ = rows_of(command)
-        return Terms(issue, target.dma.setup_cycles, target.dma.row_cycles * (rows - 1))
-    if command.opcode in ("CONV", "MATMUL"):
-        work, passes, macs = (_conv if command.opcode == "CONV" else _matmul)(command, compute)
-        wide = _wide(command, compute)
-        useful = macs / compute.macs * wide
-        reload = passes * compute.pass_cycles * wide
-        return Terms(issue, fill=compute.fill_cycles, reload=reload, array=useful, edge=work * wide - useful)
-    if command.opcode == "BARRIER":
-        return Terms(issue)
-    return Terms(issue, vector=ceil(_elements(command) / compute.vector_lanes))
-
-
-def _wide(command: Command, compute: Compute) -> int:
-    names = ("x", "w") if command.opcode == "CONV" else ("a", "b")
-    return compute.wide_factor if any(SIZES[command.text(f"{n}_type")] > 1 for n in names) else 1
-
-
-def _conv(c: Command, compute: Compute) -> tuple[int, int, int]:
-    """(array cycles, passes, multiply-accumulates)."""
-    groups, out = c.number("groups"), c.number("out_channels")
-    per_in, per_out = c.vector("x_dims")[1] // groups, out // groups
-    area, pixels = prod(c.vector("kernel")), c.number("batch") * c.number("out_height") * c.number("out_width")
-    macs = area * out * pixels * per_in
-    if per_in == 1 and groups > 1:
-        return ceil(macs / compute.depthwise_macs), 0, macs
-    if compute.dataflow == "weight_stationary":
-        passes = area * ceil(per_in / compute.array_rows) * ceil(per_out / compute.array_cols) * groups
-        return passes * ceil(pixels / compute.array_pixels), passes, macs
-    passes = groups * ceil(pixels / compute.array_rows) * ceil(per_out / compute.array_cols)
-    return passes * area * per_in, passes, macs
-
-
-def _matmul(c: Command, compute: Compute) -> tuple[int, int, int]:
-    batch, m, k, n = (c.number(i) for i in ("batch", "m", "k", "n"))
-    macs = batch * m * k * n
-    if compute.dataflow == "weight_stationary":
-        passes = batch * ceil(k / compute.array_rows) * ceil(n / compute.array_cols)
-        return passes * ceil(m / compute.array_pixels), passes, macs
-    passes = batch * ceil(m / compute.array_rows) * ceil(n / compute.array_cols)
-    return passes * k, passes, macs
-
-
-def _elements(c: Command) -> int:
-    """Element operations of a VECTOR command."""
-    cost = _VECTOR_COST.get(c.opcode, 1)
-    if c.opcode in ("MAXPOOL", "AVGPOOL"):
-        cost = prod(c.vector("kernel"))
-    if "out_height" in c.fields:
-        return prod(c.vector("x_dims")[:2]) * c.number("out_height") * c.number("out_width") * cost
-    return prod(c.vector("dims")) * cost
+    slow = compute.wide_factor if wide else 1
+    useful = macs / compute.macs * slow
+    return Terms(
+        compute.command_cycles, fill=compute.fill_cycles, reload=passes * compute.pass_cycles * slow,
+        array=useful, edge=work * slow - useful,
+    )
 
 
 def rows_of(command: Command) -> tuple[int, int]:

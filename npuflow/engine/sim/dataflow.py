@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.access import CONST, LOCAL, Region, regions
+from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.order import Order
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
+from npuflow.hw.isa import opcodes
+from npuflow.hw.region import CONST, LOCAL, Region
 
 Bytes = npt.NDArray[np.uint8]
-_SUMS = ("CONV", "MATMUL", "REDUCE")
-_MOVERS = ("STORE", "COPY")              # they take bytes from memory, whoever knows what these are
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int)
     lo, hi = region.span
     owners = spans.overlapping(lo, hi)
     known = len(owners) == 1 and owners[0][0] <= lo and hi <= owners[0][1]
-    if known and command.opcode not in _MOVERS:
+    if known and not opcodes()[command.opcode].copies:   # copies take bytes from memory, whoever knows what these are
         owner = owners[0][2]
         if owner.kind == "const":
             facts.consts.setdefault(i, {})[region.name] = owner
@@ -110,7 +110,7 @@ def _write(facts: Facts, spans: _Spans, region: Region, command: Command, i: int
         made = Definition("", lo, hi, i, real=True)
     elif command.opcode == "LOAD" and command.text("space") == CONST:
         made = Definition("const", lo, hi, i, *_loaded(command, region, const))
-    elif command.opcode in _SUMS and not command.number("accumulate"):
+    elif opcodes()[command.opcode].pointers("sum") and not command.number("accumulate"):
         made = Definition("sum", lo, hi, i, dtype=command.text("acc_type"), last=i)
         facts.sums[i] = made
     else:

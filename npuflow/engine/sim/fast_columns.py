@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import windows as w
-from npuflow.engine.sim.operands import Bench, Operand
-from npuflow.hw.encode import Command
+from npuflow.engine.sim.operands import Bench, Operand, walk
+from npuflow.hw.command import Command
+from npuflow.hw.region import dense
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
@@ -24,15 +25,20 @@ def filler(bench: Bench, c: Command, x: Operand, out: Array, first: int, half: A
     shape = tuple(c.vector(name) for name in ("kernel", "stride", "dilation", "origin", "insert"))
     kernel, stride, dilation, origin, insert = shape
     whole = len(out) % dims[0] == 0 and first % dims[0] == 0          # whole samples of the batch
+    start, count = first // dims[0], len(out) // dims[0]
+    at = x.base + start * x.sample
+    plain = kernel == stride == insert == (1, 1) and origin == (0, 0) and size == dims[2:]       # every place as it lies
+    if plain and whole and x.flat.itemsize == 2:
+        n, (xo, to), steps, _ = walk((count, *dims), ((x.sample, *x.strides), dense((count, *dims), 1)))
+        if steps[0] == 1:
+            return partial(w.half_rows, x.flat, xo + at, n, half.shift == 8, half.add, out.reshape(-1), to)
     if insert != (1, 1) or x.flat.itemsize > 1 or not whole:
         where = (x.flat, x.base, x.sample, x.strides, dims, *shape, size)
         return partial(w.columns, *where, out, first, half.shift, half.add, half.zero)
-    start, count = first // dims[0], len(out) // dims[0]
-    at = x.base + start * x.sample
     # byte operands: strides in elements are strides in bytes
     source = np.ndarray((count, *dims), np.uint8, buffer=x.flat.view(np.uint8), offset=at, strides=(x.sample, *x.strides))
     add = np.uint8(half.add)
-    if kernel == stride == (1, 1) and origin == (0, 0) and size == dims[2:]:
+    if plain:
         return partial(np.add, source, add, out.reshape(count, *dims))
     extent = [(size[d] - 1) * stride[d] + (kernel[d] - 1) * dilation[d] + 1 for d in (0, 1)]
     padded = bench.scratch("padded", "uint8", (count, *dims[:2], *extent))

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import pairs
-from npuflow.engine.sim.access import SIZES
 from npuflow.engine.sim.operands import Bench, Operand
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
@@ -62,7 +62,7 @@ def convolution(bench: Bench, i: int, c: Command, weights: Array, zeros: Array, 
     """The command on 16-bit pairs, or None where it is not made of bytes or its sums may leave 32 bits before they may wrap."""
     types = c.text("x_type"), c.text("w_type")
     wide = c.text("acc_type") != "int32" and peak >= 1 << 31
-    if max(SIZES[t] for t in types) > 1 or c.vector("insert") != (1, 1) or wide or min(c.vector("x_dims")) == 0:
+    if max(ELEMENTS[t].bytes for t in types) > 1 or c.vector("insert") != (1, 1) or wide or min(c.vector("x_dims")) == 0:
         return None
     centred = weights.reshape(c.number("out_channels"), -1, prod(c.vector("kernel"))).astype(np.int64) - zeros[:, None, None]
     if np.abs(centred).max() >= LIMIT or abs(c.number("x_zero")) + 255 >= LIMIT or not trusted():

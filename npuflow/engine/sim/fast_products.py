@@ -11,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.sim import windows as w
-from npuflow.engine.sim.access import SIZES
 from npuflow.engine.sim.fast_columns import filler
 from npuflow.engine.sim.fast_convolutions import convolution
 from npuflow.engine.sim.gemm import product
 from npuflow.engine.sim.operands import Bench, Operand
-from npuflow.hw.check import RANGES
-from npuflow.hw.encode import Command
-from npuflow.hw.isa import NIBBLES
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
 
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
@@ -38,7 +36,7 @@ class Half:
 
 def halves(dtype: str, zero: int) -> tuple[Half, ...] | None:
     """How an operand splits into bytes, or None if its zero point lies outside its container."""
-    lo, hi = RANGES[dtype]
+    lo, hi = ELEMENTS[dtype].range
     if not lo <= zero <= hi:
         return None
     if hi - lo < 256:
@@ -58,9 +56,9 @@ def conv(bench: Bench, i: int, c: Command) -> Step | None:
         if known is None:
             return None
         zeros = known.astype(np.int64)
-    if weights is None or RANGES[c.text("acc_type")][1] < 1 << 30:
+    if weights is None or ELEMENTS[c.text("acc_type")].range[1] < 1 << 30:
         return None
-    lo, hi = RANGES[c.text("x_type")]
+    lo, hi = ELEMENTS[c.text("x_type")].range
     spread = max(abs(lo - c.number("x_zero")), abs(hi - c.number("x_zero")))
     size = np.abs(weights.reshape(out, -1).astype(np.int64) - zeros[:, None])
     peak = int(size.sum(1).max()) * spread
@@ -68,7 +66,7 @@ def conv(bench: Bench, i: int, c: Command) -> Step | None:
     if step is not None:
         bench.grow(i, peak, bool(c.number("accumulate")))
         return step
-    simple = c.vector("insert") == (1, 1) and c.text("acc_type") == "int32" and np.abs(zeros).max() < 1 << 20
+    simple = c.vector("insert") == (1, 1) and np.abs(zeros).max() < 1 << 20
     if per == 1 and simple and peak < 1 << 31:
         bench.grow(i, peak, bool(c.number("accumulate")))
         return _depthwise(bench, i, c, weights, zeros)
@@ -89,7 +87,7 @@ def _depthwise(bench: Bench, i: int, c: Command, weights: Array, zeros: Array) -
     flat, starts = bench.sum(i, c, dims[0] * out * prod(size))
     shape = (kernel, c.vector("stride"), c.vector("dilation"), c.vector("origin"), size, out // dims[1])
     # 16-bit factors multiply twice as fast, and 8-bit operands always fit them
-    bytes_only = max(SIZES[c.text("x_type")], SIZES[c.text("w_type")]) == 1
+    bytes_only = max(ELEMENTS[c.text("x_type")].bytes, ELEMENTS[c.text("w_type")].bytes) == 1
     small = bytes_only and max(int(np.abs(zeros).max()), abs(c.number("x_zero"))) < 1 << 14
     dtype = "int16" if small else "int32"
     reach = [(size[d] - 1) + (kernel[d] - 1) * shape[2][d] // shape[1][d] + 1 for d in (0, 1)]
@@ -159,7 +157,7 @@ def _bytes(values: Array, half: Half) -> Array:
 def matmul(bench: Bench, i: int, c: Command) -> Step | None:
     batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
     zero = c.number("b_zero")
-    if c.text("b_type") in NIBBLES and not bench.knows(i, "b"):
+    if ELEMENTS[c.text("b_type")].packed and not bench.knows(i, "b"):
         return None
     if c.pointer("b_zeros") is not None:
         zeros = bench.constant(i, c, "b_zeros", "int32", n)
@@ -171,7 +169,7 @@ def matmul(bench: Bench, i: int, c: Command) -> Step | None:
         return None
     spreads = []
     for name, z in (("a", c.number("a_zero")), ("b", zero)):
-        lo, hi = RANGES[c.text(f"{name}_type")]
+        lo, hi = ELEMENTS[c.text(f"{name}_type")].range
         spreads.append(max(abs(lo - z), abs(hi - z)))
     bench.grow(i, k * spreads[0] * spreads[1], bool(c.number("accumulate")))
     return _MatMul(bench, i, c, (batch, m, k, n), a_halves, b_halves)

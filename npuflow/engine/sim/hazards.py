@@ -16,13 +16,15 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.access import CONST, DATA, LOCAL, SIZES, Region, regions
+from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.bounds import check_bounds
 from npuflow.engine.sim.order import Order
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.isa import opcodes
+from npuflow.hw.region import CONST, DATA, LOCAL, Region
 
 Ints = npt.NDArray[Any]
 MOST = 100          # hazards reported; one wrong wait can make thousands
-_IN_PLACE = frozenset({"ADD", "MUL", "DIV", "MINMAX", "PRELU", "RESCALE", "LUT"})
 HOST = 0            # "written before this segment"; commands are their position in the order + 1
 
 
@@ -127,7 +129,7 @@ class _Judge:
             entry = self.program.meta["values"].get(name)
             if entry is not None:
                 a = entry["address"]
-                self.data.writer[a : a + prod(entry["shape"]) * SIZES[entry["dtype"]]] = HOST
+                self.data.writer[a : a + prod(entry["shape"]) * ELEMENTS[entry["dtype"]].bytes] = HOST
 
     def _command(self, i: int) -> Iterator[Hazard]:
         core, index = self.order.sequence[i]
@@ -195,7 +197,7 @@ def _overlaps(opcode: str, found: list[Region], me: tuple[int, int]) -> Iterator
                 continue
             a, b = other.span
             same = (other.address, other.size, other.dims, other.strides) == (out.address, out.size, out.dims, out.strides)
-            if a < hi and lo < b and not (same and opcode in _IN_PLACE) and _share(other, out):
+            if a < hi and lo < b and not (same and opcodes()[opcode].in_place) and _share(other, out):
                 yield Hazard("overlap", me, me, LOCAL, max(a, lo), out.name)
 
 

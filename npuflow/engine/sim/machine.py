@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -13,18 +13,20 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program.container import Program
 from npuflow.engine.program.taps import Tap
-from npuflow.engine.sim import exact
-from npuflow.engine.sim.access import SIZES, dense, regions
+from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.bounds import check_bounds
 from npuflow.engine.sim.dataflow import facts_of
+from npuflow.engine.sim.fast import enabled
 from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.opcode import Step, simulated
 from npuflow.engine.sim.operands import Bench
 from npuflow.engine.sim.order import Order, order_of
 from npuflow.engine.sim.shadow import Shadow
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.region import dense
 
 Array = npt.NDArray[Any]
-Step = Callable[[], None]
 
 
 class Machine:
@@ -116,19 +118,17 @@ class Machine:
         self.seen[value] = self.read(value)
 
     def _exact(self) -> list[Step]:
-        return [partial(exact.KERNELS[c.opcode], self.memory, c) for c in self._commands()]
+        return [partial(simulated(c.opcode).execute, self.memory, c) for c in self._commands()]
 
     def _commands(self) -> list[Command]:
         return [self.program.decoded[core][index] for core, index in self.order.sequence]
 
     def _fast(self) -> list[Step]:
         """Compiled steps. A command that only plain numpy can do needs its constants and sums in memory: then bind again."""
-        from npuflow.engine.sim.fast import bind
-
         facts, commands = facts_of(self.program, self.order), self._commands()
         while True:
             bench = Bench(self.memory, facts)
-            steps = [bind(bench, i, command) for i, command in enumerate(commands)]
+            steps = [simulated(command.opcode).bind(bench, i, command) for i, command in enumerate(commands)]
             if not facts.materialise([i for i, step in enumerate(steps) if step is None]):
                 slow = self._exact()
                 return [step if step is not None else slow[i] for i, step in enumerate(steps)]
@@ -136,7 +136,7 @@ class Machine:
     def _value(self, value: str) -> Array:
         entry = self.program.meta["values"][value]
         shape = tuple(entry["shape"])
-        strides = dense(shape, SIZES[entry["dtype"]])
+        strides = dense(shape, ELEMENTS[entry["dtype"]].bytes)
         return self.memory.view(self.memory.data, entry["address"], entry["dtype"], shape, strides)
 
 
@@ -151,10 +151,9 @@ def _compiled() -> bool:
     if os.environ.get("NPUFLOW_KERNELS") == "exact":
         return False
     try:
-        from npuflow.engine.sim.fast import enabled
+        return enabled()
     except ImportError:
         return False
-    return enabled()
 
 
 def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapping[int, list[str]]:
@@ -169,7 +168,7 @@ def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapp
             nodes.setdefault(owner(values, value), set()).add(entry["node"])
     for value in watch:
         entry = values[value]
-        size = prod(entry["shape"]) * SIZES[entry["dtype"]]
+        size = prod(entry["shape"]) * ELEMENTS[entry["dtype"]].bytes
         wanted[value] = (entry["address"], entry["address"] + size, nodes.get(owner(values, value), set()))
     for i, (core, index) in enumerate(order.sequence):
         command = program.decoded[core][index]

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.access import DATA, SIZES, Region, dense, regions
+from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.machine import owner
 from npuflow.engine.sim.order import order_of
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.region import DATA, Region, dense
 
 Index = tuple[int, ...]
 
@@ -62,7 +64,7 @@ def _in_data(program: Program, value: str, index: Index) -> Tile | None:
     writers = {
         v["node"] for name, v in values.items() if v.get("node") is not None and owner(values, name) == mine
     }
-    shape, item = tuple(entry["shape"]), SIZES[entry["dtype"]]
+    shape, item = tuple(entry["shape"]), ELEMENTS[entry["dtype"]].bytes
     place = entry["address"] + sum(i * s for i, s in zip(index, dense(shape, item), strict=True))
     end = entry["address"] + int(np.prod(shape)) * item
     stores = [

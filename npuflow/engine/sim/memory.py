@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
-from npuflow.engine.sim.access import SIZES, dense
-from npuflow.hw.encode import Command
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.region import dense
 
 Bytes = npt.NDArray[np.uint8]
 MAX_BYTES = 1 << 34
@@ -44,11 +45,11 @@ class Memory:
 
     def flat(self, core: int, address: int, dtype: str, count: int) -> npt.NDArray[Any]:
         """A dense vector of parameters."""
-        return self.view(self.local[core], address, dtype, (count,), (SIZES[dtype],))
+        return self.view(self.local[core], address, dtype, (count,), (ELEMENTS[dtype].bytes,))
 
     def accumulator(self, c: Command, dims: tuple[int, ...]) -> npt.NDArray[Any]:
         dtype = c.text("acc_type")
-        return self.view(self.local[c.core], c.number("acc"), dtype, dims, dense(dims, SIZES[dtype]))
+        return self.view(self.local[c.core], c.number("acc"), dtype, dims, dense(dims, ELEMENTS[dtype].bytes))
 
     def dma(self, c: Command) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Source and destination of LOAD, STORE and COPY, as unsigned elements."""

@@ -9,18 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.sim.access import SIZES
 from npuflow.engine.sim.dataflow import Definition, Facts
 from npuflow.engine.sim.memory import Memory
-from npuflow.hw.encode import Command
-from npuflow.hw.isa import NIBBLES
+from npuflow.hw.command import Command
+from npuflow.hw.elements import ELEMENTS
 
 Array = npt.NDArray[Any]
-# both codes of every byte, the lower half first
-_PAIRS = {
-    "uint4": np.array([(b % 16, b // 16) for b in range(256)], np.uint8),
-    "int4": np.array([((b + 8) % 16 - 8, (b // 16 + 8) % 16 - 8) for b in range(256)], np.int8),
-}
 
 
 @dataclass(frozen=True)
@@ -43,18 +37,19 @@ class Bench:
         self._free: list[Array] = []
         self._due: dict[int, list[int]] = {}
         self._scratch: dict[str, Array] = {}
-        self._codes: dict[tuple[int, str], Array] = {}
+        self._codes: dict[tuple[int, str, int], Array] = {}
         self.peaks: dict[int, int] = {}                # largest magnitude that a sum's commands can have reached
 
     def operand(self, i: int, c: Command, name: str, dtype: str = "", strides: tuple[int, ...] | None = None) -> Operand:
         """A tensor operand (dtype and strides from its fields), or a dense one."""
         dtype = dtype or c.text(f"{name}_type")
-        size = SIZES[dtype]
+        size = ELEMENTS[dtype].bytes
         steps = tuple(s // size for s in (c.vector(f"{name}_strides") if strides is None else strides))
         known = self.facts.consts.get(i, {}).get(name)
-        if dtype in NIBBLES:
-            assert known is not None, "codes of 4 bits are read where they are known alone"
-            return Operand(self._spread(known, dtype), 2 * (c.number(name) - known.base), 0, steps)
+        if ELEMENTS[dtype].packed:
+            assert known is not None, "packed elements are read where they are known alone"
+            whole = c.vector(f"{name}_strides") if strides is None else strides
+            return Operand(self._spread(known, dtype, c.number(name) - known.base), 0, 0, whole)
         if known is not None:
             assert known.content is not None
             return Operand(known.content.view(dtype), (c.number(name) - known.base) // size, 0, steps)
@@ -67,20 +62,20 @@ class Bench:
         if known is None or known.content is None:
             return None
         at = c.number(name) - known.base
-        if dtype in NIBBLES:
-            return self._spread(known, dtype)[2 * at : 2 * at + count]
+        if ELEMENTS[dtype].packed:
+            return self._spread(known, dtype, at)[:count]
         return np.ndarray((count,), np.dtype(dtype), buffer=known.content, offset=at)
 
     def knows(self, i: int, name: str) -> bool:
         """Whether an operand's bytes are known before the program runs."""
         return name in self.facts.consts.get(i, {})
 
-    def _spread(self, known: Definition, dtype: str) -> Array:
-        """A constant block of 4-bit codes, one a byte."""
-        key = known.position, dtype
+    def _spread(self, known: Definition, dtype: str, at: int) -> Array:
+        """The packed elements of a constant block from a byte on, each by itself."""
+        key = known.position, dtype, at
         if key not in self._codes:
             assert known.content is not None
-            self._codes[key] = _PAIRS[dtype][known.content].reshape(-1)
+            self._codes[key] = unpacked(known.content[at:], dtype)
         return self._codes[key]
 
     def sum(self, i: int, c: Command, count: int) -> tuple[Array, Array]:
@@ -132,6 +127,15 @@ class Bench:
         if key not in self._views:
             self._views[key] = block.reshape(-1).view(dtype)
         return self._views[key]
+
+
+def unpacked(raw: Array, dtype: str) -> Array:
+    """Packed elements as an array of their numpy type; bits at the end that make no whole element are left out."""
+    kind = ELEMENTS[dtype]
+    stream = np.unpackbits(raw, bitorder="little")
+    bits = stream[: stream.size // kind.bits * kind.bits].reshape(-1, kind.bits)
+    code = bits.astype(np.int64) @ (np.int64(1) << np.arange(kind.bits))
+    return (code - (bits[:, -1].astype(np.int64) << kind.bits) * kind.signed).astype(kind.numpy)
 
 
 @lru_cache(maxsize=4096)

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.access import source
-from npuflow.hw.encode import Command
-from npuflow.hw.isa import BY_NAME
+from npuflow.hw.command import Command
+from npuflow.hw.isa import opcodes
 from npuflow.hw.target import queue_names
 
 Ints = npt.NDArray[Any]
@@ -255,7 +255,7 @@ def _queue(command: Command, index: int, core: int, queues: tuple[str, ...]) -> 
         raise ModelError(
             f"queue {command.queue} of a target with {len(queues)}", where=where, code="NF-DECODE-003",
         )
-    kind = BY_NAME[command.opcode].queue
+    kind = opcodes()[command.opcode].queue
     if kind != "ANY" and not queues[command.queue].startswith(kind):
         raise ModelError(
             f"{command.opcode} in queue {queues[command.queue]}", where=where, code="NF-DECODE-004",

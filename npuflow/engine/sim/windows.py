@@ -1,10 +1,10 @@
-"""Compiled kernels of operators that look through windows: columns for the matrix product, depthwise, pools, reductions."""
+"""Compiled kernels of convolutions and products of matrices: columns, rows of bytes, sums, depthwise."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from npuflow.engine.sim.compiled import compiled, inside, rounded
+from npuflow.engine.sim.compiled import compiled, inside
 
 
 @compiled
@@ -55,6 +55,20 @@ def _row(x, at, step, width, row, origin, stride, insert, shift, add, fill):  # 
     else:
         for o in range(lo, hi):
             row[o] = np.uint8((np.int32(x[at + (o * stride + origin) * step]) >> shift) + add)
+
+
+@compiled
+def half_rows(x, xo, n, high, add, out, to):  # type: ignore[no-untyped-def]
+    """Rows without gaps of the low or the high bytes of 16-bit numbers, plus `add` modulo 256."""
+    k = np.uint8(add)
+    for r in range(xo.shape[0]):
+        src, dst = x[xo[r] : xo[r] + n], out[to[r] : to[r] + n]
+        if high:
+            for i in range(n):
+                dst[i] = np.uint8(np.uint8(src[i] >> 8) + k)
+        else:
+            for i in range(n):
+                dst[i] = np.uint8(np.uint8(src[i]) + k)
 
 
 @compiled
@@ -172,119 +186,3 @@ def _taps(buf, base, k, taps, run, line):  # type: ignore[no-untyped-def]
         for i in range(run):
             line[i] += np.int32(a[i]) * p
         t += 1
-
-
-@compiled
-def maxpool(x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, least, lines, lo, hi):  # type: ignore[no-untyped-def]
-    """First along rows, into `lines` [height, out width], then along columns; `least` is the smallest code of x."""
-    n, channels, height, width = dims
-    for b in range(batch):
-        for s in range(n):
-            for c in range(channels):
-                plane = x0 + b * xb + s * xs[0] + c * xs[1]
-                for r in range(height):
-                    line = lines[r * size[1] : (r + 1) * size[1]]
-                    line[:] = least
-                    for j in range(kernel[1]):
-                        left = j * dilation[1] + origin[1]
-                        first, last = inside(left, stride[1], width, size[1])
-                        at = plane + r * xs[2] + (first * stride[1] + left) * xs[3]
-                        _greater(x, at, stride[1] * xs[3], line[first:last])
-                for oy in range(size[0]):
-                    best = lines[height * size[1] : (height + 1) * size[1]]
-                    best[:] = least
-                    for i in range(kernel[0]):
-                        sy = oy * stride[0] + i * dilation[0] + origin[0]
-                        if 0 <= sy < height:
-                            _greater(lines, sy * size[1], 1, best)
-                    to = y0 + b * yb + s * ys[0] + c * ys[1] + oy * ys[2]
-                    for q in range(size[1]):
-                        y[to + q * ys[3]] = min(max(best[q], lo), hi)
-
-
-@compiled
-def _greater(x, at, step, line):  # type: ignore[no-untyped-def]
-    if step == 1:
-        src = x[at : at + line.shape[0]]
-        for q in range(line.shape[0]):
-            line[q] = max(line[q], src[q])
-    else:
-        for q in range(line.shape[0]):
-            line[q] = max(line[q], x[at + q * step])
-
-
-@compiled
-def avgpool(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size,
-    zero_x, m, counts, shift, half, mode, zero, lo, hi,
-):  # fmt: skip
-    """`counts` [oh, ow] is how many window positions count at each output."""
-    n, channels, height, width = dims
-    for b in range(batch):
-        for s in range(n):
-            for c in range(channels):
-                plane = x0 + b * xb + s * xs[0] + c * xs[1]
-                to = y0 + b * yb + s * ys[0] + c * ys[1]
-                for oy in range(size[0]):
-                    for ox in range(size[1]):
-                        total = np.int64(0)
-                        for i in range(kernel[0]):
-                            sy = oy * stride[0] + i * dilation[0] + origin[0]
-                            if sy < 0 or sy >= height:
-                                continue
-                            for j in range(kernel[1]):
-                                sx = ox * stride[1] + j * dilation[1] + origin[1]
-                                if 0 <= sx < width:
-                                    total += np.int64(x[plane + sy * xs[2] + sx * xs[3]]) - zero_x
-                        v = rounded(total * m[counts[oy, ox]], shift, half, mode) + zero
-                        y[to + oy * ys[2] + ox * ys[3]] = min(max(v, lo), hi)
-
-
-@compiled
-def reduce(x, x0, xb, xs, dims, zero, acc, offsets, largest, keep):  # type: ignore[no-untyped-def]
-    count, rows, inner = dims
-    for b in range(offsets.shape[0]):
-        for a in range(count):
-            for i in range(inner):
-                at = x0 + b * xb + a * xs[0] + i * xs[2]
-                v = np.int64(x[at]) - zero
-                for r in range(1, rows):
-                    d = np.int64(x[at + r * xs[1]]) - zero
-                    v = max(v, d) if largest else v + d
-                to = offsets[b] + a * inner + i
-                if keep:
-                    v = max(v, np.int64(acc[to])) if largest else v + np.int64(acc[to])
-                acc[to] = v
-
-
-@compiled
-def resize(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, y, y0, yb, ys, batch, rows, cols, origin, zero_x, m, shift, half, mode, zero, lo, hi
-):
-    """False when a table names a row or column that the tile does not have."""
-    n, channels, height, width = dims
-    good = True
-    for t, extent, start in ((rows, height, origin[0]), (cols, width, origin[1])):
-        for i in range(t.shape[0]):
-            for k in range(2):
-                good = good and 0 <= t[i, k] + start < extent
-    if not good:
-        return False
-    for b in range(batch):
-        for s in range(n):
-            for c in range(channels):
-                plane = x0 + b * xb + s * xs[0] + c * xs[1]
-                to = y0 + b * yb + s * ys[0] + c * ys[1]
-                for oy in range(rows.shape[0]):
-                    p = plane + (rows[oy, 0] + origin[0]) * xs[2]
-                    q = plane + (rows[oy, 1] + origin[0]) * xs[2]
-                    wp, wq = np.int64(rows[oy, 2]), np.int64(rows[oy, 3])
-                    for ox in range(cols.shape[0]):
-                        i, j = (cols[ox, 0] + origin[1]) * xs[3], (cols[ox, 1] + origin[1]) * xs[3]
-                        wi, wj = np.int64(cols[ox, 2]), np.int64(cols[ox, 3])
-                        total = wp * (wi * (np.int64(x[p + i]) - zero_x) + wj * (np.int64(x[p + j]) - zero_x)) + wq * (
-                            wi * (np.int64(x[q + i]) - zero_x) + wj * (np.int64(x[q + j]) - zero_x)
-                        )
-                        v = rounded(total * m, shift, half, mode) + zero
-                        y[to + oy * ys[2] + ox * ys[3]] = min(max(v, lo), hi)
-    return True

@@ -8,10 +8,8 @@ from functools import cached_property
 from math import prod
 from typing import Literal
 
-import numpy as np
-
 from npuflow.base.errors import InternalError
-from npuflow.hw.isa import NIBBLES
+from npuflow.hw.elements import ELEMENTS, container, packing, wide
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
 from npuflow.ir.requant import accumulator_bits
@@ -39,15 +37,21 @@ class Ref:
 
     @cached_property
     def itemsize(self) -> int:
-        return np.dtype(self.dtype).itemsize
+        return ELEMENTS[self.dtype].bytes
 
     @cached_property
     def bits(self) -> int:
-        return 4 if self.dtype in NIBBLES else 8 * self.itemsize
+        """That an element takes in memory."""
+        return ELEMENTS[self.dtype].bits
+
+    @cached_property
+    def step(self) -> int:
+        """From one element to the next: in bytes, of packed ones in elements."""
+        return 1 if ELEMENTS[self.dtype].packed else self.itemsize
 
     def bytes(self, count: int) -> int:
         """Of so many elements one after another."""
-        return -(-count * self.bits // 8)
+        return ELEMENTS[self.dtype].storage(count)
 
     @cached_property
     def axes(self) -> frozenset[str]:
@@ -163,8 +167,8 @@ def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str],
     streams += bundles(constants, frozenset(a.name for a in space.axes))
     streams += [Stream(r.home, (r,)) for r in results if sites[r.member].outputs[int(r.key)].id not in kept]
     if space.accumulator is not None:
-        container = "int32" if accumulator_bits(sites[0], numerics) <= 32 else "int64"
-        streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, container),)))
+        held = container(max(32, accumulator_bits(sites[0], numerics)), signed=True)
+        streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, held),)))
     mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))
 
@@ -217,17 +221,17 @@ def _operands(
 
 
 def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> str | None:
-    """The type of weights that lie two codes a byte: those of at most 4 bits, where the target's array takes such."""
+    """The type of weights that lie packed, where the target's array takes them in fewer bits than a byte has, or two."""
     if not space.macs or operand.name not in WEIGHTS or site.consts[1] is None:
         return None
     quant = site.quant(1)
     width = min((b for b in numerics.weight_bits if b >= quant.bits), default=8)
     flat = operand.name != "b" or len(operand.shape) == 2      # matrices of a batch need not begin on whole bytes
-    return f"{'' if quant.signed else 'u'}int4" if width <= 4 and flat else None
+    return packing(width, quant.signed) if flat else None
 
 
 def packed_arrays(site: Site, space: Space, numerics: Numerics) -> Iterator[str]:
-    """Digests of a node's constants that lie two codes a byte."""
+    """Digests of a node's constants that lie packed."""
     params = {name: digest for name, digest in site.node.params or () if isinstance(digest, str)}
     for index, operand in (*enumerate(space.inputs), *((None, p) for p in space.params)):
         if operand is None or _packed(site, space, operand, numerics) is None:
@@ -286,7 +290,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         raise InternalError(
             "a space with multiply-accumulates needs input 0 and a weight", code="NF-INTERNAL-018",
         )
-    wide = max(moving.bits, held.bits) > 8
+    slow = wide(max(moving.bits, held.bits))
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None
     own = [a for a in space.axes if a.name in held.axes - moving.axes and a.kind != "sum"]
@@ -305,7 +309,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         group_rows = int(inner)
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
-    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, wide)
+    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, slow)
 
 
 def _group_rows(operand: Operand, axis: Axis) -> int:

@@ -1,0 +1,44 @@
+"""Codes of one scale as codes of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from npuflow.engine.sim import access, exact, fast
+from npuflow.engine.sim.compiled import linear_rows
+from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.opcode import Simulated, Step
+from npuflow.engine.sim.operands import Bench
+from npuflow.hw.command import Command
+from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
+from npuflow.hw.region import Region
+
+
+@OPCODES.entry
+class Rescale(Simulated):
+    """y = clamp(R((x - x_zero) * multiplier / 2^shift) + zero, lo, hi)."""
+
+    code = 12
+    name = "RESCALE"
+    queue = "VECTOR"
+    fields = (
+        *tensor("x"), *tensor("y", "write"), *numbers("dims:4 x_zero! multiplier shift! zero!"), *CLAMP, *ROUNDING,
+    )
+    in_place = True
+
+    def accesses(self, c: Command) -> Iterator[Region]:
+        return access.elementwise(c, "x")
+
+    def execute(self, memory: Memory, c: Command) -> None:
+        dims = c.vector("dims")
+        exact.finish(memory, c, dims, exact.times(exact.signed(memory, c, "x", dims), c.number("multiplier")))
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        found = fast.rounding(c, fast.spread(c, "x"), c.number("multiplier"))
+        if found is None:
+            return None
+        x, y = (bench.operand(i, c, n) for n in "xy")
+        n, (xo, yo), (p, s) = fast.rows(bench, c.vector("dims"), x, y)
+        numbers = c.number("x_zero"), 0, c.number("multiplier") * found[0], 0
+        return partial(linear_rows, x.flat, xo, p, x.flat, xo, p, y.flat, yo, s, n, *numbers, *fast.end(c, found))

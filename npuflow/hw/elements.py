@@ -1,0 +1,114 @@
+"""The element types: what one row states, targets, quantisation, commands, memory and checks derive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Kind = Literal["int", "float"]
+Role = Literal["tensor", "weight", "sum", "bias"]     # what commands may have of a type, beside parameters of their own
+
+
+@dataclass(frozen=True)
+class Block:
+    """Elements that share an exponent: `size` of them in a row along an axis of the tensor."""
+
+    size: int
+    exponent_bits: int
+    axis: int = -1
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element type. An int is two's complement or unsigned; a float has a sign, `exponent` bits, and a fraction.
+
+    `code`: its number in the words of commands; None: no command has it. `packed`: elements follow each other bit by bit,
+    the first in the lowest bits of the first byte; else each has bytes of its own. `block`: an exponent that neighbours share.
+    """
+
+    name: str
+    bits: int
+    code: int | None = None
+    roles: tuple[Role, ...] = ()
+    signed: bool = True
+    packed: bool = False
+    kind: Kind = "int"
+    exponent: int = 0
+    block: Block | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of an element that shares none with another; of packed ones as they are computed with."""
+        return self.container // 8
+
+    @cached_property
+    def container(self) -> int:
+        """Bits of the machine's number that holds one element."""
+        return next(width for width in (8, 16, 32, 64) if self.bits <= width)
+
+    @cached_property
+    def numpy(self) -> str:
+        """The numpy type of an array with one element each."""
+        letters = "float" if self.kind == "float" else "int" if self.signed else "uint"
+        return f"{letters}{self.container}"
+
+    @cached_property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        return (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1) if self.signed else (0, (1 << self.bits) - 1)
+
+    @property
+    def wide(self) -> bool:
+        return wide(self.bits)
+
+    def storage(self, count: int) -> int:
+        """Bytes of so many elements one after another, shared exponents included."""
+        bits = count * (self.bits if self.packed or self.block else self.container)
+        if self.block is not None:
+            bits += -(-count // self.block.size) * self.block.exponent_bits
+        return -(-bits // 8)
+
+
+# A new type is a row at the end. Its code is the next free number; codes never change, for they stand in programs.
+TABLE = (
+    Element("int8", 8, 0, ("tensor", "weight", "bias")),
+    Element("uint8", 8, 1, ("tensor", "weight"), signed=False),
+    Element("int16", 16, 2, ("tensor", "weight", "bias")),
+    Element("uint16", 16, 3, ("tensor", "weight"), signed=False),
+    Element("int32", 32, 4, ("sum", "bias")),
+    Element("uint32", 32, 5, signed=False),
+    Element("int64", 64, 6, ("sum", "bias")),
+    Element("int4", 4, 7, ("weight",), packed=True),
+    Element("uint4", 4, 8, ("weight",), signed=False, packed=True),
+    Element("float16", 16, kind="float", exponent=5),
+    Element("bfloat16", 16, kind="float", exponent=8),
+)
+ELEMENTS: Mapping[str, Element] = {row.name: row for row in TABLE}
+CODED: tuple[str, ...] = tuple(row.name for row in sorted((r for r in TABLE if r.code is not None), key=lambda r: r.code or 0))
+LEAST = 2                                  # bits of a quantised tensor
+WIDEST = max(row.bits for row in TABLE if "tensor" in row.roles)
+
+
+def having(role: Role) -> tuple[str, ...]:
+    """The types that commands may have in a role."""
+    return tuple(row.name for row in TABLE if role in row.roles)
+
+
+def wide(bits: int) -> bool:
+    """Whether an operand is more than the one byte that the array multiplies at full speed and a table has entries for."""
+    return bits > 8
+
+
+def container(bits: int, signed: bool) -> str:
+    """The type that holds integers of so many bits with bytes of their own: the smallest there is."""
+    whole = [r for r in TABLE if r.kind == "int" and not r.packed and r.bits == r.container and r.signed == signed]
+    return next((r.numpy for r in sorted(whole, key=lambda r: r.bits) if r.bits >= bits), f"{'' if signed else 'u'}int64")
+
+
+def packing(bits: int, signed: bool) -> str | None:
+    """The packed type of weights that the array takes with so many bits; None: none is smaller than bytes of their own."""
+    whole = ELEMENTS[container(bits, signed)].bits
+    packed = [r for r in TABLE if r.packed and "weight" in r.roles and r.signed == signed and bits <= r.bits < whole]
+    return min(packed, key=lambda r: r.bits).name if packed else None
