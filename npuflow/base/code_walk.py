@@ -23,7 +23,7 @@ _LOADERS = {"runpy.run_path", "runpy.run_module", "importlib.util.spec_from_file
 _READERS = {"importlib.resources", "pkgutil.get_data"}
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
 _PACKAGE_FILE = "npuflow.base.code:package_file"
-_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow:stage"}
+_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
 
 Origin = tuple[Module, Reference]
 

@@ -67,6 +67,8 @@ def tables(stage: Stage) -> dict[str, type[Config]]:
 def _read(stage: Stage) -> Signature:
     hints = _hints(stage.function, stage)
     output, product = _returned(hints.pop("return", None), stage)
+    if stage.folds:
+        product = "items"
     configs: dict[str, type[Config]] = {}
     upstream: dict[str, Upstream] = {}
     files: str | None = None
@@ -77,7 +79,7 @@ def _read(stage: Stage) -> Signature:
         elif kind is Files:
             files = name
         elif (found := _upstream(kind)) is not None:
-            upstream[name] = found
+            upstream[name] = replace(found, grouped=True) if stage.folds and name == stage.over else found
         else:
             raise InternalError(
                 f'the stage "{stage.name}" cannot be wired: parameter "{name}" is annotated {kind!r}',
@@ -184,7 +186,7 @@ def _upstream(kind: Any) -> Upstream | None:
 
 def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
     """An artifact class, or an iterator of (item id, artifact)."""
-    if isinstance(kind, type) and issubclass(kind, Artifact) and stage.over is None:
+    if isinstance(kind, type) and issubclass(kind, Artifact) and (stage.over is None or stage.folds):
         return kind, "one"
     if get_origin(kind) in _STREAMS:
         pair = get_args(kind)[0]
@@ -193,7 +195,7 @@ def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
             inner = typing.cast(type, parts[1])
             if isinstance(inner, type) and issubclass(inner, Artifact):
                 return inner, "items"
-    expected = "an Artifact class" if stage.over is None else "Iterator[tuple[str, ARTIFACT]]"
+    expected = "an Artifact class" if stage.over is None or stage.folds else "Iterator[tuple[str, ARTIFACT]]"
     raise InternalError(
         f'the stage "{stage.name}" must return {expected}, not {kind!r}', code="NF-INTERNAL-036",
     )
