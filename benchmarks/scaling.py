@@ -36,8 +36,11 @@ from npuflow.flow.store import Store
 from npuflow.flow.wire import wire
 
 HERE = Path(__file__).parent
-SECONDS = {"samples": 0.0167, "statistics.items": 0.0147, "statistics.merge1": 0.0012, "statistics.merge2": 0.006, "statistics": 0.006}
-"""An item of samples and of observed (a sample in a segment); of what a merge reads, the rest."""
+SECONDS = {
+    "samples": 0.0167, "statistics.items": 0.0147, "statistics.merge1": 0.0012, "statistics.merge2": 0.006,
+    "statistics": 0.006,
+}  # fmt: skip
+"""An item of samples and of statistics (a sample in a segment); of what a merge reads, the rest."""
 SESSIONS = 0.04
 HEAD = """# How calibration scales with workers
 

@@ -48,7 +48,7 @@ class Baseline(Artifact):
         return {"sqnr_db": round(worst.sqnr, 2), "widen": self.search}
 
 
-@stage(cpu="native", memory="1GB", floats=True)
+@stage(cpu="native", memory="1GB", floats=True, minor=True)
 def baseline(
     graph: Annotated[
         Parsed,

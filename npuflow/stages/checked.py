@@ -33,7 +33,7 @@ def listing(data: Data | None = None) -> Listing:
     }  # fmt: skip
 
 
-@stage(refines="parse", always=True, files=listing, quick=True)
+@stage(refines="parse", always=True, files=listing, quick=True, minor=True)
 def checked(
     graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
     files: Files,

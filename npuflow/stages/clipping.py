@@ -24,7 +24,7 @@ from npuflow.stages.thresholds import Thresholds
 USED = 64                                 # calibration samples that are looked at, the held-out ones included
 
 
-@stage(refines="thresholds", always=True, cpu="native", memory="1GB", floats=True)
+@stage(refines="thresholds", always=True, cpu="native", memory="1GB", floats=True, minor=True)
 def clipping(
     thresholds: Thresholds,
     graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "channel_axis", "output_range", "shares_scale", "f")],

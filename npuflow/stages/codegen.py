@@ -45,7 +45,7 @@ class Compiled(Artifact):
         return {"commands": commands, "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
 
 
-@stage
+@stage(minor=True)
 def codegen(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")], tiled: Tiled,
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, preparation: Preparation,

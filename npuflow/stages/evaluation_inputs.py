@@ -45,7 +45,7 @@ def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics
     return {name: Item(tuple(one.files), dict(one.detail)) for i, (name, one) in enumerate(listed.items()) if i % step == 0}
 
 
-@stage(files=listing, when="evaluate")
+@stage(files=listing, when="evaluate", minor=True)
 def evaluation_inputs(files: Files, graph: Annotated[Parsed, Uses()]) -> EvaluationInputs:
     """Read some samples and profile what the model is fed."""
     types = {name: graph.graph.type(name) for name in graph.graph.inputs}

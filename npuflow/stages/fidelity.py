@@ -45,7 +45,7 @@ class Fidelity(Artifact):
         return {"worst_sqnr_db": round(known[worst], 2), "worst_tensor": worst}
 
 
-@stage(lighter="[fidelity] samples = 1")
+@stage(lighter="[fidelity] samples = 1", minor=True)
 def fidelity(
     parse: Annotated[Parsed, Uses("infer", "to_onnx")],
     quantize: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],

@@ -50,7 +50,7 @@ def _whole(need: Need) -> int:
     return need.fixed + need.count * need.each
 
 
-@stage(quick=True)
+@stage(quick=True, minor=True)
 def footprints(
     graph: Annotated[Parsed, Uses()],
     placement: Placement,

@@ -47,7 +47,7 @@ class InputCheck(Artifact):
         return {"warning": "\n         ".join(shown)}
 
 
-@stage
+@stage(minor=True)
 def input_check(
     samples: Items[Sample], evaluation_inputs: EvaluationInputs | None, graph: Annotated[Parsed, Uses()]
 ) -> InputCheck:

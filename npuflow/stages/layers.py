@@ -50,7 +50,7 @@ class Sketch(Artifact):
         return {"layers": len(self.excerpt.graph.nodes)}
 
 
-@stage
+@stage(minor=True)
 def layers(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves")], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,

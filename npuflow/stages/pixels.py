@@ -26,7 +26,7 @@ def listing(folding: Folding, numerics: Numerics, data: Data | None = None) -> L
     return {"pixels": Item((), {name: one.plain() for name, one in found.items()}, {"ops": MAKES})}
 
 
-@stage(files=listing, refines="parse", after=("checked",), quick=True)
+@stage(files=listing, refines="parse", after=("checked",), quick=True, minor=True)
 def pixels(graph: Annotated[Parsed, Uses("infer", "reference", "role", "moves")], files: Files) -> Parsed:
     """Inputs of stored bytes take the bytes themselves, one code a pixel."""
     arrays = {name: Pixels.read(row) for name, row in files["pixels"].detail.items()}

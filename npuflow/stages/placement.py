@@ -35,7 +35,7 @@ class Placement(Artifact):
         return {**nodes, "npu_macs": round(self.placed.share, 4), "host_macs": host.macs}
 
 
-@stage(quick=True)
+@stage(quick=True, minor=True)
 def placement(
     graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma, host: Host, placement: Least,

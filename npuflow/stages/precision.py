@@ -57,7 +57,8 @@ class Precision(Artifact):
 
     def summary(self) -> dict[str, Any]:
         if not self.overrides:
-            return {}
+            least = min((one.sqnr for one in self.before), default=None)
+            return {} if least is None else {"wide_tensors": 0, "sqnr_db": round(least, 2)}
         names = {"bits": "wide_tensors", "weight_bits": "wide_weights", "float": "float_layers"}
         layers = {kind: sum(len(o.layers) for o in self.overrides if getattr(o, kind)) for kind in names}
         worst = min(self.after, key=lambda one: min(one.sqnr, one.low))

@@ -34,7 +34,7 @@ class Qdq(Artifact):
         return {"bytes": len(self.exported.model)}
 
 
-@stage
+@stage(minor=True)
 def qdq(quantized: Annotated[Quantized, Uses("infer", "to_onnx")]) -> Qdq:
     """Float operators between QuantizeLinear and DequantizeLinear, value ids kept."""
     exported = to_qdq(quantized.graph, quantized.pixels)

@@ -80,7 +80,7 @@ ENOUGH = 4_000_000                        # codes
 HINT = "trust the program: it equals the reference; npuflow show qdq_check RECIPE --log lists the layers; please report it"
 
 
-@stage(cpu="native", floats=True)
+@stage(cpu="native", floats=True, minor=True)
 def qdq_check(
     quantized: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
     qdq: Qdq,

@@ -69,7 +69,7 @@ class Report(Artifact):
         return {"report": PAGE, "report.json": DATA}
 
 
-@stage
+@stage(minor=True)
 def report(
     parse: Annotated[Parsed, Uses("role", "channel_axis")],
     placement: Placement,

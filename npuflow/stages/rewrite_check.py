@@ -93,7 +93,7 @@ def cause(culprit: Culprit) -> str:
     return f'the rule "{one.rule}" moved it from {shown(culprit.before)} to {shown(culprit.after)} ({one.line()})'
 
 
-@stage(cpu="native", floats=True)
+@stage(cpu="native", floats=True, minor=True)
 def rewrite_check(
     source: Annotated[
         Model, Uses("read", "runnable", "rounding", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")

@@ -43,7 +43,7 @@ class Segment(Artifact):
         return {"tensors": len(self.content.names), "model_bytes": len(self.content.model)}
 
 
-@stage(quick=True)
+@stage(quick=True, minor=True)
 def segments(
     graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range")], placement: Placement
 ) -> Iterator[tuple[str, Segment]]:

@@ -48,7 +48,7 @@ class Sensitivity(Artifact):
         return {"units": len(self.names), "largest": self.names[worst][1]}
 
 
-@stage(cpu="native", memory="1GB", floats=True)
+@stage(cpu="native", memory="1GB", floats=True, minor=True)
 def sensitivity(
     baseline: Baseline,
     graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "channel_axis", "output_range", "shares_scale", "f")],

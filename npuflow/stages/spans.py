@@ -40,7 +40,7 @@ class Span(Artifact):
         return {"parts": len(self.content.alone)}
 
 
-@stage
+@stage(minor=True)
 def spans(
     quantized: Annotated[Quantized, Uses("infer", "space", "moves")], tiles: Items[Tile], effort: Effort, compute: Compute,
     memory: Memory, dma: Dma, numerics: Numerics,

@@ -69,7 +69,7 @@ class Thresholds(Artifact):
         return found
 
 
-@stage
+@stage(minor=True)
 def thresholds(
     graph: Annotated[Parsed, Uses("role", "output_range", "f")],
     placement: Placement,

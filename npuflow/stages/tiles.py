@@ -35,7 +35,7 @@ class Tile(Artifact):
         return {"cycles": round(self.solution.costs.cycles) if self.solution is not None else None}
 
 
-@stage(over="layers", batch=16)
+@stage(over="layers", batch=16, minor=True)
 def tiles(
     layers: Annotated[Items[Sketch], Uses("infer", "space", "moves")], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,

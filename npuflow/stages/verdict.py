@@ -101,7 +101,7 @@ class Verdict(Artifact):
         return {**found, **said.facts()}
 
 
-@stage(cpu="native", memory="1GB", floats=True)
+@stage(cpu="native", memory="1GB", floats=True, minor=True)
 def verdict(
     graph: Annotated[
         Parsed,

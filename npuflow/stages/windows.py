@@ -34,7 +34,7 @@ class Window(Artifact):
         return {"groups": len(self.content.ways), "tried": self.content.asked}
 
 
-@stage(over="spans", batch=16)
+@stage(over="spans", batch=16, minor=True)
 def windows(
     spans: Annotated[Items[Span], Uses("infer", "space", "moves")],
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
