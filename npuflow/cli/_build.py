@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,8 @@ def _one(
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
 
-    shown = view(plan, quiet=quiet or as_json, verbose=verbose)
+    asked = (*settings.force, *([settings.until] if settings.until is not None else []))
+    shown = view(plan, quiet=quiet or as_json, verbose=verbose, asked=asked)
     again: list[str] = []
     warnings: list[Warned] = []
     verdict: dict[str, Any] = {}
@@ -163,12 +164,12 @@ def _near(path: Path) -> str:
     return shown_path(path)
 
 
-def view(plan: Plan, *, quiet: bool = False, verbose: bool = False) -> View:
+def view(plan: Plan, *, quiet: bool = False, verbose: bool = False, asked: Collection[str] = ()) -> View:
     """The view that suits where standard error goes."""
     if quiet:
         return Silent()
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return Plain(plan, verbose)
+        return Plain(plan, verbose, asked)
     from npuflow.cli._progress_live import Live
 
-    return Live(plan, verbose)
+    return Live(plan, verbose, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npuflow.cli._events import HINT, VERDICT, WARNING, figures
@@ -93,9 +93,9 @@ class Plain:
 
     EVERY = 10.0
 
-    def __init__(self, plan: Plan, every: bool = False) -> None:
+    def __init__(self, plan: Plan, every: bool = False, asked: Collection[str] = ()) -> None:
         self.over = {step.name for step in plan if step.over is not None}
-        self.lines = Lines(plan, every)
+        self.lines = Lines(plan, every, asked)
         self.width = max((len(line) for line in self.lines.shown), default=0)
         self.said: dict[str, float] = {}
         self.seconds: dict[str, float] = {}

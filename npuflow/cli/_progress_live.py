@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -39,7 +40,7 @@ def _told() -> TextColumn:
 class Live:
     """The stages of a plan as a table that moves."""
 
-    def __init__(self, plan: Plan, every: bool = False) -> None:
+    def __init__(self, plan: Plan, every: bool = False, asked: Collection[str] = ()) -> None:
         self.console = Console(stderr=True)
         self.bars = Progress(
             TextColumn("{task.fields[mark]}"), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
@@ -47,7 +48,7 @@ class Live:
             console=self.console, transient=False, expand=True,
         )  # fmt: skip
         self.over = {step.name for step in plan if step.over is not None}
-        self.lines = Lines(plan, every)
+        self.lines = Lines(plan, every, asked)
         self.tasks: dict[str, TaskID] = {}
         for line in self.lines.shown:
             self.tasks[line] = self.bars.add_task(line, start=False, total=1, mark=" ", count="", told="", spent=0.0)

@@ -113,6 +113,11 @@ def test_all_steps_when_asked(forge: Forge, tmp_path: Path, capsys: pytest.Captu
     assert "20/20" in lines[1]
 
 
+def test_what_is_asked_for_has_a_line(forge: Forge) -> None:
+    assert Lines(plan(forge), every=False).shown == ["total"]
+    assert Lines(plan(forge), every=False, asked=["note"]).shown == ["total", "note"]
+
+
 @pytest.mark.parametrize(("at", "name"), [("n7", "total.items/n7"), ("note", "note")])
 def test_what_fails_has_a_line_whatever_its_step(
     forge: Forge, tmp_path: Path, capsys: pytest.CaptureFixture[str], at: str, name: str
@@ -130,7 +135,7 @@ def test_the_default_log_is_short() -> None:
 def test_what_a_table_switches_on_has_a_line() -> None:
     recipe = load(ROOT / "recipes" / "fashion.toml", ["search.objective=sqnr", 'channels.tensors=["*"]'])
     lines = Lines(plan_recipe(recipe, STAGES, Settings()), every=False).shown
-    assert {"thresholds", "channels"} <= set(lines)
+    assert {"search", "channels"} <= set(lines) and "thresholds" not in lines
 
 
 def test_a_plan_has_one_line_for_a_stage_and_its_parts(forge: Forge, tmp_path: Path) -> None:
