@@ -62,7 +62,7 @@ class Step:
     def selected(self) -> dict[str, Closure]:
         """The plug-ins that the step's tables name, with their code."""
         pairs = [pair for config in self.configs.values() for pair in selections(config)]
-        return dict(plugin_code(registry.name, name, None) for registry, name in pairs)  # type: ignore[attr-defined]
+        return {f"{registry.name}/{name}": plugin_code(registry.name, name) for registry, name in pairs}  # type: ignore[attr-defined]
 
     @cached_property
     def fixed(self) -> dict[str, Any]:

@@ -45,10 +45,9 @@ def ask(question: Question) -> list[str]:
     for label, wanted in question.plugins.items():
         from npuflow.flow.keys import plugin_code
 
-        registry, _, entry = label.partition("/")
-        name, _, facets = entry.partition(":")
+        registry, _, name = label.partition("/")
         try:
-            found = plugin_code(registry, name, tuple(facets.split(",")) if facets else None)[1].digest
+            found = plugin_code(registry, name).digest
         except Exception as fault:  # as above
             faults.append(f"plug-in {label} is not there ({fault}): install it on the worker")
             continue

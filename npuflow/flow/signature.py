@@ -14,7 +14,7 @@ from npuflow.base.errors import InternalError
 from npuflow.base.tables import Config, table_of
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
-from npuflow.flow.stage import Groups, Items, Project, Stage, Uses, Whole
+from npuflow.flow.stage import Groups, Items, Project, Stage, Whole
 
 Product = Literal["one", "items"]
 _STREAMS = {collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator}
@@ -27,7 +27,6 @@ class Upstream:
     kind: type[Artifact]
     items: bool = False
     optional: bool = False
-    facets: tuple[str, ...] | None = None
     project: str | None = None
     grouped: bool = False
     whole: bool = False
@@ -166,10 +165,9 @@ def _upstream(kind: Any) -> Upstream | None:
         inner = _upstream(args[0])
         if inner is None:
             return None
-        facets = next((mark.facets for mark in args[1:] if isinstance(mark, Uses)), inner.facets)
         project = next((mark.name for mark in args[1:] if isinstance(mark, Project)), inner.project)
         whole = inner.whole or any(isinstance(mark, Whole) for mark in args[1:])
-        return replace(inner, facets=facets, project=project, whole=whole)
+        return replace(inner, project=project, whole=whole)
     if origin is Union or origin is types.UnionType:
         rest = [arg for arg in args if arg is not type(None)]
         inner = _upstream(rest[0]) if len(rest) == 1 else None

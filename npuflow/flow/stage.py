@@ -18,13 +18,6 @@ STAGES = Registry("stages", "npuflow.stages")
 A_co = TypeVar("A_co", covariant=True)
 
 
-class Uses:
-    """`Annotated[Graph, Uses("infer")]`: of the plug-ins that the artifact names, only these methods enter the key."""
-
-    def __init__(self, *facets: str) -> None:
-        self.facets = tuple(sorted(facets))
-
-
 class Project:
     """`Annotated[Graph, Project("cone")]`: the key holds the digest of `graph.cone(item)`, or `graph.cone()`, alone."""
 
@@ -302,6 +295,6 @@ def listening(
 
 
 __all__ = [
-    "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Uses", "Whole", "listening", "log", "pair", "part",
+    "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Whole", "listening", "log", "pair", "part",
     "part_of", "progress", "shown", "size", "stage", "steps_of",
 ]  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.calibrate.channels import Channels, Extrema, extrema, merged, watched
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, stage
+from npuflow.flow.stage import Items, stage
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample
@@ -45,7 +45,7 @@ def hull(found: Items[ChannelExtrema]) -> ChannelRanges:
 @stage(over="samples", when="channels", cpu="native", memory="1GB", batch=32, floats=True, merge=hull)
 def channels(
     samples: Items[Sample],
-    graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range")],
+    graph: Parsed,
     placement: Placement,
     table: Channels,
 ) -> Iterator[tuple[str, ChannelExtrema]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.calibrate.tune import Search, Tune
 from npuflow.engine.calibrate.walk import footprint as taken
@@ -12,7 +12,7 @@ from npuflow.engine.calibrate.walk import groups
 from npuflow.engine.correct.config import Correct, Equalize, Unify
 from npuflow.engine.footprint import Footprint, footprint
 from npuflow.flow.artifact import Artifact, Need, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, shown, stage
+from npuflow.flow.stage import Items, log, shown, stage
 from npuflow.stages.fidelity import FidelityTable
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -52,7 +52,7 @@ def _whole(need: Need) -> int:
 
 @stage(quick=True, minor=True)
 def footprints(
-    graph: Annotated[Parsed, Uses()],
+    graph: Parsed,
     placement: Placement,
     segments: Items[Segment],
     watch: Watch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from npuflow.base.errors import DataError, RecipeError, Where
 from npuflow.engine.calibrate.rate import Marks, Rating, by_name, mark, rate
@@ -17,7 +17,7 @@ from npuflow.engine.evaluate import asked
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, part, stage
+from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, METRICS, Metric
 from npuflow.stages.labelled import Labelled
@@ -87,7 +87,7 @@ class Marked(Artifact):
 
 @part(cpu="native", memory="1GB", floats=True, lighter="[search] samples = 4")
 def rivals(
-    graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range", "f")],
+    graph: Parsed,
     placement: Placement,
     statistics: Statistics,
     samples: Items[Sample],
@@ -123,7 +123,7 @@ def rivals(
 )
 def marked(
     rivals: Items[Rival],
-    graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f")],
+    graph: Parsed,
     placement: Placement,
     labelled: Items[Labelled],
     table: Table,
@@ -185,7 +185,7 @@ def winner(
 )
 def search(
     rivals: Items[Rival],
-    graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f")],
+    graph: Parsed,
     placement: Placement,
     samples: Items[Sample],
     quantize: Quantize,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from npuflow.engine.calibrate.tune import Tune, best, spans_to_tune
 from npuflow.engine.calibrate.tune import judged as judge
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, part, stage
+from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS, Grid
 from npuflow.stages.parse import Parsed
@@ -60,7 +59,7 @@ class Judged(Artifact):
 
 @part
 def candidates(
-    graph: Annotated[Parsed, Uses()],
+    graph: Parsed,
     statistics: Statistics,
     calibrate: Calibrate,
     quantize: Quantize,
@@ -90,7 +89,7 @@ def chosen(judged: Items[Judged], thresholds: Thresholds, tune: Tune) -> Thresho
 )
 def tune(
     candidates: Items[Candidates],
-    graph: Annotated[Parsed, Uses("to_onnx", "role")],
+    graph: Parsed,
     placement: Placement,
     samples: Items[Sample],
     table: Tune,
