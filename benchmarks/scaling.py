@@ -36,8 +36,11 @@ from npuflow.flow.store import Store
 from npuflow.flow.wire import wire
 
 HERE = Path(__file__).parent
-SECONDS = {"samples": 0.0167, "observed": 0.0147, "shards": 0.0012, "regions": 0.006, "statistics": 0.006}
-"""An item of samples and of observed (a sample in a segment); of what a merge reads, the rest."""
+SECONDS = {
+    "samples": 0.0167, "statistics.items": 0.0147, "statistics.merge1": 0.0012, "statistics.merge2": 0.006,
+    "statistics": 0.006,
+}  # fmt: skip
+"""An item of samples and of statistics (a sample in a segment); of what a merge reads, the rest."""
 SESSIONS = 0.04
 HEAD = """# How calibration scales with workers
 
@@ -76,10 +79,10 @@ class Case:
             if task.step not in SECONDS:
                 return None
             read = [len(members) for one in task.work for members in one.sources.values()]
-            items = len(task.work) if task.step in ("samples", "observed") else sum(read) or 30
+            items = len(task.work) if task.step in ("samples", "statistics.items") else sum(read) or 30
             own = items * SECONDS[task.step]
             work[0] += own
-            return own * max(0.5, rng.normal(1, 0.1)) + (SESSIONS if task.step == "observed" else 0.0)
+            return own * max(0.5, rng.normal(1, 0.1)) + (SESSIONS if task.step == "statistics.items" else 0.0)
 
         slow = rng.random(workers) < (0.01 if workers > 1 else 0)
         cluster = VirtualCluster(workers, seconds, costs, slow=np.flatnonzero(slow), die=workers > 1)
@@ -94,7 +97,7 @@ def row(case, workers, costs):
     ends, spent = cluster.step_ends, cluster.spent
     efficiency = work / (workers * cluster.driver_at)
     each = 1000 * spent["scheduler"] / cluster.sent
-    times = [ends["samples"], ends["observed"], ends["statistics"], spent["driver"], spent["client"], spent["scheduler"]]
+    times = [ends["samples"], ends["statistics.items"], ends["statistics"], spent["driver"], spent["client"], spent["scheduler"]]
     return f"| {workers} | {cluster.sent} | " + " | ".join(f"{t:.1f}" for t in times) + f" | {each:.1f} | {efficiency:.0%} |"
 
 

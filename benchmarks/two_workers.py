@@ -28,7 +28,7 @@ READY = 300
 
 
 def seconds(recipe, sets, cache, scheduler, jobs=None):
-    """From the first task of `observed` to the end of `statistics`, as the build itself counts."""
+    """From the first task to the end of `statistics`, as the build itself counts."""
     place = Path(tempfile.mkdtemp(dir=cache.parent))
     shutil.copytree(cache, place / "cache")
     begun = time.perf_counter()
@@ -108,13 +108,12 @@ def _warm():
     """What a worker's first task would import and load."""
     import numpy as np
 
-    import npuflow.stages.observed
     import npuflow.stages.statistics
     from npuflow.engine.calibrate.observe import Counter
     from npuflow.engine.calibrate.statistics import merged
 
     merged([("x", Counter(["x"]).observe([np.ones(3, np.float32)]))])
-    return npuflow.stages.observed.__name__
+    return npuflow.stages.statistics.__name__
 
 
 if __name__ == "__main__":

@@ -257,7 +257,7 @@ class VirtualCluster:
             self.ran += 1
             seconds = seconds * (4.0 if who in self.slow else 1.0) + (0.0 if who in self.begun else self.start)
             self.begun.add(who)
-            if self.die and task.step == "observed" and not self.gone:
+            if self.die and task.step == "statistics.items" and not self.gone:
                 self.gone.add(who)
                 self._at(at + seconds / 2, self._died, who)
                 return

@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npuflow.base.code_class import Wanted
 from npuflow.base.code_find import CodeError
+from npuflow.base.code_module import Form
 from npuflow.base.code_sources import Sources
 from npuflow.base.code_walk import Walk
 from npuflow.base.digest import digest
 from npuflow.base.registry import Registry
 
 __all__ = [
-    "Closure", "CodeError", "closure", "definition_closure", "entry_closure", "files_read", "forget", "package_file",
-    "plugin_closure",
+    "Closure", "CodeError", "Wanted", "closure", "definition_closure", "entry_closure", "facets_of", "files_read", "forget",
+    "package_file", "plugin_closure",
 ]  # fmt: skip
+
+Forms = dict[str, tuple[Form, ...]]
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,16 @@ class Closure:
     files: dict[str, str] = field(default_factory=dict)
     entries: frozenset[str] = frozenset()
     """Registry entries named by constants ("ops/relu"), whose code is in the digest."""
+    mentions: frozenset[str] = field(default=frozenset(), repr=False)
+    """Attributes that the code mentions of objects that it is given (see `code_scope`)."""
 
 
 class _State:
     """What this process has read so far."""
 
     sources = Sources()
-    closures: dict[tuple[str, str | None, tuple[str, ...], bool], Closure] = {}  # noqa: RUF012  (one per process)
+    closures: dict[tuple[str, str | None, tuple[str, ...] | None, bool], Closure] = {}  # noqa: RUF012  (one per process)
+    forms: dict[tuple[str, str | None], Forms | None] = {}  # noqa: RUF012
 
 
 def closure(target: Any) -> Closure:
@@ -47,24 +54,37 @@ def closure(target: Any) -> Closure:
 
 def definition_closure(module: str, name: str) -> Closure:
     """The closure of a module's top-level name, which need not have been imported."""
-    return _closure(module, name, (), False)
+    return _closure(module, name, None, False)
 
 
-def entry_closure(module: str, attribute: str | None = None, facets: tuple[str, ...] = ()) -> Closure:
-    """The closure of what a registry's file marks, or of one of its names; narrowed to the methods in `facets`."""
+def entry_closure(module: str, attribute: str | None = None, facets: tuple[str, ...] | None = None) -> Closure:
+    """The closure of what a registry's file marks, or of one of its names; narrowed to the methods in `facets`, if given."""
     return _closure(module, attribute, facets, True)
 
 
-def plugin_closure(registry: Registry, name: str, facets: tuple[str, ...] = ()) -> Closure:
+def plugin_closure(registry: Registry, name: str, facets: tuple[str, ...] | None = None) -> Closure:
     """The code behind a registry's entry, narrowed to some of its methods if facets are given."""
     source = registry.source(name)
     return entry_closure(source.module, source.attribute, facets)
+
+
+def facets_of(registry: Registry, name: str, wanted: Wanted) -> tuple[str, ...] | None:
+    """The methods of an entry that code may use which mentions `wanted`; None if the entry is no class."""
+    source = registry.source(name)
+    mark = (source.module, source.attribute)
+    if mark not in _State.forms:
+        _State.forms[mark] = Walk(_State.sources).forms(*mark)
+    forms = _State.forms[mark]
+    if forms is None:
+        return None
+    return tuple(sorted(name for name, several in forms.items() if any(wanted.names(name, one) for one in several)))
 
 
 def forget() -> None:
     """Read all sources again on next use (after files changed under a running process)."""
     _State.sources = Sources()
     _State.closures.clear()
+    _State.forms.clear()
 
 
 def files_read() -> dict[str, str]:
@@ -78,7 +98,7 @@ def package_file(name: str) -> Path:
     return Path(caller).parent / name
 
 
-def _closure(module: str, name: str | None, facets: tuple[str, ...], entry: bool) -> Closure:
+def _closure(module: str, name: str | None, facets: tuple[str, ...] | None, entry: bool) -> Closure:
     mark = (module, name, facets, entry)
     found = _State.closures.get(mark)
     if found is None:
@@ -95,4 +115,4 @@ def _sealed(walk: Walk) -> Closure:
     definitions, files = dict(sorted(walk.definitions.items())), dict(sorted(walk.files.items()))
     libraries = dict(sorted(walk.libraries.items()))
     whole = digest({"definitions": definitions, "files": files})
-    return Closure(whole, definitions, libraries, files, frozenset(walk.entries))
+    return Closure(whole, definitions, libraries, files, frozenset(walk.entries), frozenset(walk.mentions))

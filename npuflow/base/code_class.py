@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
-from npuflow.base.code_module import Class, Facts, Module
+from npuflow.base.code_module import Class, Facts, Form, Module
+
+
+class Wanted:
+    """Attributes that code mentions, and which methods it may mean by them.
+
+    A method is meant where its name is called with as many arguments as it takes. One that is only read may be passed on
+    to be called elsewhere: it is meant as well, unless some class in reach has a field of that name. A property is meant
+    wherever its name is read.
+    """
+
+    def __init__(self, mentions: Iterable[str] = ()) -> None:
+        self.mentions: set[str] = set()
+        self._calls: dict[str, set[int]] = {}
+        self.add(mentions)
+
+    def add(self, mentions: Iterable[str]) -> None:
+        """More mentions, without their roots."""
+        for mention in set(mentions) - self.mentions:
+            self.mentions.add(mention)
+            name, call, count = mention.partition("(")
+            if call:
+                self._calls.setdefault(name, set()).add(-1 if count == "*)" else int(count[:-1]))
+
+    def names(self, name: str, form: Form) -> bool:
+        """Whether a method of that form may be meant."""
+        if name in self.mentions and (form.read or f"={name}" not in self.mentions):
+            return True
+        calls = self._calls.get(name, ())
+        return any(count < 0 or form.read or form.least <= count <= form.most for count in calls)
 
 
 class Narrowed:
@@ -16,19 +45,25 @@ class Narrowed:
         self._parts, self._followed = parts, followed
         self._taken: set[str] = set()
 
+    @property
+    def forms(self) -> Mapping[str, Form]:
+        return self._parts.forms
+
     def start(self) -> tuple[str, Facts]:
         """The class without its methods; bases that are narrowed themselves count in the digest, but are not reached whole."""
-        references, attributes = set(self._parts.rest.references), set(self._parts.rest.attributes)
+        references, mentions = set(self._parts.rest.references), set(self._parts.rest.mentions)
         for index, (_, base) in enumerate(self._parts.bases):
             if index not in self._followed:
                 references.update(base.references)
-                attributes.update(base.attributes)
-        return self.label, Facts(self._parts.rest.digest, tuple(references), frozenset(attributes))
+                mentions.update(base.mentions)
+        return self.label, Facts(self._parts.rest.digest, tuple(references), frozenset(mentions))
 
-    def more(self, wanted: set[str]) -> Iterator[tuple[str, Facts]]:
-        """The methods not taken yet that are wanted by name, or that Python calls by itself."""
+    def more(self, wanted: Wanted, facets: Set[str]) -> Iterator[tuple[str, Facts]]:
+        """The methods not taken yet that are wanted, or that Python calls by itself."""
         for name, found in self._parts.methods.items():
-            if name not in self._taken and (name in wanted or (name.startswith("__") and name.endswith("__"))):
+            if name in self._taken:
+                continue
+            if name in facets or (name.startswith("__") and name.endswith("__")) or wanted.names(name, self.forms[name]):
                 self._taken.add(name)
                 for index, facts in enumerate(found):
                     yield f"{self.label}.{name}" + (f"#{index}" if index else ""), facts

@@ -12,7 +12,7 @@ from typing import Any
 
 from npuflow.base import code_module, code_normal, code_scope
 from npuflow.base import digest as digests
-from npuflow.base.code_module import Class, Facts, Module, Unit
+from npuflow.base.code_module import Class, Facts, Form, Module, Unit
 from npuflow.base.code_scope import Imported, Reference
 from npuflow.base.digest import bytes_digest
 
@@ -119,7 +119,7 @@ def _unit(unit: Unit) -> Any:
         _facts(unit.facts), unit.marks, [_facts(one) for one in unit.unmarked], unit.call,
         None if parts is None else [
             [[chain, _facts(facts)] for chain, facts in parts.bases], _facts(parts.rest),
-            {name: [_facts(one) for one in several] for name, several in parts.methods.items()},
+            {name: [_facts(one) for one in several] for name, several in parts.methods.items()}, parts.forms,
         ],
     ]  # fmt: skip
 
@@ -128,20 +128,24 @@ def _as_unit(found: Any) -> Unit:
     facts, marks, unmarked, (func, texts), parts = found
     made = None
     if parts is not None:
-        bases, rest, methods = parts
+        bases, rest, methods, forms = parts
         named = {name: tuple(map(_as_facts, several)) for name, several in methods.items()}
-        made = Class(tuple((tuple(chain), _as_facts(one)) for chain, one in bases), _as_facts(rest), named)
+        made = Class(tuple((tuple(chain), _as_facts(one)) for chain, one in bases), _as_facts(rest), named, _forms(forms))
     call = tuple(func), tuple(texts)
     return Unit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
 
 
 def _facts(facts: Facts) -> Any:
-    return [facts.digest, facts.references, sorted(facts.attributes)]
+    return [facts.digest, facts.references, sorted(facts.mentions)]
 
 
 def _as_facts(found: Any) -> Facts:
-    made, references, attributes = found
-    return Facts(made, tuple(_reference(*one) for one in references), frozenset(attributes))
+    made, references, mentions = found
+    return Facts(made, tuple(_reference(*one) for one in references), frozenset(mentions))
+
+
+def _forms(found: Any) -> dict[str, Form]:
+    return {name: Form(*one) for name, one in found.items()}
 
 
 def _reference(root: Any, attrs: Any, how: str, const: str | None, line: int) -> Reference:

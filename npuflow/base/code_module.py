@@ -10,21 +10,30 @@ from typing import NamedTuple
 
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_normal import inert, syntax_digest
-from npuflow.base.code_scope import Imported, Reference, References, imports_of
+from npuflow.base.code_scope import Imported, Reference, References, imports_of, reads
 from npuflow.base.digest import bytes_digest
 from npuflow.base.errors import Where
 
 Chain = tuple[str, ...]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+MANY = 1 << 16
 _COMPOUND = (ast.If, ast.Try, ast.TryStar, ast.With, ast.For, ast.While, ast.Match)
 
 
 class Facts(NamedTuple):
-    """What the walk needs of a piece of syntax: its digest, what it refers to, every attribute name it mentions."""
+    """What the walk needs of a piece of syntax: its digest, what it refers to, the attributes that it mentions."""
 
     digest: str
     references: tuple[Reference, ...]
-    attributes: frozenset[str]
+    mentions: frozenset[str]
+
+
+class Form(NamedTuple):
+    """How a method is used: with so many arguments, and whether also without a call."""
+
+    least: int
+    most: int
+    read: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class Class:
     rest: Facts
     """The bases count in its digest, but not among its references."""
     methods: dict[str, tuple[Facts, ...]]
+    forms: dict[str, Form]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ def unit_of(node: ast.stmt, package: str) -> Unit:
     def facts(part: ast.AST) -> Facts:
         visitor = References(package)
         visitor.visit(part)
-        return Facts(syntax_digest([part]), tuple(visitor.found), frozenset(visitor.attributes))
+        return Facts(syntax_digest([part]), tuple(visitor.found), frozenset(visitor.mentions))
 
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     marks = tuple(chain_of(mark.func if isinstance(mark, ast.Call) else mark) for mark in decorators)
@@ -69,14 +79,30 @@ def unit_of(node: ast.stmt, package: str) -> Unit:
     parts = None
     if isinstance(node, ast.ClassDef):
         methods: dict[str, tuple[Facts, ...]] = {}
+        forms: dict[str, Form] = {}
         for inner in node.body:
             if isinstance(inner, _FUNCTIONS):
                 methods[inner.name] = (*methods.get(inner.name, ()), facts(inner))
+                form, other = _form(inner), forms.get(inner.name)
+                forms[inner.name] = form if other is None else _either(form, other)
         body = [inner for inner in node.body if not isinstance(inner, _FUNCTIONS)]
         bare = facts(_with(node, body=body, bases=[]))
         rest = bare._replace(digest=syntax_digest([_with(node, body=body)]))
-        parts = Class(tuple((chain_of(base), facts(base)) for base in node.bases), rest, methods)
+        parts = Class(tuple((chain_of(base), facts(base)) for base in node.bases), rest, methods, forms)
     return Unit(facts(node), marks, unmarked if isinstance(node, ast.FunctionDef) else (), call, parts)
+
+
+def _form(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Form:
+    args = node.args
+    static = any(getattr(mark, "id", "") == "staticmethod" for mark in node.decorator_list)
+    names = len(args.posonlyargs) + len(args.args) - (not static)
+    least = names - len(args.defaults) + sum(default is None for default in args.kw_defaults)
+    most = MANY if args.vararg or args.kwarg else names + len(args.kwonlyargs)
+    return Form(max(0, least), most, reads(node))
+
+
+def _either(one: Form, other: Form) -> Form:
+    return Form(min(one.least, other.least), max(one.most, other.most), one.read or other.read)
 
 
 def chain_of(node: ast.expr) -> Chain:

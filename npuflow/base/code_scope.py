@@ -1,4 +1,9 @@
-"""What a piece of code refers to: global names and imports with their attribute chains, by Python's scoping rules."""
+"""What a piece of code refers to: global names and imports with their attribute chains, by Python's scoping rules.
+
+Attributes whose object is known only while running are *mentions*, as text: `name` is read, `name(2)` is called with two
+arguments, `name(*)` with any number, `=name` is declared by a class or set on `self`. `root:name` is an attribute of a
+global name, `self:name` one of the object itself.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +52,33 @@ def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, Imp
     return {alias.asname or alias.name: Imported(module, alias.name) for alias in node.names}
 
 
+_SELF = ("self", "cls")
+_BY_NAME = ("getattr", "hasattr", "attrgetter", "methodcaller")
+
+
+def _arguments(node: ast.Call) -> str:
+    """How many arguments a call has, for a mention."""
+    spread = any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords)
+    return "(*)" if spread else f"({len(node.args) + len(node.keywords)})"
+
+
+def declared(node: ast.ClassDef) -> set[str]:
+    """The fields and properties that a class body declares: what instances have that is no method."""
+    found: set[str] = set()
+    for one in node.body:
+        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
+        found.update(target.id for target in targets if isinstance(target, ast.Name))
+        if isinstance(one, ast.FunctionDef) and reads(one):
+            found.add(one.name)
+    return found
+
+
+def reads(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a method is used without a call: it has a decorator that may make a property of it."""
+    plain = ("classmethod", "staticmethod", "abstractmethod", "overload", "override")
+    return any(getattr(mark, "attr", getattr(mark, "id", "")) not in plain for mark in node.decorator_list)
+
+
 class _Scope:
     """The local names of a function, lambda, comprehension or class, and which of them are imports."""
 
@@ -58,12 +90,12 @@ class _Scope:
 
 
 class References(ast.NodeVisitor):
-    """Collects the references of the nodes it visits, and every attribute name they mention."""
+    """Collects the references of the nodes it visits, and the attributes that they mention."""
 
     def __init__(self, package: str) -> None:
         self.package = package
         self.found: dict[Reference, None] = {}
-        self.attributes: set[str] = set()
+        self.mentions: set[str] = set()
         self.scopes: list[_Scope] = []
 
     # ***** names and chains *****
@@ -78,11 +110,34 @@ class References(ast.NodeVisitor):
         while isinstance(base, ast.Attribute):
             attrs.append(base.attr)
             base = base.value
-        self.attributes.update(attrs)
+        if isinstance(node.ctx, ast.Store) and isinstance(base, ast.Name) and base.id == "self" and len(attrs) == 1:
+            self.mentions.add(f"={attrs[0]}")
+        self._mention(base, attrs)
         if isinstance(base, ast.Name):
             self._chain(base, tuple(reversed(attrs)))
         else:
             self.visit(base)
+
+    def _mention(self, base: ast.expr, attrs: list[str], how: str = "") -> None:
+        """Note a chain of attributes, the last one first; `how` it is called."""
+        above = isinstance(base, ast.Call) and isinstance(base.func, ast.Name) and base.func.id == "super"
+        name = base.id if isinstance(base, ast.Name) else "self" if above else ""
+        root = name if name in _SELF or (name and self._is_global(name)) else ""
+        if attrs:
+            names = [attrs[0] + how, *attrs[1:]]
+            names[-1] = f"{root}:{names[-1]}" if root else names[-1]
+            self.mentions.update(names)
+
+    def _is_global(self, name: str) -> bool:
+        """Whether a name is the module's, or that of a module imported here."""
+        for scope in reversed(self.scopes):
+            if scope.is_class and scope is not self.scopes[-1]:
+                continue
+            if name in scope.globals:
+                return True
+            if name in scope.names or name in scope.imports:
+                return False
+        return True
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         index = node.slice
@@ -94,23 +149,27 @@ class References(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         first = node.args[0] if node.args else None
         const = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
-        second = node.args[1] if len(node.args) > 1 else None
-        if isinstance(second, ast.Constant) and isinstance(second.value, str):
-            self.attributes.add(second.value)  # getattr(x, "name"), and harmless elsewhere
-        if not self._marked(node.func, "call", const):
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) in _BY_NAME:
+            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            self.mentions.update(name for text in texts for name in text.split("."))
+        if not self._marked(node.func, "call", const, _arguments(node)):
             self.visit(node.func)
         for part in (*node.args, *node.keywords):
             self.visit(part)
 
-    def _marked(self, node: ast.expr, how: str, const: str | None) -> bool:
+    def _marked(self, node: ast.expr, how: str, const: str | None, arguments: str = "") -> bool:
         """Note a call or index of a name or attribute chain; False if `node` is something else."""
         attrs: list[str] = []
         while isinstance(node, ast.Attribute):
             attrs.append(node.attr)
             node = node.value
         if not isinstance(node, ast.Name):
+            if attrs and arguments:
+                self._mention(node, attrs, arguments)
+                self.visit(node)
+                return True
             return False
-        self.attributes.update(attrs)
+        self._mention(node, attrs, arguments)
         self._chain(node, tuple(reversed(attrs)), how, const)
         return True
 
@@ -163,6 +222,7 @@ class References(ast.NodeVisitor):
         for part in (*node.decorator_list, *node.bases, *node.keywords):
             self.visit(part)
         scope = _Scope(is_class=True)
+        self.mentions.update(f"={name}" for name in declared(node))
         for statement in node.body:
             self._bind(statement, scope)
         self.scopes.append(scope)

@@ -20,6 +20,7 @@ class Sources:
         self.finder = Finder()
         self._modules: dict[str, Module] = {}
         self._live: dict[int, tuple[Facts, tuple[Reference, ...]]] = {}
+        self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
         self.data: dict[str, str] = {}
         """Package data read: path -> digest."""
 
@@ -42,6 +43,23 @@ class Sources:
             references = tuple(kept)
             found = self._live[id(facts)] = facts, references  # with the facts, so that their id stays theirs
         return found[1]
+
+    def mentions(self, module: Module, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
+        """Attributes that a piece mentions of other objects, and those of any, its own `self` too; modules have none."""
+        found = self._mentions.get(id(facts))
+        if found is None:
+            other, own = set[str](), set[str]()
+            for mention in facts.mentions:
+                root, _, name = mention.rpartition(":")
+                targets = module.imports.get(root, ())
+                if targets and all(target.name is None for target in targets):
+                    continue
+                if not name.startswith("="):
+                    own.add(name)
+                if root not in ("self", "cls"):
+                    other.add(name)
+            found = self._mentions[id(facts)] = facts, frozenset(other), frozenset(own)
+        return found[1:]
 
     def read(self) -> dict[str, str]:
         """Every file read so far: path -> digest of its bytes."""

@@ -7,9 +7,9 @@ import importlib
 import types
 from pathlib import Path
 
-from npuflow.base.code_class import Narrowed
+from npuflow.base.code_class import Narrowed, Wanted
 from npuflow.base.code_find import CodeError, Place
-from npuflow.base.code_module import Facts, Module, Unit
+from npuflow.base.code_module import Facts, Form, Module, Unit
 from npuflow.base.code_scope import Imported, Reference
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest, digest_file
@@ -23,7 +23,7 @@ _LOADERS = {"runpy.run_path", "runpy.run_module", "importlib.util.spec_from_file
 _READERS = {"importlib.resources", "pkgutil.get_data"}
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
 _PACKAGE_FILE = "npuflow.base.code:package_file"
-_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow:stage"}
+_STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
 
 Origin = tuple[Module, Reference]
 
@@ -38,7 +38,10 @@ class Walk:
         self.libraries: dict[str, str] = {}
         self.files: dict[str, str] = {}
         self.entries: set[str] = set()
-        self._attributes: set[str] = set()
+        self.mentions: set[str] = set()
+        """What the code mentions of objects that are known only while running, its own `self` not among them."""
+        self._own = Wanted()
+        self._facets: frozenset[str] = frozenset()
         self._narrowed: dict[tuple[str, str], Narrowed] = {}
         self._entered: set[str] = set()
         self._wholes: set[str] = set()
@@ -51,21 +54,44 @@ class Walk:
         self._follow(place, (name,), None)
         self._drain()
 
-    def entry(self, module: str, attribute: str | None, facets: tuple[str, ...]) -> None:
+    def entry(self, module: str, attribute: str | None, facets: tuple[str, ...] | None) -> None:
         """Reach what a registry's file marks, narrowed to some methods if facets are given."""
-        self._attributes.update(facets)
-        self._plugin(module, attribute, bool(facets))
-        self._drain()
-
-    def _plugin(self, module: str, attribute: str | None, narrow: bool) -> None:
         place = self._source(module)
         source = self.sources.module(place)
         name = attribute or _marked(source)
-        if narrow and name in source.units and source.units[name][-1].parts is not None:
+        if name is None or name not in source.units:
+            self._follow(place, (name,) if name else (), None)
+        elif facets is not None and source.units[name][-1].parts is not None:
+            self._enter(place)
+            self._facets = frozenset(facets)
+            self._narrow(source, name)
+        else:
+            self._follow(place, (name,), None)
+        self._drain()
+
+    def _plugin(self, module: str, attribute: str | None) -> None:
+        """Reach one of all that a registry holds, narrowed to what the code mentions."""
+        place = self._source(module)
+        source = self.sources.module(place)
+        name = attribute or _marked(source)
+        if name in source.units and source.units[name][-1].parts is not None:
             self._enter(place)
             self._narrow(source, name)
         else:
             self._follow(place, (name,) if name else (), None)
+
+    def forms(self, module: str, attribute: str | None) -> dict[str, tuple[Form, ...]] | None:
+        """The methods of what a registry's file marks, those of its bases too; None if it is no class."""
+        source = self.sources.module(self._source(module))
+        name = attribute or _marked(source)
+        if name is None or name not in source.units or source.units[name][-1].parts is None:
+            return None
+        self._narrow(source, name)
+        found: dict[str, tuple[Form, ...]] = {}
+        for narrowed in self._narrowed.values():
+            for method, form in narrowed.forms.items():
+                found[method] = (*found.get(method, ()), form)
+        return found
 
     def _source(self, module: str) -> Place:
         self.sources.finder.own.add(module.partition(".")[0])
@@ -83,11 +109,15 @@ class Walk:
         while True:
             while self._todo:
                 module, facts = self._todo.pop()
-                self._attributes |= facts.attributes
+                other, own = self.sources.mentions(module, facts)
+                self.mentions |= other
+                self._own.add(own)
                 for reference in self.sources.live(module, facts):
                     self._reference(module, reference)
+            if self._narrowed:
+                self._own.add(self.mentions)
             for narrowed in list(self._narrowed.values()):
-                for label, facts in narrowed.more(self._attributes):
+                for label, facts in narrowed.more(self._own, self._facets):
                     self._take(narrowed.module, label, facts)
             if not self._todo:
                 return
@@ -270,7 +300,8 @@ class Walk:
         if ref is not None and ref.how == "subscript" and ref.const is not None and not attrs:
             source = live.source(ref.const)
             inner = Walk(self.sources)
-            inner.entry(source.module, source.attribute, ())
+            inner.entry(source.module, source.attribute, None)
+            self.mentions |= inner.mentions
             self.definitions[f"{name}/{ref.const}"] = digest(inner.definitions)
             self.libraries.update(inner.libraries)
             self.files.update(inner.files)
@@ -279,7 +310,7 @@ class Walk:
             self.definitions[f"{name}/"] = digest(list(live.names()))
             for entry in live.names() if attrs[0] == "every" else ():
                 source = live.source(entry)
-                self._plugin(source.module, source.attribute, True)
+                self._plugin(source.module, source.attribute)
                 self.entries.add(f"{name}/{entry}")
 
     def _lazy(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def run(
     paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, quiet: bool,
-    strict: bool = False, command: Sequence[str] = (),
+    strict: bool = False, verbose: bool = False, command: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Build every recipe in turn; the worst exit code. No recipe is built before all of them are known to be right.
 
@@ -48,7 +48,9 @@ def run(
     built: list[Built] = []
     said: list[str] = []
     for recipe, plan in planned:
-        code, whole, told = _one(recipe, plan, settings, as_json=as_json, quiet=quiet, strict=strict, alone=len(planned) == 1)
+        code, whole, told = _one(
+            recipe, plan, settings, as_json=as_json, quiet=quiet, strict=strict, verbose=verbose, alone=len(planned) == 1
+        )
         worst = max(worst, code)
         said.append(told)
         built += [whole] if whole is not None else []
@@ -72,12 +74,13 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
 
 
 def _one(
-    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, strict: bool, alone: bool
+    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, strict: bool, verbose: bool, alone: bool
 ) -> tuple[int, Built | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
 
-    shown = view(plan, quiet=quiet or as_json)
+    asked = (*settings.force, *([settings.until] if settings.until is not None else []))
+    shown = view(plan, quiet=quiet or as_json, verbose=verbose, asked=asked)
     again: list[str] = []
     warnings: list[Warned] = []
     verdict: dict[str, Any] = {}
@@ -161,12 +164,12 @@ def _near(path: Path) -> str:
     return shown_path(path)
 
 
-def view(plan: Plan, *, quiet: bool = False, plain: bool = False) -> View:
+def view(plan: Plan, *, quiet: bool = False, verbose: bool = False, asked: Collection[str] = ()) -> View:
     """The view that suits where standard error goes."""
     if quiet:
         return Silent()
-    if plain or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return Plain(plan)
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return Plain(plan, verbose, asked)
     from npuflow.cli._progress_live import Live
 
-    return Live(plan)
+    return Live(plan, verbose, asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,17 +49,12 @@ def stages() -> Registry:
     return Registry("stages", package)
 
 
-def stage_tables(registry: Registry, names: Iterable[str] | None = None) -> dict[str, list[type[Config]]]:
-    """Stage name -> the recipe tables it reads."""
-    from npuflow.flow.signature import tables
-
-    chosen = registry.names() if names is None else names
-    return {name: list(tables(registry[name]).values()) for name in chosen}
-
-
 def known_tables(registry: Registry) -> list[type[Config]]:
     """Every table of every stage."""
-    return list(dict.fromkeys(cls for found in stage_tables(registry).values() for cls in found))
+    from npuflow.flow.signature import tables
+    from npuflow.flow.stage import steps_of
+
+    return list(dict.fromkeys(cls for stage in steps_of(registry).values() for cls in tables(stage).values()))
 
 
 def recipe(path: Path, sets: Sequence[str] | None = None) -> Recipe:

@@ -88,11 +88,15 @@ def _summary(plan: Plan, steps: Sequence[PlannedStep], counts: Counter[str], sec
 
 
 def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
-    """One line for each stage; below it the items that are not in the cache, the first few unless all are asked for."""
-    width = max(len(step.name) for step in plan)
+    """One line for each stage with its parts; below it the items that are not in the cache, the first few unless all are
+    asked for, and then a line for each part too.
+    """
+    width = max(len(step.name if items else step.whole) for step in plan)
     rows = []
     for stage in plan:
-        mine = [step for step in steps if step.stage == stage.name]
+        if stage.whole != stage.name and not items:
+            continue
+        mine = [step for step in steps if step.stage == stage.name or (plan[step.stage].whole == stage.name and not items)]
         counts = Counter(str(step.status) for step in mine)
         single = len(mine) == 1 and mine[0].item is None
         if single:
@@ -103,8 +107,10 @@ def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
         told = ", ".join(f"{counts[s]} {word}" for s, word in _WORDS if counts[s]) or "no items"
         rows.append(f"{stage.name:<{width}}  {status:<6} {told}")
         waiting = [step for step in mine if step.status != "hit"]
+        whole = len(waiting) == len(mine)
+        waiting = [step for step in waiting if step.stage == waiting[0].stage]      # what its later parts wait for
         reasons = {(step.status, step.reason) for step in waiting}
-        if len(reasons) == 1 and len(waiting) == len(mine) and not items:
+        if len(reasons) == 1 and (whole or waiting[0].item is None) and not items:
             rows[-1] += f": {waiting[0].reason}"
             continue
         shown = waiting if items else waiting[:SHOWN]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npuflow.cli._events import HINT, VERDICT, WARNING, figures
+from npuflow.cli._progress_lines import Lines
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event, Warned
@@ -88,15 +89,19 @@ def warn_text(text: str) -> None:
 
 
 class Plain:
-    """One line for each step as it settles; a fan-out speaks now and then, and when it is done."""
+    """One line for each stage as it settles, or for `every` step; a fan-out speaks now and then, and when it is done."""
 
     EVERY = 10.0
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, every: bool = False, asked: Collection[str] = ()) -> None:
         self.over = {step.name for step in plan if step.over is not None}
-        self.width = max((len(step.name) for step in plan), default=0)
+        self.lines = Lines(plan, every, asked)
+        self.width = max((len(line) for line in self.lines.shown), default=0)
         self.said: dict[str, float] = {}
         self.seconds: dict[str, float] = {}
+        """Line -> what its steps took; a line of hits has none."""
+        self.items: dict[str, tuple[int, str]] = {}
+        """Line -> how the largest of its fan-outs went."""
 
     def show(self, event: Event) -> None:
         from npuflow.flow.events import Progress, Started, StepEvent, Warned
@@ -111,28 +116,39 @@ class Plain:
             self._items(event)
 
     def _step(self, event: Any) -> None:
+        line = self.lines.of[event.stage]
         if event.status == "ran":
-            self.seconds[event.stage] = self.seconds.get(event.stage, 0.0) + event.seconds
-        if event.item is not None and event.status in ("hit", "ran"):
-            return
-        name = event.stage if event.item is None else f"{event.stage}/{event.item}"
-        took = duration(event.seconds) if event.status == "ran" else ""
-        shown = event.reason if event.status in ("failed", "skipped") else facts(event.summary)
-        self._say(f"{name:<{self.width}}  {event.status:<7}  {took:>8}  {shown}")
+            self.seconds[line] = self.seconds.get(line, 0.0) + event.seconds
+        if event.status in ("hit", "ran"):
+            if event.item is not None:
+                return
+            if self.lines.settles(event.stage):
+                said = [text for text in (self.items.get(line, (0, ""))[1], facts(event.summary)) if text]
+                self._line(line, "ran" if line in self.seconds else "hit", "; ".join(said))
+        elif event.status == "failed" or self.lines.settles(event.stage):
+            name = event.stage if event.status == "failed" else line
+            self._line(name if event.item is None else f"{name}/{event.item}", event.status, event.reason)
         told = warned(event)
         if told is not None:
             warn(told)
 
     def _items(self, event: Any) -> None:
         now = time.monotonic()
-        first = self.said.setdefault(event.stage, now)
-        if event.done < event.total and now - first < self.EVERY:
-            return
-        self.said[event.stage] = now
-        took = duration(self.seconds[event.stage]) if event.stage in self.seconds else ""
-        status = ("hit" if event.hits == event.total else "ran") if event.done == event.total else "..."
+        first, line = self.said.setdefault(event.stage, now), self.lines.of[event.stage]
+        full = event.done == event.total
         hits = f", {event.hits} hit" if event.hits else ""
-        self._say(f"{event.stage:<{self.width}}  {status:<7}  {took:>8}  {event.done}/{event.total} items{hits}{pace(event)}")
+        text = f"{event.done}/{event.total} items{hits}{pace(event)}"
+        if full:
+            self.items[line] = max(self.items.get(line, (0, "")), (event.total, text))
+        if full and self.lines.settles(event.stage):
+            self._line(line, "hit" if event.hits == event.total else "ran", text)
+        elif not full and now - first >= self.EVERY:
+            self.said[event.stage] = now
+            self._line(line, "...", text)
+
+    def _line(self, name: str, status: str, text: str) -> None:
+        took = duration(self.seconds[name]) if status in ("ran", "...") and name in self.seconds else ""
+        self._say(f"{name:<{self.width}}  {status:<7}  {took:>8}  {text}")
 
     def _say(self, text: str) -> None:
         sys.stderr.write(text.rstrip() + "\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from npuflow.cli._progress import duration, facts, pace, warned
+from npuflow.cli._progress_lines import Lines
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
@@ -39,7 +40,7 @@ def _told() -> TextColumn:
 class Live:
     """The stages of a plan as a table that moves."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, every: bool = False, asked: Collection[str] = ()) -> None:
         self.console = Console(stderr=True)
         self.bars = Progress(
             TextColumn("{task.fields[mark]}"), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
@@ -47,12 +48,18 @@ class Live:
             console=self.console, transient=False, expand=True,
         )  # fmt: skip
         self.over = {step.name for step in plan if step.over is not None}
+        self.lines = Lines(plan, every, asked)
         self.tasks: dict[str, TaskID] = {}
-        for step in plan:
-            task = self.bars.add_task(step.name, start=False, total=1, mark=" ", count="", told="", spent=0.0)
-            self.tasks[step.name] = task
+        for line in self.lines.shown:
+            self.tasks[line] = self.bars.add_task(line, start=False, total=1, mark=" ", count="", told="", spent=0.0)
+        self.rest = None
+        if not every:
+            self.rest = self.bars.add_task("", False, 1, visible=False, mark=" ", count="", told="", spent=0.0)
+        """What runs and has no line."""
         self.spent: dict[str, float] = {}
-        self.begun: dict[str, float] = {}
+        self.counts: dict[str, tuple[int, str]] = {}
+        """Line -> the items of its largest fan-out, and how many of them there are."""
+        self.begun: set[str] = set()
         self.failed: set[str] = set()
         self.bars.start()
 
@@ -76,41 +83,64 @@ class Live:
             self.bars.console.print(f"  try      {warning.hint}", highlight=False, markup=False)
 
     def _running(self, event: Any) -> None:
-        if event.stage not in self.begun:
-            self.begun[event.stage] = time.monotonic()
-            self.bars.start_task(self.tasks[event.stage])
-            if event.stage not in self.over:
-                self._set(event.stage, count="running", mark=">")
+        line = self.lines.of[event.stage]
+        single = {"count": "running", "mark": ">"} if event.stage not in self.over else {}
+        if line not in self.tasks:
+            self._beside(event.stage, count=single.get("count", ""))
+        elif event.stage not in self.begun:
+            self.bars.start_task(self.tasks[line])
+            self._set(line, **single)
+        self.begun.add(event.stage)
 
     def _step(self, event: Any) -> None:
+        line = self.lines.of[event.stage]
         if event.status == "ran":
-            self.spent[event.stage] = self.spent.get(event.stage, 0.0) + event.seconds
+            self.spent[line] = self.spent.get(line, 0.0) + event.seconds
         warning = warned(event)
         if warning is not None:
             self._warn(warning)
-        if event.item is None:
-            mark, style = MARKS[event.status]
-            told = event.reason if event.status in ("failed", "skipped") else facts(event.summary)
-            spent = self.spent.get(event.stage, 0.0)
-            done = {"total": 1, "completed": 1}
-            self._set(event.stage, mark=f"[{style}]{mark}", count=event.status, told=told, spent=spent, **done)
-        elif event.status == "failed":
-            self.failed.add(event.stage)
-            self._set(event.stage, mark="[bold red]x", told=f"{event.item}: {event.reason}")
+        if event.status == "failed":
+            self.failed.add(line)
+            told = event.reason if event.item is None else f"{event.item}: {event.reason}"
+            self._set(line, mark="[bold red]x", told=told, **({"count": "failed"} if event.item is None else {}))
+        elif event.item is None and self.lines.settles(event.stage):
+            status = event.status if event.status == "skipped" else "ran" if line in self.spent else "hit"
+            mark, style = MARKS[status]
+            told = event.reason if event.status == "skipped" else facts(event.summary)
+            count = self.counts.get(line, (0, status))[1]
+            spent = self.spent.get(line, 0.0)
+            self._set(line, mark=f"[{style}]{mark}", count=count, told=told, spent=spent, total=1, completed=1)
+        elif event.item is None and line not in self.tasks:
+            self._beside(event.stage, visible=False)
 
     def _items(self, event: Any) -> None:
+        line = self.lines.of[event.stage]
         hits = f", {event.hits} hit" if event.hits else ""
         full = event.done == event.total
-        mark, style = MARKS["hit" if full and event.hits == event.total else "ran"] if full else (">", "")
-        mark, style = MARKS["failed"] if event.stage in self.failed else (mark, style)
-        self._set(
-            event.stage, total=event.total or 1, completed=event.done or int(full), count=f"{event.done}/{event.total}{hits}",
-            mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(event.stage, 0.0),
-            **({"told": pace(event).removeprefix(", ")} if event.stage not in self.failed else {}),
-        )  # fmt: skip
+        count = f"{event.done}/{event.total}{hits}"
+        bar = {"total": event.total or 1, "completed": event.done or int(full), "count": count}
+        if line not in self.tasks:
+            self._beside(event.stage, **bar, visible=not full)
+            return
+        if event.total < self.counts.get(line, (0, ""))[0]:
+            return                                  # the merges of what has just been counted
+        self.counts[line] = event.total, count
+        ended = full and self.lines.settles(event.stage)
+        mark, style = MARKS["hit" if event.hits == event.total else "ran"] if ended else (">", "")
+        mark, style = MARKS["failed"] if line in self.failed else (mark, style)
+        told = {} if line in self.failed else {"told": pace(event).removeprefix(", ")}
+        self._set(line, **bar, **told, mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(line, 0.0))
 
-    def _set(self, stage: str, **fields: Any) -> None:
-        self.bars.update(self.tasks[stage], **fields)
+    def _beside(self, stage: str, visible: bool = True, **fields: Any) -> None:
+        """The one row for steps that have none: the last of them to move."""
+        if self.rest is not None:
+            self.bars.update(self.rest, description=stage, visible=visible, **fields)
+
+    def _set(self, line: str, **fields: Any) -> None:
+        if line in self.tasks:
+            self.bars.update(self.tasks[line], **fields)
 
     def close(self) -> None:
+        if self.rest is not None:
+            self.bars.update(self.rest, visible=False)
         self.bars.stop()

@@ -166,8 +166,9 @@ def _comment(text: str) -> Iterator[str]:
 def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
     """Every table of every stage in the order of the pipeline, and whether it belongs to a stage that always runs."""
     from npuflow.flow.signature import signature
+    from npuflow.flow.stage import steps_of
 
-    stages = {name: registry[name] for name in registry.names()}
+    stages = steps_of(registry)
     signs = {name: signature(stage) for name, stage in stages.items()}
     makers = {sign.output: name for name, sign in signs.items() if stages[name].refines is None}
     order: list[str] = []
@@ -175,10 +176,11 @@ def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
     def visit(name: str, path: tuple[str, ...] = ()) -> None:
         if name in order or name in path:
             return
-        for need in signs[name].upstream.values():
+        own = [f"{name}.{label}" for label in stages[name].parts]
+        for need in (need for one in (*own, name) for need in signs[one].upstream.values()):
             if need.kind in makers:
                 visit(makers[need.kind], (*path, name))
-        order.append(name)
+        order.extend([*(one for one in own if one not in order), name])
 
     for name in stages:
         visit(name)

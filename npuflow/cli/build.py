@@ -41,6 +41,7 @@ def build(
     ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for every step.")] = False,
 ) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
     from npuflow.cli._build import run
@@ -55,5 +56,8 @@ def build(
 
         show(recipes, sets or [], chosen, as_json=as_json)
         return
-    code = run(recipes, sets or [], chosen, as_json=as_json, quiet=quiet, strict=strict, command=typed(context))
+    code = run(
+        recipes, sets or [], chosen,
+        as_json=as_json, quiet=quiet, strict=strict, verbose=verbose, command=typed(context),
+    )  # fmt: skip
     raise typer.Exit(code)

@@ -38,7 +38,7 @@ class Ahead:
         try:
             for name, place in step.inputs.items():
                 args[name] = self._argument(refs[name], place.upstream)
-            made = step.stage.function(**args)
+            made = step.stage.run(args)
             if step.signature.product == "items":
                 return ItemsRef({item: self._keep(one) for item, one in made})
             return self._keep(made)

@@ -75,7 +75,7 @@ _NOTHING = _Known(None, None)
 
 def dry(plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (), ahead: bool = False) -> Dry:
     """Look every key up that can be known without running anything, or `ahead`: anything but quick stages, in memory."""
-    return _Planner(plan, store, old or Lock(), frozenset(force), Ahead(store) if ahead else None).run()
+    return _Planner(plan, store, old or Lock(), plan.forced(force), Ahead(store) if ahead else None).run()
 
 
 class _Planner:

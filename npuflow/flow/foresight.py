@@ -30,6 +30,7 @@ class Foresight:
         self._seers = [step.name for step in plan if foresees(step.signature.output) and step.stage.quick]
         self._told: set[str] = set()
         self._read: dict[str, str] = {}
+        self._known_as = {step.name: step.whole for step in plan}
         self._above: dict[str, frozenset[str]] = {}
         for step in plan:
             sources = [place.step for place in step.inputs.values() if place.step is not None]
@@ -71,12 +72,13 @@ class Foresight:
             elif need.fixed + need.count * need.each > self.most:
                 self._told.add(name)
                 whole = shown(need.fixed + need.count * need.each)
-                emit(Warned(f"{name} will need about {whole} of memory, and there are {shown(self.most)}", name, self._key(need)))
+                text = f"{self._known_as[name]} will need about {whole} of memory, and there are {shown(self.most)}"
+                emit(Warned(text, name, self._key(need)))
 
     def _error(self, name: str, need: Need) -> BuildError:
         least = need.fixed + need.least * need.each
         return BuildError(
-            f"{name} would need about {shown(least)} of memory, and there are {shown(self.most)}",
+            f"{self._known_as[name]} would need about {shown(least)} of memory, and there are {shown(self.most)}",
             because=need.about,
             hint=need.key if not need.each else "smaller inputs: [model] inputs; or more memory",
             code="NF-STEP-004",

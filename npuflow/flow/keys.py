@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from npuflow.base.code import Closure, plugin_closure
+from npuflow.base.code import Closure, Wanted, facets_of, plugin_closure
 from npuflow.base.digest import digest
 from npuflow.base.errors import InternalError
 from npuflow.base.files import file_digest
 from npuflow.base.registry import Registry
-from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Listing, Ref, groups, pair, parts
+from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Listing, Ref, Uses, groups, pair, parts
 from npuflow.flow.signature import Upstream
 
 SCHEME = 1
@@ -34,13 +34,6 @@ class Input:
     """The stage runs over this collection, one item at a time."""
 
 
-def entries(label: str) -> set[str]:
-    """A plug-in of a key and the entries that its code names by constants."""
-    name, _, facets = label.partition(":")
-    registry, _, entry = name.partition("/")
-    return {name} | plugin_code(registry, entry, tuple(facets.split(",")) if facets else None)[1].entries
-
-
 class Keyed(Protocol):
     """What keys need to know of a step."""
 
@@ -57,6 +50,8 @@ class Keyed(Protocol):
     @property
     def fixed(self) -> dict[str, Any]: ...
     @property
+    def selected(self) -> Mapping[str, Closure]: ...
+    @property
     def inputs(self) -> Mapping[str, Input]: ...
 
 
@@ -70,16 +65,36 @@ def _key(shared: str, item: Any) -> str:
     return digest([SCHEME, shared, item])
 
 
-def plugin_code(registry: str, name: str, facets: tuple[str, ...] | None) -> tuple[str, Closure]:
-    """How a plug-in is called in a key, and its code."""
+Plugin = tuple[str, str]
+"""A registry and a name in it."""
+
+
+def plugin_code(registry: str, name: str, wanted: Wanted | None = None) -> Closure:
+    """The code of a plug-in: all of it, or the methods that are wanted."""
     known = Registry.known.get(registry)
     if known is None:
         raise InternalError(
             f'an artifact uses "{registry}/{name}", but no such registry has been imported',
             code="NF-INTERNAL-021",
         )
-    label = f"{registry}/{name}" + (":" + ",".join(facets) if facets else "")
-    return label, plugin_closure(known, name, facets or ())
+    return plugin_closure(known, name, None if wanted is None else facets_of(known, name, wanted))
+
+
+def used_code(plugins: Collection[Plugin], code: Iterable[Closure]) -> dict[str, Closure]:
+    """Of the plug-ins that inputs name, the methods that `code` may call, and those that plug-ins may call of each other."""
+    wanted = Wanted(mention for one in code for mention in one.mentions)
+    while True:
+        found = {f"{registry}/{name}": plugin_code(registry, name, wanted) for registry, name in plugins}
+        known = len(wanted.mentions)
+        for one in found.values():
+            wanted.add(one.mentions)
+        if len(wanted.mentions) == known:
+            return found
+
+
+def entries(plugins: Mapping[str, Closure]) -> set[str]:
+    """Plug-ins of a key and the entries that their code names by constants."""
+    return set(plugins).union(*(one.entries for one in plugins.values()))
 
 
 class Bound:
@@ -89,6 +104,7 @@ class Bound:
 
     def __init__(self, step: Keyed, refs: Mapping[str, Ref | None], load: Load | None) -> None:
         self.step, self.refs, self.load = step, refs, load
+        self._used: dict[frozenset[Plugin], dict[str, Closure]] = {}
 
     @cached_property
     def ids(self) -> tuple[str, ...] | None:
@@ -130,26 +146,38 @@ class Bound:
         body["plugins"], body["libraries"] = dict(body["plugins"]), dict(body["libraries"])
         body["inputs"] = {}
         for name, place in sorted(step.inputs.items()):
-            ref = self.refs[name]
-            if place.each:
-                continue
-            if not (place.upstream.project and step.over):
-                body["inputs"][name] = self._input(place, ref, None)
-            if ref is not None:
-                self._plugins(place, ref.uses, body)
+            if not place.each and not (place.upstream.project and step.over):
+                body["inputs"][name] = self._input(place, self.refs[name], None)
         if step.listing is not None and step.over != "files":
             body["files"] = {name: _source(item) for name, item in step.listing.items()}
-            for item in step.listing.values():
-                self._plugins(None, item.uses, body)
+        _hold(body, self._code(self._named))
         return body
+
+    @cached_property
+    def _named(self) -> frozenset[Plugin]:
+        """The plug-ins that inputs name which all items share."""
+        step = self.step
+        found = [ref.uses for name, ref in self.refs.items() if ref is not None and not step.inputs[name].each]
+        if step.listing is not None and step.over != "files":
+            found += [item.uses for item in step.listing.values()]
+        return frozenset(_plugins(found))
+
+    def _code(self, plugins: frozenset[Plugin]) -> dict[str, Closure]:
+        """The code of plug-ins, as far as this step may use it."""
+        found = self._used.get(plugins)
+        if found is None:
+            found = self._used[plugins] = used_code(plugins, (self.step.code, *self.step.selected.values()))
+        return found
 
     @cached_property
     def reach(self) -> frozenset[str]:
         """The registry entries ("ops/relu") whose code the key holds, but for those that only an item names."""
-        found = set(self.step.code.entries)
-        for label in self.shared["plugins"]:
-            found |= entries(label)
-        return frozenset(found)
+        return self.step.code.entries | entries(self.step.selected) | entries(self._code(self._named))
+
+    def reach_of(self, item: str) -> frozenset[str]:
+        """The same for one item."""
+        named = self._plugins_of(item)
+        return self.reach | entries(self._code(named)) if named else self.reach
 
     @cached_property
     def _shared_digest(self) -> str:
@@ -165,26 +193,35 @@ class Bound:
         """An item's own part: its id, its content, and whatever is projected for it."""
         step = self.step
         body: dict[str, Any] = {"id": item}
-        extra: dict[str, Any] = {"plugins": {}, "libraries": {}}
         if step.over == "files":
-            source = (step.listing or {})[item]
-            body.update(_source(source))
-            self._plugins(None, source.uses, extra)
+            body.update(_source((step.listing or {})[item]))
         else:
-            body["input"] = self._made_of(item, extra)
+            body["input"] = self._made_of(item)
         for name, place in step.inputs.items():
             if place.upstream.project and not place.each:
                 body.setdefault("projected", {})[name] = self._input(place, self.refs[name], item)
-        body.update({name: part for name, part in extra.items() if part})
+        if named := self._plugins_of(item):
+            shared = self._code(self._named)
+            own = {label: code for label, code in self._code(named).items() if shared.get(label) is not code}
+            extra: dict[str, Any] = {"plugins": {}, "libraries": {}}
+            _hold(extra, own)
+            body.update({name: part for name, part in extra.items() if part})
         return body
 
-    def _made_of(self, item: str, extra: dict[str, Any]) -> Any:
+    def _plugins_of(self, item: str) -> frozenset[Plugin]:
+        """The plug-ins of an item, with those that all share; nothing if it names none."""
+        step = self.step
+        if step.over == "files":
+            found = frozenset(_plugins([(step.listing or {})[item].uses]))
+        else:
+            found = frozenset(_plugins(ref.uses for members in self.sources(item).values() for ref in members.values()))
+        return found | self._named if found else found
+
+    def _made_of(self, item: str) -> Any:
         """The digest of the collection's item; of a group's members; of both items of a pair, by parameter."""
         found: dict[str, Any] = {}
         for name, members in self.sources(item).items():
             place = self.step.inputs[name]
-            for ref in members.values():
-                self._plugins(place, ref.uses, extra)
             if place.upstream.grouped:
                 found[name] = ItemsRef(members).digest
             else:
@@ -212,15 +249,18 @@ class Bound:
         project = getattr(self.load(ref, place.upstream.kind), place.upstream.project)
         return digest(project() if item is None else project(item))
 
-    def _plugins(self, place: Input | None, uses: Mapping[str, tuple[str, ...]], body: dict[str, Any]) -> None:
-        facets = place.upstream.facets if place is not None else None
-        if facets == ():
-            return
+
+def _plugins(several: Iterable[Uses]) -> Iterator[Plugin]:
+    for uses in several:
         for registry, names in uses.items():
-            for name in names:
-                label, code = plugin_code(registry, name, facets)
-                body["plugins"][label] = code.digest
-                body["libraries"].update(code.libraries)
+            yield from ((registry, name) for name in names)
+
+
+def _hold(body: dict[str, Any], plugins: Mapping[str, Closure]) -> None:
+    """Write plug-ins into a pre-image."""
+    for label, code in sorted(plugins.items()):
+        body["plugins"].setdefault(label, code.digest)
+        body["libraries"].update(code.libraries)
 
 
 def pairs(by: Iterable[str], over: Iterable[str]) -> tuple[str, ...]:

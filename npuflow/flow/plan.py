@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,11 @@ class Step:
     _bound: tuple[Any, Bound] | None = field(default=None, repr=False)
 
     @property
+    def whole(self) -> str:
+        """The stage that users know the step by: of a part, the one that it belongs to."""
+        return self.name if self.stage.owner is None else self.name.rpartition(".")[0]
+
+    @property
     def over(self) -> str | None:
         return self.stage.over
 
@@ -57,7 +62,7 @@ class Step:
     def selected(self) -> dict[str, Closure]:
         """The plug-ins that the step's tables name, with their code."""
         pairs = [pair for config in self.configs.values() for pair in selections(config)]
-        return dict(plugin_code(registry.name, name, None) for registry, name in pairs)  # type: ignore[attr-defined]
+        return {f"{registry.name}/{name}": plugin_code(registry.name, name) for registry, name in pairs}  # type: ignore[attr-defined]
 
     @cached_property
     def fixed(self) -> dict[str, Any]:
@@ -100,6 +105,10 @@ class Plan:
     recipe: Any
     off: dict[str, str] = field(default_factory=dict)
     """Stages that are not run, and why."""
+
+    def forced(self, names: Collection[str]) -> frozenset[str]:
+        """The steps that are meant by names of stages and of parts: a stage means all of its parts too."""
+        return frozenset(step.name for step in self.steps if step.name in names or step.whole in names)
 
     @cached_property
     def _index(self) -> dict[str, Step]:

@@ -66,13 +66,13 @@ def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
 def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
     """The wired plan; every fault of the recipe and every unknown stage name is told."""
     from npuflow.base.errors import UsageError, suggestion
+    from npuflow.flow.stage import steps_of
     from npuflow.flow.wire import wire
 
     for name in settings.force:
-        if name not in registry:
+        if name not in registry and name not in (known := steps_of(registry)):
             raise UsageError(
-                f'--force: there is no stage "{name}"',
-                hint=suggestion(name, tuple(registry.names())), code="NF-USAGE-054",
+                f'--force: there is no stage "{name}"', hint=suggestion(name, tuple(known)), code="NF-USAGE-054",
             )
     try:
         return wire(registry, recipe, until=settings.until, override=settings.override)

@@ -55,7 +55,7 @@ def build(
     clean, workers = False, None
     try:
         workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
-        driver = _Driver(plan, own, workers, emit, frozenset(force), keep_going)
+        driver = _Driver(plan, own, workers, emit, plan.forced(force), keep_going)
         emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
         result = driver.run(out_dir)
         clean = True

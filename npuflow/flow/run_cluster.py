@@ -106,7 +106,7 @@ class Cluster:
         stages, plugins, libraries = {}, {}, {}
         for step in self._plan:
             if step.override is None:
-                stages[step.name] = (step.stage.__module__, step.stage.__qualname__, step.code.digest)
+                stages[step.name] = (step.stage.__module__, step.stage.function.__qualname__, step.code.digest)
                 plugins.update(step.fixed["plugins"])
                 libraries.update({k: v for k, v in step.fixed["libraries"].items() if isinstance(v, str)})
         token = files.fresh(self._store.root / "tmp", "probe-").name

@@ -17,7 +17,7 @@ class Question(NamedTuple):
     root: str
     token: str
     stages: Mapping[str, tuple[str, str, str]]
-    """Stage -> its module, its name in it, the digest of its code."""
+    """Step -> the module of its function, its name there, the digest of its code."""
     plugins: Mapping[str, str]
     """Selected plug-ins and their code."""
     libraries: Mapping[str, str]
@@ -33,9 +33,10 @@ def ask(question: Question) -> list[str]:
     PICTURES.open(Path(question.root) / "memo" / "code.json")
     for name, (module, attribute, wanted) in question.stages.items():
         try:
-            from npuflow.base.code import closure
+            from npuflow.base.code import definition_closure
 
-            found = closure(getattr(import_module(module), attribute).function).digest
+            import_module(module)
+            found = definition_closure(module, attribute).digest
         except Exception as fault:  # whatever keeps a stage from being imported there is the answer
             faults.append(f"stage {name} cannot be imported ({fault}): install the same packages there")
             continue
@@ -44,10 +45,9 @@ def ask(question: Question) -> list[str]:
     for label, wanted in question.plugins.items():
         from npuflow.flow.keys import plugin_code
 
-        registry, _, entry = label.partition("/")
-        name, _, facets = entry.partition(":")
+        registry, _, name = label.partition("/")
         try:
-            found = plugin_code(registry, name, tuple(facets.split(",")) if facets else None)[1].digest
+            found = plugin_code(registry, name).digest
         except Exception as fault:  # as above
             faults.append(f"plug-in {label} is not there ({fault}): install it on the worker")
             continue

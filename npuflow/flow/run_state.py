@@ -12,7 +12,7 @@ from typing import Any
 from npuflow.base.errors import InternalError, NpuflowError
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.events import Progress
-from npuflow.flow.keys import Bound, entries
+from npuflow.flow.keys import Bound
 from npuflow.flow.pace import Pace
 from npuflow.flow.plan import Step
 from npuflow.flow.refs import Files, ItemsRef, Ref, parts
@@ -193,8 +193,7 @@ def _work(state: StepState, key: str, item: str | None) -> Work:
 
 def _reach(bound: Bound, batch: list[Work]) -> frozenset[str]:
     """What the stage may use of registries: what its key holds."""
-    own = {label for one in batch for label in (one.own or {}).get("plugins", ())}
-    return bound.reach.union(*map(entries, own)) if own else bound.reach
+    return bound.reach.union(*(bound.reach_of(one.item) for one in batch if one.item is not None))
 
 
 def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], spec: Spec, **more: Any) -> Task:

@@ -148,7 +148,7 @@ class _Batch:
             args[each.name] = self._each(each, todo.values())
         with listening(self.lines.append), touching() as self.touched:
             self.since = time.perf_counter()
-            made = task.stage.function(**args)
+            made = task.stage.run(args)
             if task.scatter:
                 self._scatter(todo[None], made)
             elif task.stage.over is None:

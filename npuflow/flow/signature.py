@@ -14,7 +14,7 @@ from npuflow.base.errors import InternalError
 from npuflow.base.tables import Config, table_of
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files
-from npuflow.flow.stage import Groups, Items, Project, Stage, Uses, Whole
+from npuflow.flow.stage import Groups, Items, Project, Stage, Whole
 
 Product = Literal["one", "items"]
 _STREAMS = {collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator}
@@ -27,7 +27,6 @@ class Upstream:
     kind: type[Artifact]
     items: bool = False
     optional: bool = False
-    facets: tuple[str, ...] | None = None
     project: str | None = None
     grouped: bool = False
     whole: bool = False
@@ -67,6 +66,8 @@ def tables(stage: Stage) -> dict[str, type[Config]]:
 def _read(stage: Stage) -> Signature:
     hints = _hints(stage.function, stage)
     output, product = _returned(hints.pop("return", None), stage)
+    if stage.folds:
+        product = "items"
     configs: dict[str, type[Config]] = {}
     upstream: dict[str, Upstream] = {}
     files: str | None = None
@@ -77,7 +78,7 @@ def _read(stage: Stage) -> Signature:
         elif kind is Files:
             files = name
         elif (found := _upstream(kind)) is not None:
-            upstream[name] = found
+            upstream[name] = replace(found, grouped=True) if stage.folds and name == stage.over else found
         else:
             raise InternalError(
                 f'the stage "{stage.name}" cannot be wired: parameter "{name}" is annotated {kind!r}',
@@ -164,10 +165,9 @@ def _upstream(kind: Any) -> Upstream | None:
         inner = _upstream(args[0])
         if inner is None:
             return None
-        facets = next((mark.facets for mark in args[1:] if isinstance(mark, Uses)), inner.facets)
         project = next((mark.name for mark in args[1:] if isinstance(mark, Project)), inner.project)
         whole = inner.whole or any(isinstance(mark, Whole) for mark in args[1:])
-        return replace(inner, facets=facets, project=project, whole=whole)
+        return replace(inner, project=project, whole=whole)
     if origin is Union or origin is types.UnionType:
         rest = [arg for arg in args if arg is not type(None)]
         inner = _upstream(rest[0]) if len(rest) == 1 else None
@@ -184,7 +184,7 @@ def _upstream(kind: Any) -> Upstream | None:
 
 def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
     """An artifact class, or an iterator of (item id, artifact)."""
-    if isinstance(kind, type) and issubclass(kind, Artifact) and stage.over is None:
+    if isinstance(kind, type) and issubclass(kind, Artifact) and (stage.over is None or stage.folds):
         return kind, "one"
     if get_origin(kind) in _STREAMS:
         pair = get_args(kind)[0]
@@ -193,7 +193,7 @@ def _returned(kind: Any, stage: Stage) -> tuple[type[Artifact], Product]:
             inner = typing.cast(type, parts[1])
             if isinstance(inner, type) and issubclass(inner, Artifact):
                 return inner, "items"
-    expected = "an Artifact class" if stage.over is None else "Iterator[tuple[str, ARTIFACT]]"
+    expected = "an Artifact class" if stage.over is None or stage.folds else "Iterator[tuple[str, ARTIFACT]]"
     raise InternalError(
         f'the stage "{stage.name}" must return {expected}, not {kind!r}', code="NF-INTERNAL-036",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -15,13 +16,6 @@ from npuflow.flow.refs import Item, Listing, pair
 STAGES = Registry("stages", "npuflow.stages")
 
 A_co = TypeVar("A_co", covariant=True)
-
-
-class Uses:
-    """`Annotated[Graph, Uses("infer")]`: of the plug-ins that the artifact names, only these methods enter the key."""
-
-    def __init__(self, *facets: str) -> None:
-        self.facets = tuple(sorted(facets))
 
 
 class Project:
@@ -71,10 +65,23 @@ class Groups(Mapping[str, Items[A_co]], Generic[A_co]):
         return len(self._members)
 
 
+_Function = Callable[..., Any]
+_DEFAULTS: dict[str, Any] = {
+    "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None,
+    "after": (), "cpu": "python", "memory": None, "lighter": "", "batch": 8, "floats": False, "quick": False,
+    "minor": False, "merge": (), "parts": (),
+}
+_INHERITED = ("cpu", "memory", "lighter")
+MERGED = 4                  # groups a call, where a merge states nothing
+
+
 class Stage:
     """A stage function with what its decorator says; calling it calls the function."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: _Function, **stated: Any) -> None:
+        if unknown := stated.keys() - _DEFAULTS.keys():
+            raise TypeError(f"stage() has no option {', '.join(sorted(unknown))}")
+        options = {**_DEFAULTS, **stated}
         self.function = function
         self.over: str | None = options["over"]
         self.by: str | None = options["by"]
@@ -91,26 +98,88 @@ class Stage:
         self.batch: int = options["batch"]
         self.floats: bool = options["floats"]
         self.quick: bool = options["quick"]
-        self.name = function.__module__.rpartition(".")[2]
+        self.minor: bool = options["minor"]
+        self.stated = stated
+        self.owner: Stage | None = None
+        """The stage that this one is a part of."""
+        self.source: str | None = None
+        """The part of the same stage whose product the first parameter receives."""
+        self.folds = False
+        """The function makes one artifact of many, and is called once for every group."""
+        self.parts: dict[str, Stage] = {}
+        self.name = self.label = function.__module__.rpartition(".")[2]
         self.__module__ = self.__entry__ = function.__module__
         self.__qualname__ = function.__qualname__
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
+        for one in options["parts"]:
+            self._add(one.__name__, one)
+        if options["merge"]:
+            self._merge(options["merge"] if isinstance(options["merge"], tuple) else (options["merge"],))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
+    def run(self, arguments: dict[str, Any]) -> Any:
+        """What the function gives; of one that merges, an artifact for every group."""
+        if not self.folds:
+            return self.function(**arguments)
+        groups = arguments.pop(str(self.over))
+        return ((name, self.function(members, **arguments)) for name, members in groups.items())
+
     def __repr__(self) -> str:
         return f"<stage {self.name}>"
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> Any:
         # A worker imports the stage by name and checks its code against the driver's.
-        return self.__qualname__
+        return self.__qualname__ if self.owner is None else (part_of, (self.owner, self.label))
+
+    def _add(self, label: str, one: Stage) -> None:
+        if one.owner is not None or label in self.parts:
+            raise TypeError(f"{label} is a part of {self.name} twice, or of another stage")
+        one.owner, one.label, one.name, one.__entry__ = self, label, f"{self.name}.{label}", ""
+        one.when = one.when or self.when
+        self.parts[label] = one
+
+    def _merge(self, levels: tuple[_Function | Stage, ...]) -> None:
+        """The function becomes a part, each merge but the last another, and the last one what the stage gives."""
+        own = {name: value for name, value in self.stated.items() if name in _OF_ITEMS}
+        self._add("items", Stage(self.function, **own))
+        shared = {name: self.stated[name] for name in _INHERITED if name in self.stated}
+        before, last = "items", len(levels)
+        for number, level in enumerate(levels, 1):
+            function = level.function if isinstance(level, Stage) else level
+            stated = level.stated if isinstance(level, Stage) else {"batch": MERGED, **shared}
+            if number < last:
+                first = next(iter(inspect.signature(function).parameters))
+                one = Stage(function, **{**stated, "over": first})
+                one.folds, one.source = True, before
+                self._add(before := f"merge{number}", one)
+        usual = Stage(function, **stated)
+        self.function, self.source, self.over, self.by, self.files = function, before, None, None, None
+        self.cpu, self.memory, self.lighter, self.floats = usual.cpu, usual.memory, usual.lighter, usual.floats
+
+
+_OF_ITEMS = ("over", "by", "files", "batch", "floats", *_INHERITED)
+
+
+def part_of(owner: Stage, label: str) -> Stage:
+    """A part of a stage by its name in it."""
+    return owner.parts[label]
+
+
+def steps_of(registry: Registry) -> dict[str, Stage]:
+    """Every stage of a registry by its name, and its parts as `stage.part`."""
+    found: dict[str, Stage] = {}
+    for name in registry.names():
+        one = found[name] = registry[name]
+        found |= {f"{name}.{label}": inner for label, inner in one.parts.items()}
+    return found
 
 
 @overload
-def stage(function: Callable[..., Any], /) -> Stage: ...
+def stage(function: _Function, /) -> Stage: ...
 @overload
 def stage(
     *,
@@ -128,31 +197,61 @@ def stage(
     batch: int = 8,
     floats: bool = False,
     quick: bool = False,
-) -> Callable[[Callable[..., Any]], Stage]: ...
-def stage(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    minor: bool = False,
+    merge: _Function | tuple[_Function, ...] = (),
+    parts: tuple[Stage, ...] = (),
+) -> Callable[[_Function], Stage]: ...
+def stage(function: _Function | None = None, /, **options: Any) -> Any:
     """Make a function a stage, and the entry of its file.
 
     over: the fan-out parameter (`Items[...]`) whose items are handled one by one, or "files" for the listing's items; a
     parameter of type `Groups[...]` has its groups handled so. by: a second collection; there is then an item, called
     `pair(by, over)`, for every two of them, and a call is given items of `over` that lack the same items of `by`, and
-    yields all of their pairs. files: lists the source files to read, given the stage's tables. when: the recipe table
+    yields all of their pairs. merge: one function or several that make one product of all items, as part of the stage:
+    each takes `Items[...]` first, and whatever else it needs; all but the last are called for every group of up to 64
+    neighbours, the last for all that are left. parts: steps that are the stage's own, made by `part`; no other stage sees
+    their products. files: lists the source files to read, given the stage's tables. when: the recipe table
     without which the stage is off. refines: the stage whose product this one improves, for all its consumers; it is on
     where the recipe has its first table, or `always`, or where `wanted` says so of the tables that it takes. after:
     refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"); lighter:
     the recipe keys that make it need less, for the hint of an error. batch: items of `over` a call. floats: results depend
     on the processor's features, which then enter the key. quick: a second or so, and what it gives decides what dear
-    stages do, so that a plan runs it, in memory, instead of saying "maybe".
+    stages do, so that a plan runs it, in memory, instead of saying "maybe". minor: the log of a build has a line for it
+    only if it is asked for all steps.
     """
-    defaults: dict[str, Any] = {
-        "over": None, "by": None, "files": None, "when": None, "refines": None, "always": False, "wanted": None, "after": (),
-        "cpu": "python", "memory": None, "lighter": "", "batch": 8, "floats": False, "quick": False,
-    }  # fmt: skip
-    unknown = set(options) - set(defaults)
-    if unknown:
-        raise TypeError(f"stage() has no option {', '.join(sorted(unknown))}")
-    if function is not None:
-        return Stage(function, **defaults)
-    return lambda target: Stage(target, **{**defaults, **options})
+    return Stage(function) if function is not None else lambda target: Stage(target, **options)
+
+
+@overload
+def part(function: _Function, /) -> Stage: ...
+@overload
+def part(
+    *,
+    over: str | None = None,
+    by: str | None = None,
+    files: Callable[..., Listing] | None = None,
+    when: str | None = None,
+    cpu: Literal["python", "native"] = "python",
+    memory: str | None = None,
+    lighter: str = "",
+    batch: int = 8,
+    floats: bool = False,
+) -> Callable[[_Function], Stage]: ...
+def part(function: _Function | None = None, /, **options: Any) -> Any:
+    """A step that belongs to a stage of the same file, which names it in `parts` or `merge`: wired, keyed, cached and run
+    like a stage, but seen by that stage alone. The options are those of `stage`; `when` is the stage's own unless stated.
+    """
+    made = Stage(function) if function is not None else None
+    if made is not None:
+        made.__entry__ = ""
+        return made
+
+    def mark(target: _Function) -> Stage:
+        one = Stage(target, **options)
+        one.__entry__ = ""
+        return one
+
+    return mark
 
 
 _log: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("npuflow_log", default=None)
@@ -196,6 +295,6 @@ def listening(
 
 
 __all__ = [
-    "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Uses", "Whole", "listening", "log", "pair", "progress",
-    "shown", "size", "stage",
+    "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Whole", "listening", "log", "pair", "part",
+    "part_of", "progress", "shown", "size", "stage", "steps_of",
 ]  # fmt: skip

@@ -13,13 +13,13 @@ from npuflow.flow.keys import Input
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.recipe import Recipe
 from npuflow.flow.signature import Signature, Upstream, signature, tables_of
-from npuflow.flow.stage import Stage
+from npuflow.flow.stage import Stage, steps_of
 
 
 def wire(registry: Registry, recipe: Recipe, until: str | None = None, override: Mapping[str, Path] | None = None) -> Plan:
     """The plan of every stage that the recipe switches on, or of one stage and what it needs."""
     override = dict(override or {})
-    stages: dict[str, Stage] = {name: registry[name] for name in registry.names()}
+    stages = steps_of(registry)
     for name in [*override, *([until] if until is not None else [])]:
         if name not in stages:
             raise UsageError(
@@ -28,7 +28,7 @@ def wire(registry: Registry, recipe: Recipe, until: str | None = None, override:
     wiring = _Wiring(stages, recipe.tables, override, _wanted(stages, recipe))
     order = wiring.order(until)
     steps = _steps(order, wiring, recipe, override)
-    return Plan(tuple(steps), recipe, wiring.off)
+    return Plan(tuple(steps), recipe, {name: why for name, why in wiring.off.items() if stages[name].owner is None})
 
 
 def _wanted(stages: Mapping[str, Stage], recipe: Recipe) -> set[str]:
@@ -42,6 +42,11 @@ def _wanted(stages: Mapping[str, Stage], recipe: Recipe) -> set[str]:
         if all(table is not None for table in read.values()) and stage.wanted(**read):
             found.add(name)
     return found
+
+
+def whole_of(stages: Mapping[str, Stage], name: str) -> str:
+    """The stage that a part belongs to; any other stage itself."""
+    return name if stages[name].owner is None else name.rpartition(".")[0]
 
 
 def table_at(tables: Mapping[str, Any], path: str) -> Any:
@@ -66,6 +71,8 @@ class _Wiring:
             table = self._switch(name)
             if table is not None and table_at(tables, table) is None and name not in wanted:
                 self.off[name] = f"the recipe has no table [{table}]"
+            elif (whole := whole_of(stages, name)) in self.off:
+                self.off[name] = self.off[whole]
         self.chains = {name: self._chain(name) for name in stages if stages[name].refines is None}
         self.inputs: dict[str, dict[str, str]] = {}
         for name in stages:
@@ -106,19 +113,23 @@ class _Wiring:
 
     def _provider(self, name: str, param: str, need: Upstream) -> str:
         """The stage whose product a parameter receives: the only one of its type, else the one of its name."""
-        base = self.stages[name].refines
+        stage, whole = self.stages[name], whole_of(self.stages, name)
+        if stage.source is not None and param == next(iter(self.signatures[name].upstream)):
+            return f"{whole}.{stage.source}"
+        base = self.stages[whole].refines
         wants = "items" if need.items else "one"
         makers = [
             other
             for other, sign in self.signatures.items()
             if sign.output is need.kind and sign.product == wants and other in self.chains
-        ]
+            and whole_of(self.stages, other) in (other, whole)
+        ]  # fmt: skip
         if base in makers:  # a refinement improves on what stands before it
             chain = self.chains[str(base)]
-            return chain[chain.index(name) - 1] if name in chain else chain[-1]
-        makers = [other for other in makers if other != name]
+            return chain[chain.index(whole) - 1] if whole in chain else chain[-1]
+        makers = [other for other in makers if other not in (name, whole)]
         if len(makers) > 1:
-            makers = [other for other in makers if other == param]
+            makers = [other for other in makers if other.removeprefix(f"{whole}.") == param]
         if len(makers) != 1:
             raise InternalError(
                 f'the stage "{name}" cannot be wired: no one stage yields {need.kind.__name__} for "{param}"',
@@ -145,7 +156,7 @@ class _Wiring:
             raise UsageError(f'the stage "{until}" is off', because=self.off[until], code="NF-USAGE-016")
         done: list[str] = []
         for name in [until] if until is not None else sorted(self.stages):
-            if name not in self.off:
+            if name not in self.off and (name == until or self.stages[name].owner is None):
                 self._visit(name, done, ())
         return done
 

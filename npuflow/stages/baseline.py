@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.bias import correct_biases
@@ -15,7 +15,7 @@ from npuflow.engine.precision.problem import described
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.precision import NARROW, Output
 from npuflow.stages._held_out import is_random, rig
@@ -48,12 +48,9 @@ class Baseline(Artifact):
         return {"sqnr_db": round(worst.sqnr, 2), "widen": self.search}
 
 
-@stage(cpu="native", memory="1GB", floats=True)
+@stage(cpu="native", memory="1GB", floats=True, minor=True)
 def baseline(
-    graph: Annotated[
-        Parsed,
-        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
-    ],
+    graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
     statistics: Statistics,

@@ -14,7 +14,7 @@ from npuflow.engine.profile.budget import Case, Missed, too_slow
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
@@ -25,8 +25,6 @@ from npuflow.stages.placement import Placement
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.thresholds import Thresholds
 from npuflow.stages.tiling import Tiled, Tiling, shipped_targets
-
-FACETS = Uses("infer", "prepare", "role", "channel_axis", "output_range", "shares_scale", "f")
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,10 @@ class Budget(Artifact):
 
 @stage(when="budget")
 def budget(
-    parsed: Annotated[Parsed, FACETS],
+    parsed: Parsed,
     thresholds: Thresholds,
     placement: Placement,
-    quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")],
+    quantized: Quantized,
     tiled: Tiled,
     compiled: Compiled,
     budget: Allowed,

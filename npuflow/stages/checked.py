@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated
 
 from npuflow.base.errors import RecipeError
 from npuflow.engine import stated
@@ -13,7 +12,7 @@ from npuflow.engine.data.listing import found
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Uses, stage
+from npuflow.flow.stage import stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
 from npuflow.stages.tiling import Tiling
@@ -33,9 +32,9 @@ def listing(data: Data | None = None) -> Listing:
     }  # fmt: skip
 
 
-@stage(refines="parse", always=True, files=listing, quick=True)
+@stage(refines="parse", always=True, files=listing, quick=True, minor=True)
 def checked(
-    graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
+    graph: Parsed,
     files: Files,
     calibrate: Calibrate,
     quantize: Quantize,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
 from npuflow.calibrators.auto import Auto
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
@@ -11,7 +10,7 @@ from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.named import automatic
 from npuflow.engine.quantize.config import Quantize
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages._held_out import is_random, rig
 from npuflow.stages.parse import Parsed
@@ -23,10 +22,10 @@ from npuflow.stages.thresholds import Thresholds
 USED = 64                                 # calibration samples that are looked at, the held-out ones included
 
 
-@stage(refines="thresholds", always=True, cpu="native", memory="1GB", floats=True)
+@stage(refines="thresholds", always=True, cpu="native", memory="1GB", floats=True, minor=True)
 def clipping(
     thresholds: Thresholds,
-    graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "channel_axis", "output_range", "shares_scale", "f")],
+    graph: Parsed,
     placement: Placement,
     statistics: Statistics,
     samples: Items[Sample],

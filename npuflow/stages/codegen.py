@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.data.config import Preparation
 from npuflow.engine.program.container import Program, load_program
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.tiling import Tiled
@@ -45,9 +45,9 @@ class Compiled(Artifact):
         return {"commands": commands, "data_bytes": meta["data_bytes"], "const_bytes": meta["const_bytes"]}
 
 
-@stage
+@stage(minor=True)
 def codegen(
-    quantized: Annotated[Quantized, Uses("infer", "space", "moves", "lower", "to_onnx")], tiled: Tiled,
+    quantized: Quantized, tiled: Tiled,
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, preparation: Preparation,
 ) -> Compiled:  # fmt: skip
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""

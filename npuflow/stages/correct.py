@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import split
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
@@ -19,8 +18,8 @@ from npuflow.stages.samples import Sample, feeds
     refines="quantize", always=True, cpu="native", memory="1GB", floats=True, lighter="[correct] samples = 16"
 )
 def correct(
-    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "role", "prepare", "reference")],
-    graph: Annotated[Parsed, Uses("infer", "to_onnx", "reference")],
+    quantized: Quantized,
+    graph: Parsed,
     samples: Items[Sample],
     correct: Correct,
     numerics: Numerics,

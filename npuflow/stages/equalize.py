@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.assess import Terms
@@ -11,7 +10,7 @@ from npuflow.engine.correct.config import Equalize
 from npuflow.engine.correct.error import split
 from npuflow.engine.correct.prepare import prepare
 from npuflow.engine.quantize.config import Quantize
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
@@ -27,10 +26,7 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
     floats=True, lighter="[equalize] samples = 16",
 )
 def equalize(
-    graph: Annotated[
-        Parsed,
-        Uses("infer", "to_onnx", "reference", "role", "channel_axis", "output_range", "accepts", "moves", "prepare", "f"),
-    ],
+    graph: Parsed,
     samples: Items[Sample],
     equalize: Equalize,
     calibrate: Calibrate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 from npuflow.base.errors import DataError, ModelError
 from npuflow.engine import evaluate as scoring
@@ -21,7 +21,7 @@ from npuflow.engine.runner import Runner, dequantize
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import METRICS, Metric
 from npuflow.ir.graph import Graph
@@ -114,8 +114,8 @@ def _real(array: Array, quant: Mapping[str, Any] | None) -> Array:
 @stage(files=listing, when="evaluate", cpu="native", floats=True, lighter="[evaluate] count = 100")
 def evaluate(
     files: Files,
-    graph: Annotated[Parsed, Uses("to_onnx")],
-    quantized: Annotated[Quantized, Uses("integer", "to_onnx")],
+    graph: Parsed,
+    quantized: Quantized,
     compiled: Compiled,
     labelled: Items[Labelled] | None,
     evaluate: Evaluate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.base.errors import DataError
 from npuflow.engine.data.config import Data
@@ -15,7 +15,7 @@ from npuflow.engine.evaluate import Evaluate, labelled
 from npuflow.engine.pixels import model_inputs
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Uses, stage
+from npuflow.flow.stage import stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.types import Array
 from npuflow.stages.parse import Parsed
@@ -45,8 +45,8 @@ def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics
     return {name: Item(tuple(one.files), dict(one.detail)) for i, (name, one) in enumerate(listed.items()) if i % step == 0}
 
 
-@stage(files=listing, when="evaluate")
-def evaluation_inputs(files: Files, graph: Annotated[Parsed, Uses()]) -> EvaluationInputs:
+@stage(files=listing, when="evaluate", minor=True)
+def evaluation_inputs(files: Files, graph: Parsed) -> EvaluationInputs:
     """Read some samples and profile what the model is fed."""
     types = {name: graph.graph.type(name) for name in graph.graph.inputs}
 

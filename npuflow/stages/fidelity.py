@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config, Range
 from npuflow.engine import fidelity as engine
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
@@ -45,10 +45,10 @@ class Fidelity(Artifact):
         return {"worst_sqnr_db": round(known[worst], 2), "worst_tensor": worst}
 
 
-@stage(lighter="[fidelity] samples = 1")
+@stage(lighter="[fidelity] samples = 1", minor=True)
 def fidelity(
-    parse: Annotated[Parsed, Uses("infer", "to_onnx")],
-    quantize: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
+    parse: Parsed,
+    quantize: Quantized,
     samples: Items[Sample],
     fidelity: FidelityTable,
     numerics: Numerics,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.calibrate.tune import Search, Tune
 from npuflow.engine.calibrate.walk import footprint as taken
@@ -12,13 +12,13 @@ from npuflow.engine.calibrate.walk import groups
 from npuflow.engine.correct.config import Correct, Equalize, Unify
 from npuflow.engine.footprint import Footprint, footprint
 from npuflow.flow.artifact import Artifact, Need, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, shown, stage
+from npuflow.flow.stage import Items, log, shown, stage
 from npuflow.stages.fidelity import FidelityTable
-from npuflow.stages.observed import Watch
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.segments import Segment
 from npuflow.stages.simulate import Simulate
+from npuflow.stages.statistics import Watch
 
 BATCH = 8           # samples that the simulator holds at once, at most
 MODELS = 2          # a walk holds a float network and a quantised one
@@ -50,9 +50,9 @@ def _whole(need: Need) -> int:
     return need.fixed + need.count * need.each
 
 
-@stage(quick=True)
+@stage(quick=True, minor=True)
 def footprints(
-    graph: Annotated[Parsed, Uses()],
+    graph: Parsed,
     placement: Placement,
     segments: Items[Segment],
     watch: Watch,
@@ -62,13 +62,13 @@ def footprints(
     """Estimate the peaks of the float passes, of the judges and of the simulation."""
     one = footprint(graph.graph, placement.placed.on_npu)
     largest = f"weights {shown(one.weights)}, activations {shown(one.live)} at once; the largest layer is {one.name}"
-    found = {"observed": _observed(segments, watch, one)}
+    found = {"statistics.items": _observed(segments, watch, one)}
     for name, count, key in (
         ("equalize", equalize.samples, "[equalize] samples"), ("correct", correct.samples, "[correct] samples"),
-        ("unify", unify.samples, "[unify] samples"), ("rivals", search.samples, "[search] samples"),
-        ("rated", search.samples, "[search] samples"), ("judged", tune.samples, "[tune] samples"),
+        ("unify", unify.samples, "[unify] samples"), ("search.rivals", search.samples, "[search] samples"),
+        ("search.items", search.samples, "[search] samples"), ("tune.items", tune.samples, "[tune] samples"),
     ):  # fmt: skip
-        least = 1 if name == "judged" else 2
+        least = 1 if name == "tune.items" else 2
         found[name] = Need(MODELS * one.weights, one.live, count, least, f"{key} = {{count}}", largest)
     found["fidelity"] = Need(MODELS * one.weights + one.live, 0, about=largest, key=SMALLER)
     checked = max(1, min(BATCH, simulate.samples))

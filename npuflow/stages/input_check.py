@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.base.errors import DataError
 from npuflow.engine.data.judge import judged, unlike
 from npuflow.engine.data.profile import MOST, InputProfile, profiled
 from npuflow.engine.pixels import model_inputs
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.ir.types import Array
 from npuflow.stages.evaluation_inputs import EvaluationInputs
 from npuflow.stages.parse import Parsed
@@ -47,9 +47,9 @@ class InputCheck(Artifact):
         return {"warning": "\n         ".join(shown)}
 
 
-@stage
+@stage(minor=True)
 def input_check(
-    samples: Items[Sample], evaluation_inputs: EvaluationInputs | None, graph: Annotated[Parsed, Uses()]
+    samples: Items[Sample], evaluation_inputs: EvaluationInputs | None, graph: Parsed
 ) -> InputCheck:
     """Profile some calibration samples, and hold them against the evaluation's where the recipe has one."""
     types = {name: graph.graph.type(name) for name in graph.graph.inputs}

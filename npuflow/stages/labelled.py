@@ -45,7 +45,7 @@ def listing(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -
     return {name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label}) for name, one in found.items()}
 
 
-@stage(over="files", files=listing, when="search.labelled", batch=32)
+@stage(over="files", files=listing, when="search.labelled", batch=32, minor=True)
 def labelled(files: Files) -> Iterator[tuple[str, Labelled]]:
     """Read the samples, with their labels."""
     known = dict(identities((name, item.files, item.detail["read"]) for name, item in files.items()))

@@ -13,7 +13,7 @@ from npuflow.engine.tiling.parts import Planner
 from npuflow.engine.tiling.plan import fits_shared
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
 from npuflow.ir.persist import operators
 from npuflow.stages.quantize import Quantized
@@ -50,9 +50,9 @@ class Sketch(Artifact):
         return {"layers": len(self.excerpt.graph.nodes)}
 
 
-@stage
+@stage(minor=True)
 def layers(
-    quantized: Annotated[Quantized, Uses("infer", "space", "moves")], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
+    quantized: Quantized, effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,
 ) -> Iterator[tuple[str, Sketch]]:  # fmt: skip
     """Every layer and run of point-wise followers that may be tiled as one; equal ones once, named by their content."""

@@ -112,7 +112,7 @@ def listing(model: ModelTable) -> Listing:
     return {"model": Item(reader.files(model.path.path), detail, uses)}
 
 
-@stage(files=listing, quick=True)
+@stage(files=listing, quick=True, minor=True)
 def model(files: Files) -> Model:
     """Read the model's files into one."""
     path = files["model"].files[0]

@@ -16,7 +16,7 @@ from npuflow.engine.known_outputs import told
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.ir.contracts import FRONTENDS, Frontend, Reading, Source
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
@@ -129,7 +129,7 @@ def _computes(graph: Graph) -> None:
 
 @stage(quick=True)
 def parse(
-    source: Annotated[Model, Uses("read", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")],
+    source: Model,
     model: ModelTable,
     parse: Parse,
 ) -> Parsed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated
 
 from npuflow.base.errors import DataError
 from npuflow.engine.data.config import Data
@@ -12,7 +11,7 @@ from npuflow.engine.data.fold import Folding, folded
 from npuflow.engine.fold_pixels import MAKES, fold
 from npuflow.engine.pixels import Pixels
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.stages.parse import Parsed
@@ -26,8 +25,8 @@ def listing(folding: Folding, numerics: Numerics, data: Data | None = None) -> L
     return {"pixels": Item((), {name: one.plain() for name, one in found.items()}, {"ops": MAKES})}
 
 
-@stage(files=listing, refines="parse", after=("checked",), quick=True)
-def pixels(graph: Annotated[Parsed, Uses("infer", "reference", "role", "moves")], files: Files) -> Parsed:
+@stage(files=listing, refines="parse", after=("checked",), quick=True, minor=True)
+def pixels(graph: Parsed, files: Files) -> Parsed:
     """Inputs of stored bytes take the bytes themselves, one code a pixel."""
     arrays = {name: Pixels.read(row) for name, row in files["pixels"].detail.items()}
     inputs = dict(_inputs(graph.graph, arrays))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine import place as placing
 from npuflow.engine.host import Work
 from npuflow.engine.islands import Least
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.stages.parse import Parsed
 
@@ -35,9 +35,9 @@ class Placement(Artifact):
         return {**nodes, "npu_macs": round(self.placed.share, 4), "host_macs": host.macs}
 
 
-@stage(quick=True)
+@stage(quick=True, minor=True)
 def placement(
-    graph: Annotated[Parsed, Uses("infer", "accepts", "moves")],
+    graph: Parsed,
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma, host: Host, placement: Least,
 ) -> Placement:  # fmt: skip
     """Ask every operator whether the target runs its node, and leave to the host what is not worth the way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
@@ -14,7 +14,7 @@ from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.ir.contracts import STRATEGIES
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Output, Strategy
@@ -58,7 +58,8 @@ class Precision(Artifact):
 
     def summary(self) -> dict[str, Any]:
         if not self.overrides:
-            return {}
+            least = min((one.sqnr for one in self.before), default=None)
+            return {} if least is None else {"wide_tensors": 0, "sqnr_db": round(least, 2)}
         names = {"bits": "wide_tensors", "weight_bits": "wide_weights", "float": "float_layers"}
         layers = {kind: sum(len(o.layers) for o in self.overrides if getattr(o, kind)) for kind in names}
         worst = min(self.after, key=lambda one: min(one.sqnr, one.low))
@@ -71,13 +72,7 @@ class Precision(Artifact):
 def precision(
     baseline: Baseline,
     sensitivity: Sensitivity,
-    graph: Annotated[
-        Parsed,
-        Uses(
-            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space",
-            "moves",
-        ),
-    ],
+    graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
     statistics: Statistics,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.qdq import QdqModel, to_qdq
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.stages.quantize import Quantized
 
 FILE = "model.qdq.onnx"
@@ -34,8 +34,8 @@ class Qdq(Artifact):
         return {"bytes": len(self.exported.model)}
 
 
-@stage
-def qdq(quantized: Annotated[Quantized, Uses("infer", "to_onnx")]) -> Qdq:
+@stage(minor=True)
+def qdq(quantized: Quantized) -> Qdq:
     """Float operators between QuantizeLinear and DequantizeLinear, value ids kept."""
     exported = to_qdq(quantized.graph, quantized.pixels)
     for note in exported.notes:

@@ -10,7 +10,7 @@ from npuflow.base.tables import Config, Range
 from npuflow.engine.qdq_check import QdqCheck, TensorParting, runs
 from npuflow.engine.qdq_verdict import Verdict, verdict
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.onnx_run import CannotRunError
 from npuflow.stages.parse import Parsed
@@ -80,11 +80,11 @@ ENOUGH = 4_000_000                        # codes
 HINT = "trust the program: it equals the reference; npuflow show qdq_check RECIPE --log lists the layers; please report it"
 
 
-@stage(cpu="native", floats=True)
+@stage(cpu="native", floats=True, minor=True)
 def qdq_check(
-    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
+    quantized: Quantized,
     qdq: Qdq,
-    graph: Annotated[Parsed, Uses("infer")],
+    graph: Parsed,
     samples: Items[Sample],
     qdq_check: QdqCheckTable,
     numerics: Numerics,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.host import host_work, total_work
@@ -17,7 +17,7 @@ from npuflow.engine.quantize.border import bordered
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.stated import moved
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Host, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
@@ -88,7 +88,7 @@ class Quantized(Artifact):
 
 @stage
 def quantize(
-    graph: Annotated[Parsed, Uses("prepare", "role", "channel_axis", "output_range", "shares_scale", "f")],
+    graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
     precision: Precision,

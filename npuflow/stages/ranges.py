@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
 from npuflow.engine.exchange import Ranges, taken
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.ir.ranges import read_table
 from npuflow.stages.parse import Parsed
 from npuflow.stages.thresholds import Thresholds
@@ -23,7 +22,7 @@ def listing(ranges: Ranges) -> Listing:
 
 
 @stage(refines="thresholds", files=listing, when="ranges", after=("clipping",))
-def ranges(thresholds: Thresholds, graph: Annotated[Parsed, Uses()], files: Files, ranges: Ranges) -> Thresholds:
+def ranges(thresholds: Thresholds, graph: Parsed, files: Files, ranges: Ranges) -> Thresholds:
     """Take the table's rows for the tensors that it names."""
     path, chosen = files.only(), files["table"].detail["format"]
     _, table = read_table(path.read_bytes(), path.name, chosen)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.calibrate import statistics as merging
 from npuflow.engine.correct.trial import Trial, decibels
@@ -20,7 +20,7 @@ from npuflow.engine.report.gather import BINS, Sources, report_data
 from npuflow.engine.report.page import render
 from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.ir.graph import Graph
 from npuflow.ir.ranges import span
 from npuflow.stages.baseline import Baseline
@@ -69,13 +69,13 @@ class Report(Artifact):
         return {"report": PAGE, "report.json": DATA}
 
 
-@stage
+@stage(minor=True)
 def report(
-    parse: Annotated[Parsed, Uses("role", "channel_axis")],
+    parse: Parsed,
     placement: Placement,
     statistics: Statistics,
     thresholds: Thresholds,
-    quantize: Annotated[Quantized, Uses("infer", "to_onnx")],
+    quantize: Quantized,
     fidelity: Fidelity,
     codegen: Compiled,
     simulate: Simulation,

@@ -13,7 +13,7 @@ from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.ir.contracts import FRONTENDS, Frontend, Runnable
 from npuflow.ir.graph import Graph
 from npuflow.ir.onnx_run import CannotRunError
@@ -93,12 +93,10 @@ def cause(culprit: Culprit) -> str:
     return f'the rule "{one.rule}" moved it from {shown(culprit.before)} to {shown(culprit.after)} ({one.line()})'
 
 
-@stage(cpu="native", floats=True)
+@stage(cpu="native", floats=True, minor=True)
 def rewrite_check(
-    source: Annotated[
-        Model, Uses("read", "runnable", "rounding", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")
-    ],
-    graph: Annotated[Parsed, Uses("infer", "to_onnx")],
+    source: Model,
+    graph: Parsed,
     samples: Items[Sample],
     model: ModelTable,
     parse: Parse,

@@ -1,22 +1,155 @@
-"""Thresholds by the method whose quantised network comes closest to the float one."""
+"""Thresholds by the method whose quantised network comes closest to the float one, where [search] asks for it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
-from npuflow.base.errors import RecipeError, Where
-from npuflow.engine.calibrate.tune import Search
-from npuflow.flow.stage import Items, log, stage
-from npuflow.ir.contracts import CALIBRATORS
-from npuflow.stages.marked import Marked
-from npuflow.stages.rated import Rated
-from npuflow.stages.rivals import Rival
+from npuflow.base.errors import DataError, RecipeError, Where
+from npuflow.engine.calibrate.rate import Marks, Rating, by_name, mark, rate
+from npuflow.engine.calibrate.thresholds import Calibrate, choices
+from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
+from npuflow.engine.calibrate.tune import Search, judged, spans_to_search
+from npuflow.engine.correct.error import outputs_of
+from npuflow.engine.evaluate import Labelled as Table
+from npuflow.engine.evaluate import asked
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log, part, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.contracts import CALIBRATORS, METRICS, Metric
+from npuflow.stages.labelled import Labelled
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 
-@stage(refines="thresholds", when="search", after=("clipping", "ranges"))
-def search(
-    thresholds: Thresholds, rivals: Items[Rival], rated: Items[Rated], marked: Items[Marked] | None, search: Search
+@dataclass(frozen=True)
+class Rival(Artifact):
+    """(lo, hi) and method by value id."""
+
+    ranges: dict[str, tuple[float, float]]
+    methods: dict[str, str]
+
+    def save(self, folder: Writer) -> None:
+        rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}
+        folder.json("ranges", rows)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Rival:
+        rows = folder.json("ranges")
+        return cls({n: (float(r["lo"]), float(r["hi"])) for n, r in rows.items()}, {n: str(r["method"]) for n, r in rows.items()})
+
+
+@dataclass(frozen=True)
+class Rated(Artifact):
+    """A rival's figures."""
+
+    rating: Rating
+
+    def save(self, folder: Writer) -> None:
+        folder.json("rating", [self.rating.sqnr, self.rating.cosine])
+
+    @classmethod
+    def load(cls, folder: Reader) -> Rated:
+        return cls(Rating(*map(float, folder.json("rating"))))
+
+    def summary(self) -> dict[str, Any]:
+        return {"sqnr_db": round(self.rating.sqnr, 2)}
+
+
+@dataclass(frozen=True)
+class Marked(Artifact):
+    """A rival's figures by the metric, and the float network's; the first one counts."""
+
+    figures: Marks
+    baseline: Marks
+
+    def save(self, folder: Writer) -> None:
+        folder.json("marks", [[name, value, self.baseline[name]] for name, value in self.figures.items()])
+
+    @classmethod
+    def load(cls, folder: Reader) -> Marked:
+        rows = folder.json("marks")
+        return cls({name: float(own) for name, own, _ in rows}, {name: float(real) for name, _, real in rows})
+
+    @property
+    def first(self) -> tuple[str, float]:
+        return next(iter(self.figures.items()))
+
+    def summary(self) -> dict[str, Any]:
+        return {name: round(value, 4) for name, value in self.figures.items()}
+
+
+@part(cpu="native", memory="1GB", floats=True, lighter="[search] samples = 4")
+def rivals(
+    graph: Parsed,
+    placement: Placement,
+    statistics: Statistics,
+    samples: Items[Sample],
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
+    search: Search,
+) -> Iterator[tuple[str, Rival]]:
+    """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands where a rival
+    has no say; "mix": for each tensor the method with the least error at its consumers."""
+    source, on_npu = graph.graph, placement.placed.on_npu
+    chosen = choices(source, statistics.content, calibrate, quantize, numerics, [])
+    free = {name: one for name, one in chosen.items() if not one.fixed}
+    own = chosen_by(source, statistics.content, calibrate, quantize, numerics, on_npu, graph.applied)
+    yield "recipe", Rival(dict(own.ranges), dict(own.methods))
+    found = spans_to_search(free, search.methods)
+    for method, ranges in found.items():
+        yield method, Rival({**own.ranges, **ranges}, {**own.methods, **dict.fromkeys(ranges, method)})
+    if not search.mix or len(found) < 2:
+        return
+    fed = feeds(samples, source, search.samples)
+    spans = {name: [ranges[name] for ranges in found.values()] for name in free}
+    losses = judged(source, on_npu, spans, {name: one.grid for name, one in free.items()}, fed)
+    picks = {name: int(losses[name].sum(axis=0).argmin()) for name in losses}
+    names = list(found)
+    mixed, mixture = {n: spans[n][i] for n, i in picks.items()}, {n: names[i] for n, i in picks.items()}
+    yield "mix", Rival({**own.ranges, **mixed}, {**own.methods, **mixture})
+
+
+@part(
+    over="rivals", when="search.labelled", cpu="native", memory="1GB", batch=4, floats=True,
+    lighter="[search.labelled] count = 100",
+)
+def marked(
+    rivals: Items[Rival],
+    graph: Parsed,
+    placement: Placement,
+    labelled: Items[Labelled],
+    table: Table,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Iterator[tuple[str, Marked]]:
+    """Quantise with the rival's ranges, run the labelled samples and ask the metric."""
+    source, on_npu = graph.graph, placement.placed.on_npu
+    types = {name: source.type(name) for name in source.inputs}
+    whole = [one for one in labelled.values() if not one.sample.content.broken]
+    if not whole:
+        raise DataError("no labelled sample could be read", code="NF-DATA-009")
+    feeds = [one.sample.content.feed(types) for one in whole]
+    metric: Metric = table.options or METRICS[table.metric]()
+    labels = asked(metric, table.metric, [one.label for one in whole])
+    truth = by_name(outputs_of(source, feeds), source.outputs)
+    baseline = dict(metric(truth, truth, labels))
+    log(f"float network on {len(whole)} samples: {', '.join(f'{n} {v:.4f}' for n, v in baseline.items())}")
+    for name, one in rivals.items():
+        stranded = placement.placed.stranded
+        made = quantize_graph(source, on_npu, one.ranges, quantize, numerics, graph.stated, stranded).graph
+        yield name, Marked(mark(outputs_of(made, feeds), truth, source.outputs, metric, labels), baseline)
+
+
+def winner(
+    rated: Items[Rated], thresholds: Thresholds, rivals: Items[Rival], marked: Items[Marked] | None, search: Search
 ) -> Thresholds:
     """Replace the recipe's ranges, where they come from a method, if a rival is better by the stated objective."""
     ratings = {name: one.rating for name, one in rated.items()}
@@ -32,15 +165,39 @@ def search(
         by_metric = marks[name][1] if search.objective == "metric" else 0.0
         return by_metric, ratings[name].by("cosine" if search.objective == "cosine" else "sqnr"), name == "recipe"
 
-    winner = max(ratings, key=worth)
+    first = max(ratings, key=worth)
     for name in sorted(ratings, key=worth, reverse=True):
         one, figure = ratings[name], "{} {:.4f}, ".format(*marks[name]) if marks else ""
-        log(f"{name}: {figure}{one.sqnr:.2f} dB, cosine {one.cosine:.6f}{', taken' if name == winner else ''}")
-    if winner == "recipe":
+        log(f"{name}: {figure}{one.sqnr:.2f} dB, cosine {one.cosine:.6f}{', taken' if name == first else ''}")
+    if first == "recipe":
         return thresholds
     ranges, methods = dict(thresholds.ranges), dict(thresholds.methods)
-    chosen = rivals[winner]
+    chosen = rivals[first]
     for name, span in chosen.ranges.items():
         if name not in thresholds.codes and methods[name] in CALIBRATORS:
             ranges[name], methods[name] = span, chosen.methods[name]
     return replace(thresholds, ranges=ranges, methods=methods)
+
+
+@stage(
+    refines="thresholds", when="search", after=("clipping", "ranges"), parts=(rivals, marked), over="rivals", merge=winner,
+    cpu="native", memory="1GB", batch=4, floats=True, lighter="[search] samples = 4",
+)
+def search(
+    rivals: Items[Rival],
+    graph: Parsed,
+    placement: Placement,
+    samples: Items[Sample],
+    quantize: Quantize,
+    numerics: Numerics,
+    table: Search,
+) -> Iterator[tuple[str, Rated]]:
+    """Quantise with the rival's ranges and run some samples of the calibration set."""
+    source, placed = graph.graph, placement.placed
+    fed = list(feeds(samples, source, table.samples))
+    truth = outputs_of(source, fed)
+    for name, one in rivals.items():
+        found = rate(
+            source, placed.on_npu, one.ranges, quantize, numerics, graph.stated, fed, truth, placed.stranded
+        )
+        yield name, Rated(found)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from npuflow.engine.calibrate import segments as cutting
 from npuflow.engine.calibrate.observe import needed_values
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.ir.types import TensorType
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -43,9 +43,9 @@ class Segment(Artifact):
         return {"tensors": len(self.content.names), "model_bytes": len(self.content.model)}
 
 
-@stage(quick=True)
+@stage(quick=True, minor=True)
 def segments(
-    graph: Annotated[Parsed, Uses("to_onnx", "role", "output_range")], placement: Placement
+    graph: Parsed, placement: Placement
 ) -> Iterator[tuple[str, Segment]]:
     """Cut the graph, from its inputs on, wherever enough tensors have been counted."""
     names = needed_values(graph.graph, placement.placed.on_npu)

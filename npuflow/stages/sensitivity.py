@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, progress, stage
+from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.precision import Noise
 from npuflow.stages._held_out import rig
@@ -48,10 +48,10 @@ class Sensitivity(Artifact):
         return {"units": len(self.names), "largest": self.names[worst][1]}
 
 
-@stage(cpu="native", memory="1GB", floats=True)
+@stage(cpu="native", memory="1GB", floats=True, minor=True)
 def sensitivity(
     baseline: Baseline,
-    graph: Annotated[Parsed, Uses("infer", "to_onnx", "role", "channel_axis", "output_range", "shares_scale", "f")],
+    graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
     statistics: Statistics,

@@ -14,7 +14,7 @@ from npuflow.engine.profile.closed import worst_groups
 from npuflow.engine.sim.hazards import hazards_of, require_safe
 from npuflow.engine.sim.order import order_of
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.parse import Parsed
@@ -66,8 +66,8 @@ def _figures(value: float) -> float:
 
 @stage(cpu="native", lighter="[simulate] samples = 1")
 def simulate(
-    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "integer")],
-    parsed: Annotated[Parsed, Uses("infer")],
+    quantized: Quantized,
+    parsed: Parsed,
     compiled: Compiled,
     samples: Items[Sample],
     simulate: Simulate,

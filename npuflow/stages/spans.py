@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.tiling import spans as spanning
 from npuflow.engine.tiling.cost import Machine
@@ -12,7 +12,7 @@ from npuflow.engine.tiling.frame import Topology
 from npuflow.engine.tiling.parts import Planner
 from npuflow.engine.tiling.plan import FUSING, fits_shared, levels
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
 from npuflow.ir.persist import operators
 from npuflow.stages.layers import Effort
@@ -40,9 +40,9 @@ class Span(Artifact):
         return {"parts": len(self.content.alone)}
 
 
-@stage
+@stage(minor=True)
 def spans(
-    quantized: Annotated[Quantized, Uses("infer", "space", "moves")], tiles: Items[Tile], effort: Effort, compute: Compute,
+    quantized: Quantized, tiles: Items[Tile], effort: Effort, compute: Compute,
     memory: Memory, dma: Dma, numerics: Numerics,
 ) -> Iterator[tuple[str, Span]]:  # fmt: skip
     """From each part of the network the longest run that a group may hold; equal runs once, named by their content."""

@@ -1,16 +1,113 @@
-"""Statistics of every needed tensor over all samples: the last merge of the tree, of all segments."""
+"""Statistics of every needed tensor over all samples: each sample observed by itself, then added up in a tree."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from typing import Annotated, Any, Self
 
 from npuflow.base.errors import DataError
+from npuflow.base.tables import Config, Fault, Unkeyed
+from npuflow.engine.calibrate import segments as cutting
 from npuflow.engine.calibrate import statistics as merging
+from npuflow.engine.calibrate import walk
+from npuflow.engine.calibrate.observe import Observation
+from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import parts
-from npuflow.flow.stage import Items, log, stage
-from npuflow.stages.regions import Region
-from npuflow.stages.shards import Shard
+from npuflow.flow.stage import Items, Whole, log, pair, part, shown, size, stage
+from npuflow.ir.types import Array
+from npuflow.stages.samples import Sample
+from npuflow.stages.segments import Segment
+
+
+@dataclass(frozen=True)
+class Observed(Artifact):
+    """One sample's observation in one segment; None and a reason for a sample that could not be read."""
+
+    content: Observation | None
+    names: tuple[str, ...]
+    broken: str = ""
+    noise: bool = False
+
+    def save(self, folder: Writer) -> None:
+        folder.json("about", {"names": list(self.names), "broken": self.broken, "noise": self.noise})
+        if self.content is not None:
+            folder.bytes("observation.bin", self.content.packed())
+
+    @classmethod
+    def load(cls, folder: Reader) -> Observed:
+        about = folder.json("about")
+        names = tuple(about["names"])
+        if about["broken"]:
+            return cls(None, names, about["broken"])
+        return cls(Observation.unpacked(names, folder.bytes("observation.bin")), names, "", about["noise"])
+
+    def summary(self) -> dict[str, Any]:
+        return {"broken": self.broken} if self.broken else {}
+
+
+@dataclass(frozen=True)
+class Watch(Config, table="statistics"):
+    """How the float network is run for its statistics."""
+
+    max_memory: Annotated[str, Unkeyed()] = ""
+    """What the network's weights and activations may take of a worker's memory ("2GB"); empty: no bound. Segments of the
+    network then run in turns, with the same result."""
+
+    def check(self) -> Iterator[Fault]:
+        try:
+            self.room  # noqa: B018
+        except ValueError as fault:
+            yield Fault("max_memory", str(fault), code="NF-RECIPE-024")
+
+    @property
+    def room(self) -> int | None:
+        return size(self.max_memory) if self.max_memory else None
+
+
+@dataclass(frozen=True)
+class Shard(Artifact):
+    """Merged statistics; which samples were left out, and why; whether any sample was random data."""
+
+    content: merging.Statistics
+    broken: tuple[tuple[str, str], ...] = ()
+    noise: bool = False
+
+    def save(self, folder: Writer) -> None:
+        one = self.content
+        about = {
+            "names": list(one.names), "samples": list(one.samples),
+            "broken": [list(pair) for pair in self.broken], "noise": self.noise,
+        }  # fmt: skip
+        folder.json("about", about)
+        cells = {"offsets": one.offsets, "keys": one.keys, "counts": one.counts}
+        folder.arrays("statistics", {"lo": one.lo, "hi": one.hi, "tails": one.tails, "totals": one.totals, **cells})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        about, a = folder.json("about"), folder.arrays("statistics")
+        content = merging.Statistics(
+            tuple(about["names"]), tuple(about["samples"]),
+            a["lo"], a["hi"], a["tails"], a["totals"], a["offsets"], a["keys"], a["counts"],
+        )  # fmt: skip
+        return cls(content, tuple((name, why) for name, why in about["broken"]), about["noise"])
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"samples": len(self.content.samples), "tensors": len(self.content.names)}
+        if self.broken:
+            found["left_out"] = len(self.broken)
+        if self.noise:
+            found["data"] = "RANDOM"
+        return found
+
+    @classmethod
+    def total(cls, shards: Iterable[Shard]) -> Self:
+        """The same tensors over the samples of all shards."""
+        held = list(shards)
+        broken = tuple(pair for one in held for pair in one.broken)
+        return cls(merging.added(one.content for one in held), broken, any(one.noise for one in held))
 
 
 @dataclass(frozen=True)
@@ -18,8 +115,31 @@ class Statistics(Shard):
     """The statistics that thresholds are chosen from."""
 
 
-@stage(cpu="native")
-def statistics(regions: Items[Region]) -> Statistics:
+@part(cpu="native", memory="500MB", batch=4)
+def shard(observed: Items[Observed]) -> Shard:
+    """Add up what was observed in one segment of the network, in sample order."""
+    broken: list[tuple[str, str]] = []
+    found: list[tuple[str, Observation]] = []
+    names: tuple[str, ...] = ()
+    noise = False
+    for item, one in observed.items():
+        names, sample = one.names, parts(item)[1]
+        if one.content is None:
+            broken.append((sample, one.broken))
+        else:
+            noise = noise or one.noise
+            found.append((sample, one.content))
+    return Shard(merging.empty(names).plus(found), tuple(broken), noise)
+
+
+@part(cpu="native", memory="1GB", batch=1)
+def region(shards: Items[Shard]) -> Shard:
+    """Add up shards, in sample order: the statistics of some thousand samples."""
+    return Shard.total(shards.values())
+
+
+@part(cpu="native")
+def total(regions: Items[Shard]) -> Statistics:
     """Add up regions in sample order, and put the segments side by side."""
     whole = [Shard.total(regions[name] for name in names) for _, names in groupby(regions, lambda name: parts(name)[0])]
     if not whole or not whole[0].content.samples:
@@ -33,3 +153,42 @@ def statistics(regions: Items[Region]) -> Statistics:
     if whole[0].noise:
         log("RANDOM DATA: thresholds from it say nothing about the real inputs")
     return Statistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
+
+
+@stage(
+    over="samples", by="segments", cpu="native", memory="1GB", batch=32, floats=True, merge=(shard, region, total),
+    lighter='[statistics] max_memory = "1GB"',
+)
+def statistics(
+    samples: Items[Sample], segments: Annotated[Items[Segment], Whole()], watch: Watch
+) -> Iterator[tuple[str, Observed]]:
+    """Run the float model on each sample in onnxruntime, one thread, and count what passes."""
+    asked = {name: segments[name].content for name in segments.asked}
+    wanted = {name for one in asked.values() for name in one.above}
+    above = {name: asked[name] if name in asked else segments[name].content for name in segments if name in {*asked, *wanted}}
+    noise: dict[str, bool] = {}
+    broken: dict[str, str] = {}
+
+    def feed(item: str) -> dict[str, Array] | None:
+        sample = samples[item].content
+        if sample.broken:
+            broken[item] = sample.broken
+            return None
+        noise[item] = sample.noise is not None
+        return sample.feed(next(iter(above.values())).inputs)
+
+    _report(above, watch.room)
+    for name, item, one in walk.observed(above, segments.asked, {item: partial(feed, item) for item in samples}, watch.room):
+        yield pair(name, item), Observed(one, one.names, "", noise[item])
+    for item, why in broken.items():
+        for name, segment in asked.items():
+            yield pair(name, item), Observed(None, segment.names, why)
+
+
+def _report(segments: Mapping[str, cutting.Segment], room: int | None) -> None:
+    if room is None:
+        return
+    for names in walk.groups(segments, room):
+        need = walk.footprint([segments[name] for name in names])
+        over = "" if need <= room else f", more than {shown(room)}, and cannot be cut further"
+        log(f"segments {names[0]} to {names[-1]} take {shown(need)}{over}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 from npuflow.engine.calibrate import thresholds as choosing
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Uses, log, stage
+from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS
 from npuflow.ir.types import QuantType, quant_of
@@ -69,9 +69,9 @@ class Thresholds(Artifact):
         return found
 
 
-@stage
+@stage(minor=True)
 def thresholds(
-    graph: Annotated[Parsed, Uses("role", "output_range", "f")],
+    graph: Parsed,
     placement: Placement,
     statistics: Statistics,
     calibrate: Calibrate,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.packed import packed, unpacked
 from npuflow.engine.tiling.parts import solved
 from npuflow.engine.tiling.search import Solution
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, stage
+from npuflow.flow.stage import Items, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
 from npuflow.stages.layers import Effort, Sketch
 
@@ -35,9 +35,9 @@ class Tile(Artifact):
         return {"cycles": round(self.solution.costs.cycles) if self.solution is not None else None}
 
 
-@stage(over="layers", batch=16)
+@stage(over="layers", batch=16, minor=True)
 def tiles(
-    layers: Annotated[Items[Sketch], Uses("infer", "space", "moves")], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
+    layers: Items[Sketch], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,
 ) -> Iterator[tuple[str, Tile]]:  # fmt: skip
     """Try all sizes, orders and slots of a level in closed form."""

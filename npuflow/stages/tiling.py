@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
@@ -15,7 +15,7 @@ from npuflow.engine.tiling.plan import Known, Plan, plan_network
 from npuflow.engine.tiling.spans import Window as Costs
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, library, log, stage
+from npuflow.flow.stage import Items, library, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.stages.layers import Effort
 from npuflow.stages.quantize import Quantized
@@ -71,7 +71,7 @@ class Tiled(Artifact):
 
 @stage
 def tiling(
-    quantized: Annotated[Quantized, Uses("infer", "space", "moves")],
+    quantized: Quantized,
     tiles: Items[Tile], windows: Items[Window], effort: Effort, tiling: Tiling,
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
 ) -> Tiled:  # fmt: skip

@@ -1,18 +1,79 @@
-"""Thresholds whose ranges were judged by the outputs of the layers that read them."""
+"""Thresholds whose ranges were judged by the outputs of the layers that read them, where [tune] asks for it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from npuflow.engine.calibrate.tune import Tune, best
-from npuflow.flow.stage import Items, log, stage
-from npuflow.ir.contracts import CALIBRATORS
-from npuflow.stages.judged import Judged
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.calibrate.thresholds import Calibrate, choices
+from npuflow.engine.calibrate.tune import Tune, best, spans_to_tune
+from npuflow.engine.calibrate.tune import judged as judge
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log, part, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.contracts import CALIBRATORS, Grid
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample, feeds
+from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 
 
-@stage(refines="thresholds", when="tune", after=("clipping", "ranges", "search"))
-def tune(thresholds: Thresholds, judged: Items[Judged], tune: Tune) -> Thresholds:
+@dataclass(frozen=True)
+class Candidates(Artifact):
+    """A value's ranges, the first being what its method gives, and the grid of its codes."""
+
+    spans: tuple[tuple[float, float], ...]
+    grid: Grid
+
+    def save(self, folder: Writer) -> None:
+        folder.json("spans", [list(span) for span in self.spans])
+        one = self.grid
+        grid = {"bits": one.bits, "signed": one.signed, "symmetric": one.symmetric}
+        folder.json("grid", {**grid, "narrow": one.narrow, "power_of_two": one.power_of_two})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Candidates:
+        return cls(tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), Grid(**folder.json("grid")))
+
+
+@dataclass(frozen=True)
+class Judged(Artifact):
+    """The ranges, and [consumers, ranges]: squared error of what each consumer writes; no rows without consumers."""
+
+    spans: tuple[tuple[float, float], ...]
+    losses: npt.NDArray[np.float64]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("spans", [list(span) for span in self.spans])
+        folder.array("losses", self.losses)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Judged:
+        return cls(tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), folder.array("losses"))
+
+
+@part
+def candidates(
+    graph: Parsed,
+    statistics: Statistics,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
+    tune: Tune,
+) -> Iterator[tuple[str, Candidates]]:
+    """Between the KL threshold and the extrema; tensors with one candidate alone are left out."""
+    chosen = choices(graph.graph, statistics.content, calibrate, quantize, numerics, [])
+    ranges = {name: one.range() for name, one in chosen.items()}
+    for name, spans in spans_to_tune(chosen, ranges, tune).items():
+        yield name, Candidates(tuple(spans), chosen[name].grid)
+
+
+def chosen(judged: Items[Judged], thresholds: Thresholds, tune: Tune) -> Thresholds:
     """Take each tensor's best range; of several consumers' favourites the largest. Ranges of the user's stay."""
     ranges, methods = dict(thresholds.ranges), dict(thresholds.methods)
     for name, one in judged.items():
@@ -20,3 +81,23 @@ def tune(thresholds: Thresholds, judged: Items[Judged], tune: Tune) -> Threshold
             ranges[name], methods[name] = one.spans[best(one.spans, one.losses)], "tune"
     log(f"{sum(m == 'tune' for m in methods.values())} of {len(ranges)} ranges tuned on {tune.samples} samples")
     return replace(thresholds, ranges=ranges, methods=methods)
+
+
+@stage(
+    refines="thresholds", when="tune", after=("clipping", "ranges", "search"), parts=(candidates,), over="candidates",
+    merge=chosen, cpu="native", memory="1GB", batch=64, floats=True, lighter="[tune] samples = 2",
+)
+def tune(
+    candidates: Items[Candidates],
+    graph: Parsed,
+    placement: Placement,
+    samples: Items[Sample],
+    table: Tune,
+) -> Iterator[tuple[str, Judged]]:
+    """Run the layers that read each tensor with every one of its ranges, on a few samples."""
+    fed = feeds(samples, graph.graph, table.samples)
+    spans = {name: one.spans for name, one in candidates.items()}
+    grids = {name: one.grid for name, one in candidates.items()}
+    losses = judge(graph.graph, placement.placed.on_npu, spans, grids, fed)
+    for name, tried in spans.items():
+        yield name, Judged(tried, losses.get(name, np.zeros((0, len(tried)))))

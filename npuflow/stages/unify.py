@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
 
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.assess import observed_ranges
@@ -14,7 +13,7 @@ from npuflow.engine.correct.unify import partners, union
 from npuflow.engine.correct.unify import unify as tried
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.flow.stage import Items, Uses, log, stage
+from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.contracts import CALIBRATORS
 from npuflow.ir.graph import Graph
@@ -31,10 +30,7 @@ from npuflow.stages.thresholds import Thresholds
 )
 def unify(
     thresholds: Thresholds,
-    graph: Annotated[
-        Parsed,
-        Uses("infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f"),
-    ],
+    graph: Parsed,
     placement: Placement,
     samples: Items[Sample],
     calibrate: Calibrate,

@@ -26,7 +26,7 @@ from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.precision.statement import Statement, statement
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, log, progress, stage
+from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.ir.contracts import CALIBRATORS, STRATEGIES
 from npuflow.ir.graph import Graph
@@ -111,19 +111,13 @@ class Verdict(Artifact):
         return {**found, **said.facts()}
 
 
-@stage(cpu="native", memory="1GB", floats=True)
+@stage(cpu="native", memory="1GB", floats=True, minor=True)
 def verdict(
-    graph: Annotated[
-        Parsed,
-        Uses(
-            "infer", "to_onnx", "reference", "role", "prepare", "channel_axis", "output_range", "shares_scale", "f", "space",
-            "moves",
-        ),
-    ],
+    graph: Parsed,
     placement: Placement,
     thresholds: Thresholds,
     precision: Precision,
-    quantized: Annotated[Quantized, Uses("infer", "to_onnx", "role", "prepare", "reference")],
+    quantized: Quantized,
     statistics: Statistics,
     samples: Items[Sample],
     input_check: InputCheck,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from npuflow.engine.tiling import spans as spanning
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.packed import packed, unpacked
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, Uses, stage
+from npuflow.flow.stage import Items, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics
 from npuflow.stages.spans import Span
 
@@ -34,9 +34,9 @@ class Window(Artifact):
         return {"groups": len(self.content.ways), "tried": self.content.asked}
 
 
-@stage(over="spans", batch=16)
+@stage(over="spans", batch=16, minor=True)
 def windows(
-    spans: Annotated[Items[Span], Uses("infer", "space", "moves")],
+    spans: Items[Span],
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
 ) -> Iterator[tuple[str, Window]]:  # fmt: skip
     """Cost the groups of a span; what spans have in common is costed once a batch."""

@@ -60,4 +60,4 @@ def test_a_build_with_the_table_keeps_them_per_sample(tmp_path: Path) -> None:
     found = store.load(result.outputs["channels"], ChannelRanges).content
     assert sorted(a.shape for a in found.values()) == [(2, 3), (2, 4)]
     more = build(tmp_path / "net.toml", ["data.count=15"], until="channels", cache=tmp_path / "cache")
-    assert sum(how == "ran" for how in more.status["channel_extrema"].values()) == 3
+    assert sum(how == "ran" for how in more.status["channels.items"].values()) == 3

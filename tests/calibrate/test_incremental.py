@@ -61,13 +61,14 @@ def test_a_hundred_more_images_compute_a_hundred(project: Path) -> None:
     pictures(project / "images", 0, 20)
     (project / "recipe.toml").write_text(RECIPE % "images")
     first = built(project)
-    assert first["samples"] == first["observed"] == 20
+    assert first["samples"] == first["statistics.items"] == 20
     pictures(project / "images", 20, 100)
     more = built(project)
-    assert more["samples"] == more["observed"] == 100
-    assert set(more) == {"samples", "observed", "shards", "regions", "statistics"}
-    (project / "images" / "0007.png").unlink()
-    assert built(project) == {"shards": 1, "regions": 1, "statistics": 1}        # of several shards, the one it was in
+    assert more["samples"] == more["statistics.items"] == 100
+    assert set(more) == {"samples", "statistics.items", "statistics.merge1", "statistics.merge2", "statistics"}
+    (project / "images" / "0080.png").unlink()
+    merges = {"statistics.merge1": 1, "statistics.merge2": 1, "statistics": 1}      # of several shards, the one it was in
+    assert built(project) == merges
     assert built(project) == {}
 
 
@@ -75,9 +76,9 @@ def test_more_rows_in_a_file_are_read_again_but_observed_once(project: Path) -> 
     rows = np.random.default_rng(1).normal(size=(30, 3, 8, 8)).astype(np.float32)
     (project / "recipe.toml").write_text(RECIPE % "d.npz")
     np.savez(project / "d.npz", x=rows[:11])
-    assert built(project)["observed"] == 11
+    assert built(project)["statistics.items"] == 11
     np.savez(project / "d.npz", x=rows)
-    assert built(project)["observed"] == 19
+    assert built(project)["statistics.items"] == 19
 
 
 def test_a_sample_with_nan_is_left_out_by_name(project: Path) -> None:

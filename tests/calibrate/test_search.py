@@ -16,10 +16,7 @@ from npuflow.flow.refs import Files, Item
 from npuflow.ir.contracts import METRICS
 from npuflow.stages.evaluate import Evaluation, without
 from npuflow.stages.labelled import identities
-from npuflow.stages.marked import Marked
-from npuflow.stages.rated import Rated
-from npuflow.stages.rivals import Rival
-from npuflow.stages.search import search
+from npuflow.stages.search import Marked, Rated, Rival, winner
 from npuflow.stages.thresholds import Thresholds
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/fashion"
@@ -60,7 +57,7 @@ def picked(marks: dict[str, float] | None, sqnr: tuple[float, ...] = (10.0, 20.0
     rated = {n: Rated(Rating(db, 0.9)) for n, db in zip(names, sqnr, strict=True)}
     marked = {n: Marked({"top1": v}, {"top1": 1.0}) for n, v in marks.items()} if marks is not None else None
     first = Thresholds({"a": (0.0, 9.0)}, {"a": "mse"})
-    return search(first, rivals(), rated, marked, Search(objective=objective)).methods["a"]  # type: ignore[arg-type]
+    return winner(rated, first, rivals(), marked, Search(objective=objective)).methods["a"]  # type: ignore[arg-type]
 
 
 def test_the_metric_decides_and_among_equals_the_outputs_do() -> None:
@@ -104,5 +101,5 @@ def test_a_build_searches_by_its_labels_and_evaluates_on_others(tmp_path: Path) 
     store = open_cache(load_recipe(recipe), Settings(cache=tmp_path / "cache"))
     assert store.load(result.outputs["evaluate"], Evaluation).score.samples == 20
     assert set(store.load(result.outputs["search"], Thresholds).methods.values()) <= {"minmax", "mse", "kl"}  # never nstd
-    again = build(recipe, ["search.labelled.count=31"], until="marked", cache=tmp_path / "cache")
+    again = build(recipe, ["search.labelled.count=31"], until="search.marked", cache=tmp_path / "cache")
     assert sum(how == "ran" for how in again.status["labelled"].values()) == 1

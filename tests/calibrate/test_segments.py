@@ -89,7 +89,7 @@ def built(project: Path, *sets: str, cache: str = "cache", until: str = "statist
 def by_segment(result: Result) -> dict[str, Counter[str]]:
     """Segment -> how many of its samples were found, and how many were run."""
     found: dict[str, Counter[str]] = {}
-    for item, status in result.status["observed"].items():
+    for item, status in result.status["statistics.items"].items():
         found.setdefault(str(item).partition(":")[0], Counter())[status] += 1
     return found
 
@@ -164,7 +164,7 @@ def test_an_edit_of_the_last_layer_leaves_the_trunk(project: Path) -> None:
     again = built(project)
     found = by_segment(again)
     assert all(found[part] == {"hit": 12} for part in parts[:-1]) and found[parts[-1]] == {"ran": 12}
-    hits = {str(item).partition(":")[0] for item, status in again.status["shards"].items() if status == "hit"}
+    hits = {str(item).partition(":")[0] for item, status in again.status["statistics.merge1"].items() if status == "hit"}
     assert hits == set(parts[:-1])
     clean = built(project, cache="clean")
     assert clean.outputs["statistics"] == again.outputs["statistics"] != first.outputs["statistics"]
@@ -206,9 +206,9 @@ def test_plan_says_exactly_what_an_edit_leaves(project: Path) -> None:
     found = planned(project)
     assert sorted(path for path in (project / "cache" / "objects").rglob("*")) == before
     assert found["parse"] == found["segments"] == {"run": 1} and found["samples"] == {"hit": 12}
-    assert found["observed"] == {"hit": 12 * (len(parts) - 1), "run": 12}
-    again = Counter(built(project).status["observed"].values())
-    assert again == {"hit": found["observed"]["hit"], "ran": found["observed"]["run"]}
+    assert found["statistics.items"] == {"hit": 12 * (len(parts) - 1), "run": 12}
+    again = Counter(built(project).status["statistics.items"].values())
+    assert again == {"hit": found["statistics.items"]["hit"], "ran": found["statistics.items"]["run"]}
     assert {status for counts in planned(project).values() for status in counts} == {"hit"}
 
 
@@ -219,7 +219,7 @@ def test_plan_of_an_edit_that_changes_no_graph_has_nothing_to_observe(project: P
     onnx.save(model, project / "net.onnx")
     found = planned(project)
     assert found["model"] == {"run": 1} and found["parse"] == {"run": 1}
-    assert {status for name in ("placement", "segments", "observed", "statistics") for status in found[name]} == {"hit"}
+    assert {status for name in ("placement", "segments", "statistics.items", "statistics") for status in found[name]} == {"hit"}
 
 
 def test_plan_of_a_model_that_cannot_be_parsed_waits_for_it(project: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_killed_worker_costs_its_shard(recipe: Path) -> None:
         victims = iter(pids[:1])
 
         def kill(event: object) -> None:
-            if isinstance(event, Running) and event.stage == "observed":
+            if isinstance(event, Running) and event.stage == "statistics.items":
                 for pid in victims:
                     os.kill(pid, signal.SIGKILL)
 
@@ -90,7 +90,7 @@ def test_a_killed_worker_costs_its_shard(recipe: Path) -> None:
         result = run_plan(plan, loaded, store, settings, kill).check()
     assert next(victims, None) is None, "nothing was killed"
     assert products(result) == one
-    counts = Counter(result.status["observed"].values())
+    counts = Counter(result.status["statistics.items"].values())
     assert counts["hit"] >= 70 and counts["hit"] + counts["ran"] == 90
 
 
@@ -112,7 +112,7 @@ def test_processes_with_stores_of_their_own_share_an_object_server(recipe: Path,
     finally:
         server.stop()
     assert first["ran"] > 30
-    assert second["observed"] == {"hit": 30, "ran": 15}
+    assert second["statistics.items"] == {"hit": 30, "ran": 15}
     assert second["outputs"] == products(run(recipe, "alone", "data.count=45", jobs=1))
 
 
@@ -148,7 +148,7 @@ def test_a_second_store_behind_a_shared_folder_gives_the_same_bytes(recipe: Path
 def test_more_samples_compute_no_old_ones(recipe: Path) -> None:
     run(recipe, "cache")
     more = run(recipe, "cache", "data.count=80")
-    counts = list(more.status["observed"].values())
+    counts = list(more.status["statistics.items"].values())
     assert counts.count("ran") == 10 and counts.count("hit") == 70
     fresh = run(recipe, "fresh", "data.count=80")
     assert products(fresh) == products(more)

@@ -17,12 +17,9 @@ from npuflow.ir.contracts import CALIBRATORS, Grid
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
 from npuflow.ir.types import TensorType, Value
-from npuflow.stages.judged import Judged
-from npuflow.stages.rated import Rated
-from npuflow.stages.rivals import Rival
-from npuflow.stages.search import search
+from npuflow.stages.search import Rated, Rival, winner
 from npuflow.stages.thresholds import Thresholds
-from npuflow.stages.tune import tune
+from npuflow.stages.tune import Judged, chosen
 
 UNSIGNED = Grid(8, False, False)
 
@@ -120,20 +117,20 @@ def thresholds() -> Thresholds:
 def test_tune_leaves_what_was_written_by_hand() -> None:
     spans = ((0.0, 1.0), (0.0, 3.0))
     items = {v: Judged(spans, np.array([[1.0, 0.5]])) for v in "ab"}
-    done = tune(thresholds(), items, Tune())
+    done = chosen(items, thresholds(), Tune())
     assert (done.ranges, done.methods) == ({"a": (0.0, 3.0), "b": (0.0, 2.0)}, {"a": "tune", "b": "by hand"})
-    assert tune(thresholds(), {"a": Judged(spans, np.zeros((0, 2)))}, Tune()).ranges == thresholds().ranges
+    assert chosen({"a": Judged(spans, np.zeros((0, 2)))}, thresholds(), Tune()).ranges == thresholds().ranges
 
 
-@pytest.mark.parametrize(("objective", "winner"), [("sqnr", "kl"), ("cosine", "ema")])
-def test_search_takes_the_best_rival(objective, winner) -> None:
+@pytest.mark.parametrize(("objective", "best"), [("sqnr", "kl"), ("cosine", "ema")])
+def test_search_takes_the_best_rival(objective, best) -> None:
     ratings = {"recipe": Rating(10.0, 0.98), "kl": Rating(20.0, 0.99), "ema": Rating(19.0, 0.995)}
     rivals = {n: Rival({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n}) for i, n in enumerate(ratings)}
     rated = {n: Rated(one) for n, one in ratings.items()}
-    done = search(thresholds(), rivals, rated, None, Search(objective=objective))
-    assert done.methods == {"a": winner, "b": "by hand"} and done.ranges["b"] == (0.0, 2.0)
+    done = winner(rated, thresholds(), rivals, None, Search(objective=objective))
+    assert done.methods == {"a": best, "b": "by hand"} and done.ranges["b"] == (0.0, 2.0)
     rated["recipe"] = Rated(Rating(20.0, 0.995))
-    assert search(thresholds(), rivals, rated, None, Search(objective=objective)) == thresholds()
+    assert winner(rated, thresholds(), rivals, None, Search(objective=objective)) == thresholds()
 
 
 def test_ratings() -> None:

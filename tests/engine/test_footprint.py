@@ -71,7 +71,7 @@ TENSOR = SIZE * SIZE * 4
 def test_a_float_pass_that_cannot_fit_names_the_key_that_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network(tmp_path)
     events, errors = built(tmp_path, [], monkeypatch, 50 * TENSOR)
-    (error,) = (one for one in errors if one.where.stage == "observed")
+    (error,) = (one for one in errors if one.where.stage == "statistics.items")
     assert error.code == "NF-STEP-004" and "of memory, and there are 0.819 MB" in error.message
     assert error.hint.startswith('[statistics] max_memory = "') and "weights" in error.because
     assert ran(events) <= QUICK
@@ -82,7 +82,7 @@ def test_what_the_hint_says_is_enough(tmp_path: Path, monkeypatch: pytest.Monkey
     _, errors = built(tmp_path, [], monkeypatch, 50 * TENSOR)
     key = errors[0].hint.split('"')[1]
     _, errors = built(tmp_path, [f"statistics.max_memory={key}", "correct.samples=2"], monkeypatch, 50 * TENSOR)
-    assert not [one for one in errors if one.where.stage == "observed"]
+    assert not [one for one in errors if one.where.stage == "statistics.items"]
 
 
 def test_a_step_that_comes_late_is_foreseen_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

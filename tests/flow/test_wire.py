@@ -31,7 +31,7 @@ KINDS = """
     from npuflow.base.tables import Config
     from npuflow.flow.artifact import Artifact
     from npuflow.flow.refs import Files, Item, Listing
-    from npuflow.flow.stage import Items, Project, Uses, stage
+    from npuflow.flow.stage import Items, Project, stage
 
     @dataclass(frozen=True)
     class Value(Artifact):

@@ -31,7 +31,7 @@ from typing import Annotated
 from npuflow.base.tables import Config, Location
 from npuflow.flow.artifact import Artifact
 from npuflow.flow.refs import Files, Item, Listing
-from npuflow.flow.stage import Items, Uses, stage
+from npuflow.flow.stage import Items, stage
 from edited.plugs import PLUGS
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def model(shape: Shape) -> Model:
 """,
     "tuned": """
 @stage
-def tuned(model: Annotated[Model, Uses("weigh")], tune: Tune) -> Tuned:
+def tuned(model: Model, tune: Tune) -> Tuned:
     from edited.late import finish
     total = sum(PLUGS[name]().weigh(model.value) for name in model.used)
     return Tuned(finish(total) + PLUGS[tune.method]().apply(int(tune.level * 4)) + {tuned})
@@ -307,4 +307,4 @@ EDITS: dict[str, Edit] = {
     "plug-in, docstring": _entry("doc"),
     "comments and formatting": _noise,
 }
-NO_TASKS = {"plug-in, docstring", "comments and formatting"}
+NO_TASKS = {"comments and formatting", "plug-in, docstring", "plug-in, unused method"}

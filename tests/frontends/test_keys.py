@@ -15,14 +15,13 @@ from npuflow.base.errors import NpuflowError
 from npuflow.base.registry import touching
 from npuflow.base.tables import FilePath
 from npuflow.cli import main
-from npuflow.flow.keys import entries, plugin_code
+from npuflow.flow.keys import entries, used_code
 from npuflow.ir.contracts import FRONTENDS
 from npuflow.stages.model import ModelTable, plugins
 from npuflow.stages.parse import parse, parsed
 from npuflow.testing.onnx_cases import cases
 
 TABLE = ModelTable(FilePath("net.onnx", Path("net.onnx")))
-FACETS = ("read", "rewrite", "from_onnx", "to_onnx", "infer", "reference", "moves")
 OPSETS = (7, 9, 10, 12, 17)
 
 BRANCHES = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,8,8] x) => (float[1,4,8,8] y) <bool c = {1}> {
@@ -55,13 +54,11 @@ def test_the_stage_takes_what_reading_makes_of_a_model(
     assert code == 0, capfd.readouterr().err
 
 
-def _held(data: bytes) -> set[str]:
+def _held(data: bytes) -> frozenset[str]:
     """The registry entries whose code the key of `parse` holds for a model."""
-    found = set(closure(parse.function).entries)
-    for registry, names in plugins("onnx", FRONTENDS["onnx"](), data).items():
-        for name in names:
-            found |= entries(plugin_code(registry, name, FACETS)[0])
-    return found
+    own = closure(parse.function)
+    named = [(registry, name) for registry, names in plugins("onnx", FRONTENDS["onnx"](), data).items() for name in names]
+    return own.entries | entries(used_code(named, [own]))
 
 
 def _relabelled(case: Any) -> Iterator[bytes]:
