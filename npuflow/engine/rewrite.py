@@ -80,8 +80,17 @@ def rewrite(
         else:
             if len(run.applied) == before or len(orders) == 1:
                 break
-    standing = _standing(graph, run.applied, run.refusals)
-    return Rewritten(verify(graph, "the rewrites"), tuple(run.applied), tuple(standing))
+    standing = tuple(_standing(graph, run.applied, run.refusals))
+    return Rewritten(_explained(verify(graph, "the rewrites"), standing), tuple(run.applied), standing)
+
+
+def _explained(graph: Graph, refusals: Iterable[Refusal]) -> Graph:
+    """Nodes kept for the host say why the rule that would have spelled them in other operators left them alone."""
+    said = {(kind_, r.node): r.reason for r in refusals for kind_ in RULES[r.rule].triggers if kind_.startswith("host:")}
+    nodes = tuple(
+        replace(n, op=n.op.with_(reason=said[kind(n), n.name])) if (kind(n), n.name) in said else n for n in graph.nodes
+    )
+    return graph.replaced(nodes=nodes)
 
 
 def usable(name: str) -> Rule | None:

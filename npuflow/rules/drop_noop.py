@@ -16,7 +16,7 @@ class DropNoop(Rule):
 
     order = 10
     triggers = (
-        "identity", "host:identity", "host:dropout", "host:cast", "reshape", "transpose", "pad", "slice", "concat", "clip",
+        "identity", "host:identity", "host:dropout", "host:cast", "host:castlike", "reshape", "transpose", "pad", "slice", "concat", "clip",
         "host:concat", "host:sum", "expand", "split",
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ class DropNoop(Rule):
             return bool(getattr(op, "min", 0.0) == -inf and getattr(op, "max", 0.0) == inf)
         if what in ("reshape", "expand"):
             return graph.type(node.inputs[0]).is_static
-        return what in ("identity", "cast", "split")
+        return what in ("identity", "cast", "castlike", "split")
 
 
 def _const(graph: Graph, value_id: str, default: bool) -> bool:

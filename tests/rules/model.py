@@ -8,12 +8,20 @@ import numpy as np
 import onnx
 from onnx import parser
 
+from npuflow.engine.interpret import host_session
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import Rewritten, rewrite
 from npuflow.engine.to_onnx import export_model
+from npuflow.hw.target import Memory, Target
 from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.match import kind
 from npuflow.ir.onnx_run import run
 from npuflow.ir.text import from_text, to_text
+from npuflow.testing.op import check_program
+
+TARGET = Target(memory=Memory(local_bytes=1 << 16))
 
 
 def model(signature: str, body: str, weights: Mapping[str, np.ndarray] | None = None, opset: int = 17) -> bytes:
@@ -30,11 +38,14 @@ def normal(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=shape) * scale).astype(np.float32)
 
 
-def rewritten(data: bytes, rules: Sequence[str] | None = None, rtol: float = 1e-4, atol: float = 1e-5) -> Rewritten:
+def rewritten(
+    data: bytes, rules: Sequence[str] | None = None, rtol: float = 1e-4, atol: float = 1e-5,
+    feeds: Mapping[str, np.ndarray] | None = None,
+) -> Rewritten:
     """The graph after the rules, checked after each of them and against onnxruntime on random inputs."""
     graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
     done = rewrite(graph, rules, careful=True)
-    feeds = {i: normal(7, *graph.type(i).shape, scale=2.0) for i in graph.inputs}
+    feeds = feeds or {i: normal(7, *graph.type(i).shape, scale=2.0) for i in graph.inputs}
     expected = run(data, feeds)
     for result in (graph, done.graph):
         for found, wanted in zip(run(export_model(result), feeds), expected, strict=True):
@@ -52,3 +63,17 @@ def refused(done: Rewritten, rule: str) -> str:
     """The reason of the rule's one refusal."""
     (reason,) = {r.reason for r in done.refusals if r.rule == rule}
     return reason
+
+
+def on_npu(done: Rewritten) -> None:
+    """Every node of the rewritten graph is quantised for the NPU, and its program simulates to the reference's codes."""
+    graph = done.graph
+    placed = place(graph, TARGET)
+    assert not placed.reasons(), placed.reasons()
+    feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+    wanted = [o for n in graph.nodes for o in n.outputs if o]
+    found = zip(wanted, host_session(export_model(graph, wanted)).run(wanted, feeds), strict=True)
+    ranges = {name: (float(a.min()), float(a.max())) for name, a in (*feeds.items(), *found)}
+    made = quantize_graph(graph, placed.on_npu, ranges, Quantize(), TARGET.numerics)
+    assert not [note.reason for note in made.notes if note.on_host]
+    check_program(made.graph, feeds, TARGET, "decomposed")

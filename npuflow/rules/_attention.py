@@ -1,0 +1,88 @@
+"""What the forms of attention share: scores of queries and keys, masks added to them, Softmax, and the product with values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from npuflow.ir.types import Array
+from npuflow.rules._masks import MAKES as MASKS
+from npuflow.rules._masks import Refused, mask
+from npuflow.rules._parts import Parts
+
+MAKES = (*MASKS, "reshape", "transpose", "matmul", "mul", "div", "tanh", "add", "softmax", "concat", "gemm", "slice", "split")
+LOWEST = -1e9                             # for -infinity in front of the Softmax: its exp is 0 as well
+
+
+@dataclass(frozen=True)
+class Attended:
+    """[batch, heads, queries, size]; the products of queries and keys; what the Softmax gave."""
+
+    y: str
+    products: str
+    weights: str
+
+
+def heads(parts: Parts, x: str, count: int) -> str:
+    """[batch, length, count * size] as [batch, count, length, size]."""
+    batch, length, width = parts.shape(x)
+    return parts.transpose(parts.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
+
+
+def joined(parts: Parts, x: str) -> str:
+    """[batch, heads, length, size] as [batch, length, heads * size]."""
+    batch, count, length, size = parts.shape(x)
+    return parts.reshape(parts.transpose(x, (0, 2, 1, 3)), (batch, length, count * size))
+
+
+def attended(
+    parts: Parts, q: str, k: str, v: str, scale: float, masks: Sequence[str] = (), softcap: float = 0.0
+) -> Attended:  # fmt: skip
+    """Several heads of queries share one of keys by standing below each other in its product. `scale` 0: by the size."""
+    batch, count, length, size = parts.shape(q)
+    shared, keys = parts.shape(k)[1:3]
+    rows = count // shared * length
+    q = parts.mul(q, scale or 1.0 / sqrt(size), "query")
+    products = parts.matmul(parts.reshape(q, (batch, shared, rows, size)), parts.swapped(k), "product")
+    products = scores = parts.reshape(products, (batch, count, length, keys))
+    if softcap:
+        scores = parts.mul(parts.op("tanh", (parts.mul(scores, 1.0 / softcap),)), softcap, "capped")
+    for added in masks:
+        scores = parts.add(scores, added, "masked")
+    weights = parts.op("softmax", (scores,), axis=3)
+    y = parts.matmul(parts.reshape(weights, (batch, shared, rows, keys)), v, "attended")
+    return Attended(parts.reshape(y, (batch, count, length, parts.shape(v)[3])), products, weights)
+
+
+def added(parts: Parts, given: str, keys: int) -> str | Refused:
+    """A mask as numbers to add: of truth values (true: attend), or numbers as they are but for infinite ones."""
+    held, shape = parts.array(given), parts.shape(given)
+    if shape and shape[-1] != keys:
+        return Refused(f"a mask of {shape[-1]} keys for {keys}")
+    if parts.type(given).dtype == "bool":
+        if held is None:
+            found = mask(parts, given)
+            return found if isinstance(found, Refused) else parts.mul(parts.sub(found, 1.0), -LOWEST, "mask")
+        held = np.where(held, 0.0, -np.inf)
+    elif held is None:
+        return given if parts.type(given).dtype == "float32" else Refused(f"a mask of {parts.type(given).dtype}")
+    return constant_mask(parts, held)
+
+
+def constant_mask(parts: Parts, held: Array) -> str | Refused:
+    if np.isneginf(held).all(-1).any():
+        return Refused("a query that attends to no key")
+    return parts.const(np.maximum(held, LOWEST), "mask")
+
+
+def causal(parts: Parts, queries: int, keys: int, offset: int) -> str | Refused:
+    """Query i attends to keys up to i + offset."""
+    seen = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + offset
+    return constant_mask(parts, np.where(seen, 0.0, -np.inf))
+
+
+def with_past(parts: Parts, past: str, x: str) -> str:
+    return parts.concat((past, x), 2, "present") if past else x

@@ -1,0 +1,76 @@
+"""Truth values as masks of 0 and 1: comparisons of floats, logic, constants, and moves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from npuflow.ir.graph import Node
+from npuflow.ir.match import attribute, kind, maker
+from npuflow.ir.movement import MoveOp
+from npuflow.rules._parts import Parts
+
+MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape")
+_BOOL = 9                                 # onnx's number of the type
+
+
+class Refused(str):
+    """Why there is no mask."""
+
+
+def mask(parts: Parts, value_id: str) -> str | Refused:
+    """The mask of a truth value, all that it is made of spelled in operators on floats."""
+    held = parts.array(value_id)
+    if held is not None:
+        return parts.const(held.astype(bool), "mask")
+    node = maker(parts.graph, value_id)
+    if node is None:
+        return Refused(f'the truth value "{value_id}" comes from outside')
+    if isinstance(node.op, MoveOp) and len(node.outputs) == 1:
+        return _combined(parts, node, lambda *m: parts.op_as(node.op, m, "mask"))
+    name = kind(node).removeprefix("host:")
+    if name in _COMPARISONS:
+        return _compared(parts, node, name)
+    if name == "cast" and parts.type(node.inputs[0]).dtype == "float32" and attribute(node, "to") == _BOOL:
+        return parts.op("abs", (parts.op("sign", (node.inputs[0],)),), "mask")
+    if name in _LOGIC:
+        return _combined(parts, node, lambda *m: _LOGIC[name](parts, *m))
+    return Refused(f"a truth value made by {getattr(node.op, 'op_type', '') or name}")
+
+
+def opposite(parts: Parts, m: str) -> str:
+    """1 - mask."""
+    held = parts.array(m)
+    return parts.sub(1.0, m, "mask") if held is None else parts.const(1.0 - held, "mask")
+
+
+def _combined(parts: Parts, node: Node, made: Callable[..., str]) -> str | Refused:
+    masks = [mask(parts, i) for i in node.inputs]
+    return next((m for m in masks if isinstance(m, Refused)), None) or made(*masks)
+
+
+def _compared(parts: Parts, node: Node, name: str) -> str | Refused:
+    a, b = node.inputs
+    if any(parts.type(v).dtype != "float32" for v in (a, b)):
+        return Refused(f"a comparison of {parts.type(a).dtype}")
+    return _COMPARISONS[name](parts, a, b)
+
+
+def _greater(parts: Parts, a: str, b: str) -> str:
+    return parts.clip(parts.op("sign", (parts.sub(a, b, "difference"),)), 0.0, 1.0, "mask")
+
+
+_COMPARISONS: dict[str, Callable[[Parts, str, str], str]] = {
+    "greater": _greater,
+    "less": lambda parts, a, b: _greater(parts, b, a),
+    "greaterorequal": lambda parts, a, b: opposite(parts, _greater(parts, b, a)),
+    "lessorequal": lambda parts, a, b: opposite(parts, _greater(parts, a, b)),
+    "equal": lambda parts, a, b: opposite(
+        parts, parts.op("abs", (parts.op("sign", (parts.sub(a, b, "difference"),)),), "mask")
+    ),
+}
+_LOGIC: dict[str, Callable[..., str]] = {
+    "not": opposite,
+    "and": lambda parts, a, b: parts.mul(a, b, "mask"),
+    "or": lambda parts, a, b: parts.op("max", (a, b), "mask"),
+    "xor": lambda parts, a, b: parts.op("abs", (parts.sub(a, b, "difference"),), "mask"),
+}

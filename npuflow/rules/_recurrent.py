@@ -1,0 +1,184 @@
+"""What LSTM, GRU and RNN share: their steps written one after the other, the input products of all steps as one Gemm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from npuflow.ir.types import Array
+from npuflow.rules._parts import Parts
+
+MOST_STEPS = 256                          # steps of all directions that are written out; each takes some ten operators
+MAKES = (
+    "gemm", "add", "sub", "mul", "split", "slice", "reshape", "transpose", "concat", "clip", "relu", "tanh", "sigmoid",
+    "leakyrelu", "thresholdedrelu", "hardsigmoid", "elu", "softsign", "softplus",
+)  # fmt: skip
+
+# Name -> operator, and its attributes for alpha and beta with their defaults.
+_FUNCTIONS: dict[str, tuple[str, dict[str, float]]] = {
+    "relu": ("relu", {}), "tanh": ("tanh", {}), "sigmoid": ("sigmoid", {}), "softsign": ("softsign", {}),
+    "softplus": ("softplus", {}), "leakyrelu": ("leakyrelu", {"alpha": 0.01}), "elu": ("elu", {"alpha": 1.0}),
+    "thresholdedrelu": ("thresholdedrelu", {"alpha": 1.0}), "hardsigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of a gate: an operator with its attributes."""
+
+    op: str
+    fields: tuple[tuple[str, float], ...] = ()
+
+    def __call__(self, parts: Parts, x: str, what: str) -> str:
+        return parts.op(self.op, (x,), what, **dict(self.fields))
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction's weights ([gates * hidden, ...]), functions, initial states ("" for zeros) and order of steps."""
+
+    w: Array
+    r: Array
+    bias: Array                           # of the input and of the state, [2, gates * hidden]
+    peepholes: Array | None
+    functions: tuple[Activation, ...]
+    h: str
+    c: str
+    steps: range
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A recurrent node: its input as rows of all steps, and its directions."""
+
+    parts: Parts
+    rows: str                             # [steps * batch, inputs]
+    steps: int
+    batch: int
+    hidden: int
+    clip: float
+    directions: tuple[Direction, ...]
+
+    def products(self, weights: Array, bias: Array, what: str) -> tuple[str, ...]:
+        """The input's part of some gates, for every step: one Gemm."""
+        found = self.gemm(self.rows, self.matrix(weights, f"{what}_w"), bias, what)
+        if self.steps == 1:
+            return (found,)
+        return self.parts.ops("split", (found,), f"{what}_step", sizes=(self.batch,) * self.steps, axis=0)
+
+    def matrix(self, weights: Array, what: str) -> str:
+        return self.parts.const(weights, what)
+
+    def gemm(self, x: str, weights: str, bias: Array | None, what: str) -> str:
+        """x times the transposed weights, plus the bias."""
+        more = () if bias is None else (self.parts.const(bias, f"{what}_b"),)
+        return self.parts.op("gemm", (x, weights, *more), what, transB=1)
+
+    def active(self, function: Activation, x: str, what: str) -> str:
+        """A gate's function of its sum, which a layer with a clip bounds."""
+        return function(self.parts, x if self.clip == inf else self.parts.clip(x, -self.clip, self.clip), what)
+
+    def halves(self, x: str, count: int, what: str) -> tuple[str, ...]:
+        """[batch, count * hidden] in parts of one gate each."""
+        if count == 1:
+            return (x,)
+        return self.parts.ops("split", (x,), what, sizes=(self.hidden,) * count, axis=1)
+
+
+Run = Callable[[Layer, Direction], tuple[list[str], str]]
+"""A direction's states in the order of the sequence, and its last cell state."""
+
+
+def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
+    """The layer, or why it is not written out."""
+    layout, hidden = parts.integer("layout", 0), parts.integer("hidden_size", 0)
+    x = parts.transpose(parts.input(0), (1, 0, 2)) if layout else parts.input(0)
+    steps, batch, inputs = parts.shape(x)
+    held = [parts.number(i) if parts.input(i) else None for i in (1, 2, 3, 7)]
+    if any(parts.input(i) and a is None for i, a in zip((1, 2, 3, 7), held, strict=True)):
+        return "its weights are not constants"
+    w, r, b, peepholes = held
+    assert w is not None and r is not None
+    count, hidden = w.shape[0], hidden or r.shape[2]
+    if steps * count > MOST_STEPS:
+        return f"{steps * count} steps, more than the {MOST_STEPS} that are written out one by one"
+    lengths = parts.number(4) if parts.input(4) else np.array([steps])
+    if lengths is None or np.any(lengths != steps):
+        return f"sequence lengths other than a constant {steps}"
+    chosen = _functions(parts, count * functions)
+    if isinstance(chosen, str):
+        return chosen
+    backward = str(parts.attribute("direction", "forward"))
+    directions = []
+    for d in range(count):
+        reverse = d == 1 or backward == "reverse"
+        bias = np.zeros((2, gates * hidden), np.float32) if b is None else b[d].reshape(2, gates * hidden)
+        directions.append(Direction(
+            w[d], r[d], bias, peepholes[d] if cell and peepholes is not None else None,
+            chosen[d * functions : (d + 1) * functions],
+            _initial(parts, 5, d, layout), _initial(parts, 6, d, layout) if cell else "",
+            range(steps - 1, -1, -1) if reverse else range(steps),
+        ))  # fmt: skip
+    rows = parts.reshape(x, (steps * batch, inputs))
+    clip = float(parts.real("clip", inf))
+    return Layer(parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions))
+
+
+def written(layer: Layer, run: Run, cell: bool) -> tuple[str, ...]:
+    """Y, Y_h and, of layers with a cell state, Y_c."""
+    parts, hidden = layer.parts, layer.hidden
+    count, layout = len(layer.directions), parts.integer("layout", 0)
+    states, cells = zip(*(run(layer, direction) for direction in layer.directions), strict=True)
+
+    def placed(rows: Sequence[str], lead: tuple[int, ...]) -> str:
+        """Rows of [batch, hidden] as one tensor, the batch first where the layout says so."""
+        whole = parts.reshape(parts.concat(rows, 0), (*lead, layer.batch, hidden))
+        rank = len(lead)
+        return parts.transpose(whole, (rank, *range(rank), rank + 1)) if layout else whole
+
+    lasts = [rows[direction.steps[-1]] for rows, direction in zip(states, layer.directions, strict=True)]
+    y = placed([rows[t] for t in range(layer.steps) for rows in states], (layer.steps, count)) if parts.output(0) else ""
+    y_h = placed(lasts, (count,)) if parts.output(1) else ""
+    y_c = placed(cells, (count,)) if cell and parts.output(2) else ""
+    return y, y_h, y_c
+
+
+def _initial(parts: Parts, index: int, direction: int, layout: int) -> str:
+    """An initial state of one direction, [batch, hidden]; "" where there is none or it is 0."""
+    given, held = parts.input(index), parts.number(index)
+    if not given or (held is not None and not np.any(held)):
+        return ""
+    if held is not None:
+        return parts.const(held[:, direction] if layout else held[direction], "initial")
+    axis = 1 if layout else 0
+    shape = parts.shape(given)
+    one = parts.slice(given, axis, direction, direction + 1, what="initial")
+    return parts.reshape(one, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def _functions(parts: Parts, count: int) -> tuple[Activation, ...] | str:
+    """The functions of all gates; those that take alpha or beta use up the lists of the node in order."""
+    usual = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+    default = usual[str(getattr(parts.node.op, "op_type", ""))]
+    named = parts.attribute("activations", default * (count // len(default)))
+    names = (named,) if isinstance(named, str) else named
+    if not isinstance(names, tuple) or len(names) != count:
+        return f"activations {names}"
+    lists = {key: _listed(parts, f"activation_{key}") for key in ("alpha", "beta")}
+    found = []
+    for name in names:
+        known = _FUNCTIONS.get(str(name).lower())
+        if known is None:
+            return f"activation {name}"
+        op, defaults = known
+        fields = tuple((key, next(lists[key], default)) for key, default in defaults.items())
+        found.append(Activation(op, fields))
+    return tuple(found)
+
+
+def _listed(parts: Parts, name: str) -> Iterator[float]:
+    given = parts.attribute(name, ())
+    return iter([float(v) for v in given] if isinstance(given, tuple) else [])

@@ -1,0 +1,62 @@
+"""Where, and a Cast of a truth value: arithmetic on masks of 0 and 1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.match import kind, users
+from npuflow.ir.rule import RULES, Change, Refusal
+from npuflow.rules._masks import MAKES, Refused, mask, opposite
+from npuflow.rules._parts import Decomposition, Parts
+
+_LOWEST = -1e9                            # for -infinity in front of a Softmax: its exp is 0 as well
+
+
+@RULES.entry
+class SpellWhere(Decomposition):
+    """After the rules that recognise an activation in it. Infinite constants stay, but in front of a Softmax."""
+
+    order = 24
+    triggers = ("host:where", "host:cast")
+    makes = (*MAKES, "add")
+
+    def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
+        if kind(node) == "host:cast" and (graph.type(node.inputs[0]).dtype, graph.type(node.outputs[0]).dtype) != (
+            "bool", "float32",
+        ):  # fmt: skip
+            return None
+        return super().rewrite(graph, node)
+
+    def spelled(self, parts: Parts) -> tuple[str, ...] | str:
+        found = mask(parts, parts.input(0))
+        if isinstance(found, Refused) or kind(parts.node) == "host:cast":
+            return str(found) if isinstance(found, Refused) else (found,)
+        sides = []
+        for value in parts.node.inputs[1:]:
+            held = parts.array(value)
+            if held is not None and not np.isfinite(held).all():
+                readers = users(parts.graph, parts.node.outputs[0])
+                if np.isnan(held).any() or held.max() == np.inf or {kind(u) for u in readers} != {"softmax"}:
+                    return "an infinite constant"
+                value = parts.const(np.maximum(held, _LOWEST), "masked")
+            sides.append(value)
+        factors = found, opposite(parts, found)
+        terms = [_times(parts, v, m) for v, m in zip(sides, factors, strict=True)]
+        left = [t for t in terms if t]
+        shape = parts.shape(parts.node.outputs[0])
+        if len(left) == 1 and parts.shape(left[0]) == shape:
+            return (left[0],)
+        both = [t or parts.const(0.0) for t in terms]
+        y = parts.add(*both)
+        return (y,) if parts.shape(y) == shape else "a result wider than its parts"
+
+
+def _times(parts: Parts, value: str, factor: str) -> str:
+    """value * factor; "" where that is a constant 0."""
+    held, given = parts.array(value), parts.array(factor)
+    if held is not None and not np.any(held):
+        return ""
+    if held is not None and given is not None:
+        return parts.const(held * given, "term")
+    return parts.mul(value, factor, "term")

@@ -1,0 +1,69 @@
+"""Attention in its forms, spelled as products and Softmax: onnxruntime's results, whole on the NPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from .model import normal, on_npu, ops, refused, rewritten
+
+F, B, I = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+
+
+def attention(
+    shapes: dict[str, tuple[int, ...]], result: tuple[int, ...], op: str = "Attention", domain: str = "",
+    weights: dict[str, np.ndarray] | None = None, names: tuple[str, ...] = ("q", "k", "v"), **attributes: object,
+) -> bytes:  # fmt: skip
+    """A model of one node; `names` of its inputs, of which `weights` are constants."""
+    make = onnx.helper
+    node = make.make_node(op, list(names), ["y"], "attend", domain=domain, **attributes)
+    inputs = [make.make_tensor_value_info(n, F, s) for n, s in shapes.items()]
+    stored = [onnx.numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
+    graph = make.make_graph([node], "g", inputs, [make.make_tensor_value_info("y", F, result)], stored)
+    opsets = [make.make_opsetid("", 24), make.make_opsetid("com.microsoft", 1)]
+    return bytes(make.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+FOUR = {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 6)}
+THREE = {"q": (2, 3, 8), "k": (2, 5, 8), "v": (2, 5, 8)}
+TRUTH = np.array([[True, False, True, True, False]] * 2 + [[False, True, True, True, True]])
+STANDARD = (
+    (attention(FOUR, (1, 2, 3, 6)), "plain"),
+    (attention(THREE, (2, 3, 8), q_num_heads=2, kv_num_heads=2, scale=0.3), "three dimensions"),
+    (attention({"q": (2, 3, 16), "k": (2, 5, 8), "v": (2, 5, 8)}, (2, 3, 16), q_num_heads=4, kv_num_heads=2), "grouped"),
+    (attention({"q": (1, 2, 4, 4), "k": (1, 2, 4, 4), "v": (1, 2, 4, 4)}, (1, 2, 4, 4), is_causal=1), "causal"),
+    (attention(FOUR, (1, 2, 3, 6), softcap=2.0), "capped"),
+    (attention({**FOUR, "m": (3, 5)}, (1, 2, 3, 6), names=("q", "k", "v", "m")), "mask"),
+    (attention(FOUR, (1, 2, 3, 6), names=("q", "k", "v", "m"), weights={"m": TRUTH}), "constant mask"),
+    (attention(FOUR, (1, 2, 3, 6), names=("q", "k", "v", "m"),
+               weights={"m": np.where(TRUTH, normal(1, 3, 5), -np.inf).astype(np.float32)}), "infinite mask"),
+)  # fmt: skip
+PADDING = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]], np.int32)
+FUSED = (
+    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", num_heads=2), "plain"),
+    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"b": normal(1, 24)}, ("q", "k", "v", "b"), num_heads=4), "bias"),
+    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"p": PADDING}, ("q", "k", "v", "", "p"), num_heads=2),
+     "padding"),
+    (attention({**THREE, "m": (1, 2, 3, 5)}, (2, 3, 8), "MultiHeadAttention", "com.microsoft", None,
+               ("q", "k", "v", "", "", "m"), num_heads=2, scale=0.2), "mask"),
+    (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft", {"w": normal(2, 6, 24), "b": normal(3, 24)},
+               ("q", "w", "b"), num_heads=2), "fused"),
+    (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft",
+               {"w": normal(2, 6, 24), "b": normal(3, 24), "p": PADDING}, ("q", "w", "b", "p"), num_heads=2), "fused, padding"),
+    (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft", {"w": normal(2, 6, 24), "b": normal(3, 24)},
+               ("q", "w", "b"), num_heads=2, unidirectional=1), "fused, causal"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [d for d, _ in (*STANDARD, *FUSED)], ids=[n for _, n in (*STANDARD, *FUSED)])
+def test_forms(data: bytes) -> None:
+    done = rewritten(data)
+    assert not any(name.startswith("host:") for name in ops(done))
+    on_npu(done)
+
+
+def test_a_query_without_keys_stays_on_the_host() -> None:
+    none = np.zeros((3, 5), bool)
+    done = rewritten(attention(FOUR, (1, 2, 3, 6), names=("q", "k", "v", "m"), weights={"m": none}))
+    assert refused(done, "spell_attention") == "a query that attends to no key"

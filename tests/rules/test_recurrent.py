@@ -1,0 +1,129 @@
+"""LSTM, GRU and RNN written out step by step: onnxruntime's results, whole on the NPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .model import model, normal, on_npu, ops, refused, rewritten
+
+STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 5, 3
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def layer(
+    op: str, attributes: str = "", directions: int = 1, bias: bool = True, states: str = "", lengths: str = "",
+    peepholes: bool = False, layout: int = 0, batch: int = BATCH, steps: int = STEPS,
+) -> bytes:  # fmt: skip
+    """`states`: "" (none), "constant" or "input"; all outputs are outputs of the model."""
+    rows = GATES[op] * HIDDEN
+    weights = {
+        "w": normal(1, directions, rows, INPUTS, scale=0.5), "r": normal(2, directions, rows, HIDDEN, scale=0.5),
+    }  # fmt: skip
+    if bias:
+        weights["b"] = normal(3, directions, 2 * rows)
+    state = f"{batch},{directions},{HIDDEN}" if layout else f"{directions},{batch},{HIDDEN}"
+    inputs = f"float[{batch},{steps},{INPUTS}] x" if layout else f"float[{steps},{batch},{INPUTS}] x"
+    names = ["x", "w", "r", "b" if bias else ""]
+    if lengths:
+        weights["lengths"] = np.full(batch, steps if lengths == "full" else steps - 1, np.int32)
+    initial = ["h", "c"] if op == "LSTM" else ["h"]
+    for k, name in enumerate(initial if states else []):
+        if states == "input":
+            inputs += f", float[{state}] {name}"
+        else:
+            weights[name] = normal(4 + k, *map(int, state.split(",")))
+    names += ["lengths" if lengths else "", *(initial if states else [])]
+    if peepholes:
+        weights["p"] = normal(6, directions, 3 * HIDDEN)
+        names += [""] * (7 - len(names)) + ["p"]
+    while not names[-1]:
+        names.pop()
+    y = f"{batch},{steps},{directions},{HIDDEN}" if layout else f"{steps},{directions},{batch},{HIDDEN}"
+    outputs = f"float[{y}] y, float[{state}] y_h" + (f", float[{state}] y_c" if op == "LSTM" else "")
+    more = f", layout={layout}" if layout else ""
+    results = "y, y_h, y_c" if op == "LSTM" else "y, y_h"
+    listed = ", ".join(name or '""' for name in names)
+    attributes = f"<hidden_size={HIDDEN}{more}{', ' if attributes else ''}{attributes}>"
+    return model(f"{inputs} => {outputs}", f"{results} = {op}{attributes}({listed})", weights)
+
+
+CASES = (
+    {}, {"bias": False}, {"states": "constant"}, {"states": "input"}, {"lengths": "full"}, {"steps": 1},
+    {"attributes": 'direction="reverse"', "states": "input"},
+    {"attributes": 'direction="bidirectional"', "directions": 2, "states": "input"}, {"attributes": "clip=0.5"},
+    {"batch": 1, "states": "input"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("case", CASES)
+def test_forms(op: str, case: dict[str, object]) -> None:
+    done = rewritten(layer(op, **case))  # type: ignore[arg-type]
+    assert not any(name.startswith("host:") for name in ops(done))
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_on_the_npu(op: str) -> None:
+    on_npu(rewritten(layer(op, states="input")))
+    on_npu(rewritten(layer(op, 'direction="bidirectional"', directions=2, batch=1)))
+
+
+def test_peepholes_and_linear_before_reset() -> None:
+    for data in (layer("LSTM", peepholes=True), layer("LSTM", peepholes=True, states="input")):
+        assert not any(name.startswith("host:") for name in ops(rewritten(data)))
+    for states in ("", "input"):
+        done = rewritten(layer("GRU", "linear_before_reset=1", states=states))
+        assert not any(name.startswith("host:") for name in ops(done))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Relu", ""), ("LeakyRelu", "activation_alpha=[0.2]"), ("HardSigmoid", "activation_alpha=[0.3], activation_beta=[0.4]"),
+        ("Softsign", ""), ("Softplus", ""), ("Elu", "activation_alpha=[0.7]"), ("ThresholdedRelu", "activation_alpha=[0.3]"),
+    ],
+)  # fmt: skip
+def test_functions(names: tuple[str, str]) -> None:
+    name, numbers = names
+    attributes = f'activations=["{name}"]' + (f", {numbers}" if numbers else "")
+    done = rewritten(layer("RNN", attributes))
+    assert name.lower() in ops(done)
+
+
+def test_functions_of_gates() -> None:
+    attributes = 'activations=["HardSigmoid","Softsign","Relu"], activation_alpha=[0.3], activation_beta=[0.4]'
+    assert {"hardsigmoid", "softsign"} <= set(ops(rewritten(layer("LSTM", attributes, states="input"))))
+
+
+def test_batch_first() -> None:
+    """onnxruntime has no kernel for it: the result is that of the other layout, transposed."""
+    from npuflow.engine.rewrite import rewrite
+    from npuflow.engine.to_onnx import export_model
+    from npuflow.ir.contracts import FRONTENDS, Bindings
+    from npuflow.ir.onnx_run import run
+
+    for op in GATES:
+        graph = FRONTENDS["onnx"]().read(layer(op, layout=1, states="input"), Bindings()).graph
+        done = rewrite(graph, careful=True)
+        feeds = {i: normal(7, *graph.type(i).shape) for i in graph.inputs}
+        found = run(export_model(done.graph), feeds)
+        turned = {n: np.ascontiguousarray(a.swapaxes(0, 1)) for n, a in feeds.items()}
+        wanted = run(layer(op, states="input"), turned)
+        np.testing.assert_allclose(found[0], wanted[0].transpose(2, 0, 1, 3), 1e-4, 1e-5)
+        for mine, theirs in zip(found[1:], wanted[1:], strict=True):
+            np.testing.assert_allclose(mine, theirs.swapaxes(0, 1), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (layer("LSTM", lengths="short"), "sequence lengths other than a constant 4"),
+        (layer("RNN", steps=300), "300 steps, more than the 256 that are written out one by one"),
+        (layer("LSTM", "input_forget=1"), "its input and forget gates are coupled"),
+    ],
+)
+def test_what_stays(data: bytes, reason: str) -> None:
+    done = rewritten(data)
+    (rule,) = {r.rule for r in done.refusals}
+    assert refused(done, rule) == reason

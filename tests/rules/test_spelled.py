@@ -1,0 +1,93 @@
+"""Operators spelled in simpler ones: onnxruntime's results, whole on the NPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .model import model, normal, on_npu, ops, refused, rewritten
+
+WEIGHTS = {
+    "m": normal(1, 6, 4), "t": normal(2, 4, 6), "row": normal(3, 4), "full": normal(4, 3, 4), "v": normal(5, 6),
+    "keep": np.array([[True, False, True, True, False, True]]), "low": np.array(-np.inf, np.float32),
+    "zero": np.array(0.0, np.float32), "half": np.array(0.5, np.float32), "axis": np.array(1, np.int64),
+    "reps": np.array([2, 1, 3], np.int64), "flags": np.array([[False], [True], [True]]),
+}
+SAME = "float[3,6] x => float[3,6] y"
+PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        ("float[3,6] x, float[6,4] z => float[3,4] y", "y = Gemm(x, z, row)"),
+        ("float[6,3] x, float[4,6] z => float[3,4] y", "y = Gemm<transA=1, transB=1, alpha=0.5, beta=2.0>(x, z, full)"),
+        ("float[3,6] x => float[3,4] y", "y = Gemm(x, m, full)"),
+        ("float[3,6] x => float[3,4] y", "y = Gemm<alpha=-1.0>(x, m)"),
+        ("float[3,6] x => float[3,4] y", "g = Gemm<beta=0.5>(x, m, full) y = Relu(g)"),
+        ("float[2,3,6] x => float[2,3] y", "y = MatMul(x, v)"),
+        ("float[6] x => float[4] y", "y = MatMul(x, m)"),
+        ("float[2,3,4] x => float[4,3,12] y", "y = Tile(x, reps)"),
+        ("float[3,6] x => float[3,6] y", "y = CumSum(x, axis)"),
+        ("float[2,6,3] x => float[2,6,3] y", "y = CumSum<reverse=1>(x, axis)"),
+        ("float[2,6,3] x => float[2,6,3] y", "y = CumSum<reverse=1, exclusive=1>(x, axis)"),
+        ("float[2,6] x => float[2,6] y", "y = CumSum<exclusive=1>(x, axis)"),
+        (SAME, "y = Hardmax(x)"), (SAME, "y = Hardmax<axis=0>(x)"),
+        ("float[3,6] x => float[3,6] y", "r = Round(x) y = Hardmax(r)"),
+        (PAIR, "y = Mean(x, z, v)"), (SAME, "y = Mean(x)"),
+        ("float[1,3,6,6] x => float[1,3,3,3] y", "y = LpPool<kernel_shape=[2,2], strides=[2,2]>(x)"),
+        ("float[1,3,6,6] x => float[1,3,6,6] y", "y = LpPool<kernel_shape=[3,3], pads=[1,1,1,1], p=1>(x)"),
+        ("float[1,3,6,6] x => float[1,3,4,4] y", "y = LpPool<kernel_shape=[3,3], p=3>(x)"),
+        ("float[2,3,6,6] x => float[2,3,1,1] y", "y = GlobalLpPool(x)"),
+        (PAIR, "c = Greater(x, z) y = Where(c, x, z)"), (PAIR, "c = LessOrEqual(x, z) y = Where(c, x, half)"),
+        (SAME, "c = Less(x, half) y = Where(c, zero, x)"), (SAME, "y = Where(keep, x, half)"),
+        (SAME, "y = Where(flags, x, zero)"), (PAIR, "y = Where(keep, x, z)"),
+        (SAME, "w = Where(keep, x, low) y = Softmax(w)"),
+        (PAIR, "a = Greater(x, zero) b = Less(z, half) c = And(a, b) y = Where(c, x, z)"),
+        (PAIR, "a = GreaterOrEqual(x, zero) b = Not(a) c = Or(b, keep) y = Cast<to=1>(c)"),
+        (PAIR, "a = Greater(x, zero) b = Greater(z, zero) c = Xor(a, b) y = Cast<to=1>(c)"),
+        (SAME, "r = Round(x) c = Equal(r, zero) y = Where(c, half, r)"),
+        ("float[3,6] x, float[6,3] z => float[6,3] y", "a = Greater(x, zero) u = Transpose<perm=[1,0]>(a) y = Where(u, z, half)"),
+        (SAME, "c = Cast<to=9>(x) y = Cast<to=1>(c)"),
+    ],
+)  # fmt: skip
+def test_spelled(signature: str, body: str) -> None:
+    done = rewritten(model(signature, body, WEIGHTS, opset=18))
+    assert not any(name.startswith("host:") for name in ops(done))
+    on_npu(done)
+
+
+EINSUMS = (
+    ("ij,jk->ik", (3, 4), (4, 5)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("bhid,bhjd->bhij", (1, 2, 3, 4), (1, 2, 5, 4)),
+    ("bshd,hdo->bso", (1, 3, 2, 4), (2, 4, 5)), ("ij->ji", (3, 4)), ("ij->i", (3, 4)), ("ij,ij->ij", (3, 4), (3, 4)),
+    ("i,j->ij", (3,), (4,)), ("ij,ij", (3, 4), (3, 4)), ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+    ("...ij,jk->...ik", (2, 3, 4), (4, 5)), ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)), ("abc,cd->adb", (2, 3, 4), (4, 5)),
+    ("bij,k->bik", (2, 3, 4), (5,)), ("nchw,cd->ndhw", (1, 3, 2, 2), (3, 4)), ("bij,bj->bi", (2, 3, 4), (2, 4)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EINSUMS])
+def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    names = "xzu"[: len(shapes)]
+    result = np.einsum(equation, *(np.zeros(s) for s in shapes)).shape
+    inputs = ", ".join(f"float[{','.join(map(str, s))}] {n}" for n, s in zip(names, shapes, strict=True))
+    kind = f"float[{','.join(map(str, result))}]" if result else "float"
+    body = f'y = Einsum<equation="{equation}">({", ".join(names)})'
+    done = rewritten(model(f"{inputs} => {kind} y", body))
+    assert not any(name.startswith("host:") for name in ops(done))
+    on_npu(done)
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "rule", "reason"),
+    [
+        ("float[3,3] x => float[3] y", 'y = Einsum<equation="ii->i">(x)', "spell_einsum", "a label twice in one operand"),
+        (SAME, "y = Where(keep, x, low)", "spell_where", "an infinite constant"),
+        ("bool[3,6] x => float[3,6] y", "y = Where(x, v, half)", "spell_where", 'the truth value "x" comes from outside'),
+        ("int64[3,6] x => float[3,6] y", "b = Equal(x, x) y = Cast<to=1>(b)", "spell_where", "a comparison of int64"),
+    ],
+)  # fmt: skip
+def test_what_stays(signature: str, body: str, rule: str, reason: str) -> None:
+    whole = {"bool": normal(1, 3, 6) > 0, "int64": np.arange(18).reshape(3, 6)}
+    feeds = {"x": whole[signature.split("[")[0]]} if signature.split("[")[0] in whole else None
+    assert refused(rewritten(model(signature, body, WEIGHTS, opset=18), feeds=feeds), rule) == reason
