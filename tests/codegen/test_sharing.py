@@ -17,9 +17,9 @@ from npuflow.engine.profile.closed import apart
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.meet import meetings
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.groups import Cut, Group, Part
-from npuflow.engine.tiling.meet import meetings
 from npuflow.engine.tiling.plan import Bounds, Plan
 from npuflow.engine.tiling.search import Choice
 from npuflow.hw.target import Target

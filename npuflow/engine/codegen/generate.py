@@ -8,8 +8,6 @@ from typing import Any
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import Life
-from npuflow.engine.closed.core import Places, Terms
-from npuflow.engine.closed.rehearse import Rehearsal, rehearse
 from npuflow.engine.codegen.commands import CommandList
 from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.data import Data, lay_out
@@ -23,6 +21,9 @@ from npuflow.engine.host import Work, host_work
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.program.taps import Tapped, Taps, encode_taps
+from npuflow.engine.schedule.build import schedule_of
+from npuflow.engine.schedule.jobs import Places
+from npuflow.engine.schedule.time import ScheduleTime, Terms, time_of
 from npuflow.engine.tiling.banks import set_apart
 from npuflow.engine.tiling.borders import Spread, loaded, spreads
 from npuflow.engine.tiling.cost import Machine
@@ -88,10 +89,10 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     whole = {v: (views.root(v)[0], data.address(v)) for v in graph.values if v in data}
     places = Places({**whole, **{b.name: (b.name, layout.addresses[b.name]) for b in borders}}, views.saved)
     local = lay_local(frames, plan.kept, machine, method=plan.allocation)
-    closed = rehearse(frames, local, machine, places)
+    closed = time_of(schedule_of(frames, local, machine, places), machine)
     if target.memory.bank_ports:
         moved = set_apart(local, frames, machine)
-        again = rehearse(frames, moved, machine, places)
+        again = time_of(schedule_of(frames, moved, machine, places), machine)
         if again.cycles <= closed.cycles:                 # nothing waits for its bytes longer
             local, closed = moved, again
     out = _Output(benches, [], [], {}, {}, {}, tuple(Residents() for _ in benches), spread=spread)
@@ -264,7 +265,7 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def _program(
-    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, local: Local, closed: Rehearsal
+    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, local: Local, closed: ScheduleTime
 ) -> Program:
     bench, data = out.benches[0], out.benches[0].data
     const = bench.consts.to_bytes()
@@ -304,7 +305,7 @@ def _taps(graph: Graph, benches: Sequence[Bench]) -> bytes:
     return encode_taps(Taps(values, tuple(tuple(b.taps) for b in benches)))
 
 
-def _plan_meta(plan: Plan, closed: Rehearsal) -> dict[str, Any]:
+def _plan_meta(plan: Plan, closed: ScheduleTime) -> dict[str, Any]:
     """The closed form's figures, for profiles and for the comparison with the clock; `searched`: what the search went by."""
     return {
         "groups": [

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 from npuflow.engine.codegen.commands import CommandList, Pending
 from npuflow.engine.codegen.dma import in_step
-from npuflow.engine.tiling.meet import meetings
+from npuflow.engine.schedule.meet import meetings
 
 
 def share_loads(lists: Sequence[CommandList], since: Sequence[int]) -> None:
