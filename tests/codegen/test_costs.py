@@ -1,4 +1,4 @@
-"""What the search thinks that tiles cost beside the closed form of each tile."""
+"""What the search thinks that tiles cost beside the schedule time of each tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished plans replayed in closed form, tile by tile: the search's own sums rank groups, the replay picks the plan."""
+"""Finished plans with the time of their schedules: the search's estimate ranks groups, the schedule time picks the plan."""
 
 from __future__ import annotations
 
