@@ -1,4 +1,4 @@
-"""The closed form beside the clock on every target: whole network, term by term, worst group; and what the search went by.
+"""The schedule time beside the clock on every target: whole network, term by term, worst group; and what the search went by.
 
     python benchmarks/clock.py [NETWORK | MODEL.onnx ...] [TARGET ...] [--level N]
 
@@ -21,13 +21,13 @@ from models_targets import LIGHT, network
 from shapes import NETWORKS, measured, of_file, quantised, target_named
 
 from npuflow.engine.place import place
-from npuflow.engine.profile.closed import GROUP_BAR, TOTAL_BAR, compare, worst_groups
+from npuflow.engine.profile.schedule import GROUP_BAR, TOTAL_BAR, compare, worst_groups
 from npuflow.ir.graph import Graph
 from npuflow.testing.models import subject
 
 HERE = Path(__file__).resolve()
 COLUMNS = (
-    "network", "target", "cycles", "closed", "error", "array", "vector", "set-up", "bus", "worst group", "its error",
+    "network", "target", "cycles", "schedule", "error", "array", "vector", "set-up", "bus", "worst group", "its error",
     "searched", "gap", "MB", "bound MB",
 )  # fmt: skip
 
@@ -47,7 +47,7 @@ def row(name: str, graph: Graph, ranges: Mapping[str, tuple[float, float]], targ
     errors = {name: f"{terms[name].error:+.1%}" if name in terms else "" for name in ("array", "vector", "set-up", "bus")}
     return {
         "network": Path(name).stem, "target": target_name,
-        "cycles": f"{total['cycles']:,.0f}", "closed": f"{total['closed_cycles']:,.0f}",
+        "cycles": f"{total['cycles']:,.0f}", "schedule": f"{total['schedule_cycles']:,.0f}",
         "error": f"{terms['cycles'].error:+.1%}", **errors, "worst group": worst.name, "its error": f"{worst.error:+.1%}",
         "searched": f"{compare(found, 'searched')[0].error:+.1%}",
         "gap": f"{total['cycles'] / total['bound_cycles']:.2f}", "MB": f"{total['bytes'] / 1e6:.2f}",

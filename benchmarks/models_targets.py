@@ -8,7 +8,7 @@ and MobileNetV2 by their shapes, with random weights; the fashion example; other
 one random sample.
 
 Nodes: those of the quantised graph that the NPU runs, of all. Tensors: integer tensors, every element of which the simulator
-has as the reference interpreter does. `gap` is to the lower bound of cycles, `closed` the closed form beside the clock.
+has as the reference interpreter does. `gap` is to the lower bound of cycles, `schedule` the schedule time beside the clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from npuflow.testing.onnx_light import filled, light_models
 HERE = Path(__file__).resolve()
 FASHION = HERE.parent.parent / "examples" / "fashion" / "fashion.onnx"
 COLUMNS = (
-    "network", "target", "MMACs", "on the NPU", "nodes", "tensors", "commands", "Mcycles", "gap", "MB", "closed", "seconds",
+    "network", "target", "MMACs", "on the NPU", "nodes", "tensors", "commands", "Mcycles", "gap", "MB", "schedule", "seconds",
     "result",
 )  # fmt: skip
 LIGHT = {p.stem.removeprefix("light_"): p for p in light_models()}
@@ -51,7 +51,7 @@ def row(name: str, graph: Graph, target_name: str, *, exact: bool = True) -> dic
         "network": name, "target": target_name, "MMACs": f"{v.macs / 1e6:,.0f}", "on the NPU": f"{v.share:.1%}",
         "nodes": f"{v.integer}/{v.nodes}", "tensors": str(v.tensors), "commands": f"{v.commands:,}",
         "Mcycles": f"{v.cycles / 1e6:.3f}", "gap": f"{v.cycles / v.bound:.2f}" if v.bound else "",
-        "MB": f"{v.moved / 1e6:.2f}", "closed": f"{v.closed:+.1%}", "seconds": f"{time.process_time() - begin:.0f}",
+        "MB": f"{v.moved / 1e6:.2f}", "schedule": f"{v.schedule:+.1%}", "seconds": f"{time.process_time() - begin:.0f}",
         "result": v.reason or "exact", "host": "; ".join(v.host),
     }  # fmt: skip
 

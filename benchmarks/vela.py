@@ -17,7 +17,7 @@ from shapes import NETWORKS, planned, quantised, target_named
 
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import compare
+from npuflow.engine.profile.schedule import compare
 
 VELA = {"mobilenet_v2": (11.8, 3.55), "resnet50": (113.8, 22.3)}      # MB, million cycles
 
@@ -43,7 +43,7 @@ def row(name: str, level: int, graphs: dict[str, object]) -> str:
 def main(arguments: list[str]) -> None:
     levels = [int(a) for a in arguments if a.isdigit()] or [0, 3]
     lines = [
-        "| network | level | MB | constants MB | Vela MB | ratio | bound MB | Mcycles | Vela | bound | closed form | search s |",
+        "| network | level | MB | constants MB | Vela MB | ratio | bound MB | Mcycles | Vela | bound | schedule | search s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     graphs: dict[str, object] = {}

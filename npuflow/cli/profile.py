@@ -18,7 +18,7 @@ LAYERS = (
     "intensity", "limit", "stall",
 )  # fmt: skip
 GROUPS = (
-    "name", "op", "cycles", "utilisation", "closed", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
+    "name", "op", "cycles", "utilisation", "schedule", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
     "intensity", "limit", "stall",
 )  # fmt: skip
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
@@ -28,7 +28,9 @@ WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "w
 def profile(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")] = None,
-    groups: Annotated[bool, typer.Option("--groups", help="One row per group that runs together, with the closed form.")] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="One row per group that runs together, with its schedule time.")
+    ] = False,
     commands: Annotated[bool, typer.Option("--commands", help="One row per command instead of per layer.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False,
     roofline: Annotated[Path | None, typer.Option("--roofline", help="Draw the roofline plot to this SVG file.")] = None,
@@ -38,7 +40,7 @@ def profile(
     xlsx: Annotated[Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
 ) -> None:
-    """Where a program's cycles and bytes go, by the simulator's clock, beside the closed form and the lower bounds."""
+    """Where a program's cycles and bytes go, by the simulator's clock, beside its schedule time and the lower bounds."""
     import json
 
     from npuflow.engine.profile import memory as maps
@@ -157,7 +159,7 @@ def _totals(found: Profile) -> dict[str, Any]:
 
 def _summary(found: Profile) -> str:
     from npuflow.engine.profile import cores
-    from npuflow.engine.profile.closed import compare, worst_groups
+    from npuflow.engine.profile.schedule import compare, worst_groups
 
     total = _totals(found)
     shared = f" and {total['shared_bytes'] / 1e6:.2f} MB shared" if total["shared_bytes"] else ""
@@ -171,9 +173,9 @@ def _summary(found: Profile) -> str:
     terms = compare(found)
     if terms:
         lines.append(
-            f"closed form {terms[0].closed:,.0f} cycles ({terms[0].error:+.1%}), "
-            f"{total['closed_bytes'] / 1e6:.2f} MB ({total['closed_bytes'] / max(1.0, total['bytes']) - 1:+.1%}); by term: "
-            + ", ".join(f"{t.name} {t.closed:,.0f} / {t.clock:,.0f} ({t.error:+.1%})" for t in terms[1:])
+            f"schedule time {terms[0].schedule:,.0f} cycles ({terms[0].error:+.1%}), "
+            f"{total['schedule_bytes'] / 1e6:.2f} MB ({total['schedule_bytes'] / max(1.0, total['bytes']) - 1:+.1%}); by term: "
+            + ", ".join(f"{t.name} {t.schedule:,.0f} / {t.clock:,.0f} ({t.error:+.1%})" for t in terms[1:])
         )
         worst = worst_groups(found, 1)
         lines += [f"farthest apart: {worst[0]}"] if worst else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,9 +19,10 @@ StepKind = Literal["model", "quantize", "dequantize"]
 @dataclass(frozen=True)
 class Segment:
     """Consecutive nodes with one place. `inputs`: values made elsewhere (constants left out); `outputs`: values needed
-    elsewhere or by the caller."""
+    elsewhere or by the caller; `numbers`: positions of the nodes in the graph."""
 
     kind: Kind
+    numbers: tuple[int, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -40,15 +41,16 @@ class Step:
 def segments(graph: Graph, on_npu: Callable[[Node], bool] | None = None) -> tuple[Segment, ...]:
     """Segments in an order that may run, as few as a greedy schedule finds. `on_npu` judges a node (default: integer nodes)."""
     judge = on_npu if on_npu is not None else is_npu
-    best: list[tuple[bool, list[Node]]] = []
+    best: list[tuple[bool, list[int]]] = []
+    sides = [judge(n) for n in graph.nodes]
     for first in (False, True):
-        found = _grouped(graph, graph.nodes, lambda n: judge(n), first)
+        found = _grouped(graph, range(len(sides)), sides, first)
         if not best or len(found) < len(best):
             best = found
     users = _users(graph)
     return tuple(
-        Segment("npu" if npu else "host", tuple(nodes), *_border(graph, nodes, users)) for npu, nodes in best
-    )  # fmt: skip
+        Segment("npu" if npu else "host", tuple(numbers), *_border(graph, numbers, users)) for npu, numbers in best
+    )
 
 
 def npu_share(graph: Graph, float_macs: int = 0) -> float:
@@ -91,11 +93,12 @@ def host_steps(graph: Graph, segment: Segment) -> tuple[Step, ...]:
     """A host segment as runs of float nodes between its boundary nodes, in order."""
     users = _users(graph)
     steps: list[Step] = []
-    for is_float, nodes in _grouped(graph, segment.nodes, lambda n: boundary(graph, n) is None, False):
+    sides = [boundary(graph, n) is None for n in graph.nodes]
+    for is_float, numbers in _grouped(graph, segment.numbers, sides, False):
         if is_float:
-            steps.append(Step("model", tuple(nodes), *_border(graph, nodes, users)))
+            steps.append(Step("model", *_border(graph, numbers, users)))
             continue
-        for node in nodes:
+        for node in (graph.nodes[n] for n in numbers):
             kind = boundary(graph, node)
             assert kind is not None
             steps.append(Step(kind, (node,), (node.inputs[0],), node.outputs))
@@ -104,10 +107,10 @@ def host_steps(graph: Graph, segment: Segment) -> tuple[Step, ...]:
 
 def host_model(graph: Graph, part: Segment | Step) -> bytes:
     """ONNX bytes of the float nodes of a host segment or step."""
-    nodes = [n for n in part.nodes if boundary(graph, n) is None]
-    inputs, outputs = (part.inputs, part.outputs)
-    if len(nodes) < len(part.nodes):
-        inputs, outputs = _border(graph, nodes, _users(graph))
+    if isinstance(part, Step):
+        return export_model(graph, part.outputs, part.nodes, part.inputs)
+    floats = [n for n in part.numbers if boundary(graph, graph.nodes[n]) is None]
+    nodes, inputs, outputs = _border(graph, floats, _users(graph))
     return export_model(graph, outputs, nodes, inputs)
 
 
@@ -138,44 +141,41 @@ def nbytes(graph: Graph, value_id: str) -> int:
 
 def _users(graph: Graph) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
-    for node in graph.nodes:
+    for number, node in enumerate(graph.nodes):
         for value_id in node.inputs:
-            found.setdefault(value_id, set()).add(id(node))
+            found.setdefault(value_id, set()).add(number)
     return found
 
 
-def _border(graph: Graph, nodes: Sequence[Node], users: dict[str, set[int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    inside = {id(n) for n in nodes}
+def _border(
+    graph: Graph, numbers: Sequence[int], users: dict[str, set[int]]
+) -> tuple[tuple[Node, ...], tuple[str, ...], tuple[str, ...]]:
+    """Nodes with what they read of others and what others read of them."""
+    inside, nodes = set(numbers), tuple(graph.nodes[n] for n in numbers)
     made = [o for n in nodes for o in n.outputs if o]
     own = set(made)
     read = dict.fromkeys(i for n in nodes for i in n.inputs if i and i not in own and graph.values[i].const is None)
     needed = tuple(o for o in made if o in graph.outputs or users.get(o, set()) - inside)
-    return tuple(read), needed
+    return nodes, tuple(read), needed
 
 
 def _grouped(
-    graph: Graph, nodes: Sequence[Node], judge: Callable[[Node], bool], first: bool
-) -> list[tuple[bool, list[Node]]]:
-    """Topological order that stays on one side as long as anything there is ready."""
-    made = {o for n in nodes for o in n.outputs}
-    ready = {i for i in made if False}
-    sides = {id(n): judge(n) for n in nodes}
-    waiting, groups, side = list(nodes), [], first
+    graph: Graph, numbers: Sequence[int], sides: Sequence[bool], first: bool
+) -> list[tuple[bool, list[int]]]:
+    """Topological order that stays on one side as long as anything there is ready. `sides`: of every node of the graph."""
+    made = {o for n in numbers for o in graph.nodes[n].outputs}
+    ready: set[str] = set()
+    waiting, groups, side = list(numbers), [], first
     while waiting:
-        taken = list(_ready(waiting, made, ready, sides, side))
+        taken, left = [], []
+        for n in waiting:                 # graph order is topological: one sweep suffices
+            if sides[n] is side and all(i not in made or i in ready for i in graph.nodes[n].inputs):
+                ready.update(graph.nodes[n].outputs)
+                taken.append(n)
+            else:
+                left.append(n)
+        waiting = left
         if taken:
-            ids = {id(n) for n in taken}
-            waiting = [n for n in waiting if id(n) not in ids]
             groups.append((side, taken))
         side = not side
     return groups
-
-
-def _ready(
-    waiting: Sequence[Node], made: set[str], ready: set[str], sides: dict[int, bool], side: bool
-) -> Iterator[Node]:
-    """Nodes of one side whose inputs are there, in graph order (which is topological: one sweep suffices)."""
-    for node in waiting:
-        if sides[id(node)] is side and all(i not in made or i in ready for i in node.inputs):
-            ready.update(node.outputs)
-            yield node

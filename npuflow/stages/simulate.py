@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config, Range
 from npuflow.engine.agreement import TensorCheck, compare, require_equal
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import compare as compare_forms
-from npuflow.engine.profile.closed import worst_groups
+from npuflow.engine.profile.schedule import compare as compare_forms
+from npuflow.engine.profile.schedule import worst_groups
 from npuflow.engine.sim.hazards import hazards_of, require_safe
 from npuflow.engine.sim.order import order_of
 from npuflow.flow.artifact import Artifact, Reader, Writer

@@ -40,7 +40,7 @@ def tiles(
     layers: Items[Sketch], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,
 ) -> Iterator[tuple[str, Tile]]:  # fmt: skip
-    """Try all sizes, orders and slots of a level in closed form."""
+    """Try all sizes, orders and slots of a level, by estimated cycles."""
     for name, sketch in layers.items():
         machine = Machine(compute, memory, dma, sketch.inside)
         yield name, Tile(sketch.excerpt.key, solved(sketch.excerpt, machine, numerics, effort.level))

@@ -1,4 +1,4 @@
-"""How every layer is cut to fit local memory, with its closed-form cost, lower bounds and the gap to them."""
+"""How every layer is cut to fit local memory, with its estimated cost, lower bounds and the gap to them."""
 
 from __future__ import annotations
 

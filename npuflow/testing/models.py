@@ -16,7 +16,7 @@ from npuflow.engine.interpret import host_session
 from npuflow.engine.partition import npu_share
 from npuflow.engine.place import op_name, place
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import compare as compare_forms
+from npuflow.engine.profile.schedule import compare as compare_forms
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.graph import Note, quantize_graph
 from npuflow.engine.sim.hazards import hazards_of
@@ -55,7 +55,7 @@ class Verdict:
     cycles: float = 0.0
     bound: float = 0.0
     moved: float = 0.0
-    closed: float = 0.0
+    schedule: float = 0.0
     host: tuple[str, ...] = field(default=())
     reason: str = ""
 

@@ -12,7 +12,7 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.engine.place import accepts
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import compare
+from npuflow.engine.profile.schedule import compare
 from npuflow.engine.program.container import Program, fingerprint
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.flow.recipe import load as recipe
@@ -104,7 +104,7 @@ def check_operator(target: Target, name: str, most: int = 0) -> int:
 
 
 def check_clock(program: Program, bar: float = 0.15) -> None:
-    """The closed form and the clock of a program agree."""
+    """The schedule time and the clock of a program agree."""
     for row in compare(profile(program))[:1]:
         assert abs(row.error) <= bar, str(row)
     assert np.isfinite(profile(program).cycles)

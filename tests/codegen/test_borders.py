@@ -10,7 +10,7 @@ import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import apart
+from npuflow.engine.profile.schedule import apart
 from npuflow.engine.tiling.borders import Spread, spreads
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.plan import Plan
@@ -28,7 +28,7 @@ def spread_of(graph: Graph, plan: Plan, target: Target) -> dict[str, Spread]:
 
 
 def tried(seed: int, depth: int = 7) -> int:
-    """Borders of a plan drawn at random on several cores; what it makes is exact, the closed form within the bars."""
+    """Borders of a plan drawn at random on several cores; what it makes is exact, the schedule time within the bars."""
     rng = random.Random(seed)
     target = random_networks.target(rng)
     target = replace(target, compute=replace(target.compute, cores=max(2, target.compute.cores)))

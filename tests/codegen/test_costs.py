@@ -1,4 +1,4 @@
-"""What the search thinks that tiles cost beside the closed form of each tile."""
+"""What the search thinks that tiles cost beside the schedule time of each tile."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal
 
 import pytest
 
-from npuflow.engine.closed.part import tiles_of
-from npuflow.engine.closed.tile import array_cycles, extents_of
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.cycles import array_cycles, extents_of
+from npuflow.engine.schedule.parts import tiles_of
 from npuflow.engine.tiling.cost import tensor_cycles
 from npuflow.engine.tiling.frame import Topology
 from npuflow.engine.tiling.search import Choice

@@ -21,7 +21,7 @@ def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPat
     usual = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
     assert usual.replayed == usual.cycles > 0
     monkeypatch.setattr(finalists, "ENDLESS", 0)
-    monkeypatch.setattr(finalists, "rehearse", None)
+    monkeypatch.setattr(finalists, "schedule_of", None)
     plan = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
     assert plan.replayed == 0 and plan.cycles == pytest.approx(usual.cycles, rel=0.5)
     check_exact(graph, {k: np.asarray(v) for k, v in inputs.items()}, SMALL, plan)

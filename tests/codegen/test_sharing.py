@@ -13,13 +13,13 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.engine.codegen.dma import STRIDES, box_copy, in_step
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import apart
+from npuflow.engine.profile.schedule import apart
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.meet import meetings
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.groups import Cut, Group, Part
-from npuflow.engine.tiling.meet import meetings
 from npuflow.engine.tiling.plan import Bounds, Plan
 from npuflow.engine.tiling.search import Choice
 from npuflow.hw.target import Target
@@ -60,7 +60,7 @@ def masks(program: Program) -> list[int]:
 
 
 def test_results_are_those_of_plain_loads_and_bytes_cross_once() -> None:
-    """The same plans on machines that share loads and that do not, against the reference; closed form and clock agree."""
+    """The same plans on machines that share loads and that do not, against the reference; schedule time and clock agree."""
     shared = 0
     for seed in range(9, 16):
         rng = random.Random(seed)
@@ -106,7 +106,7 @@ def planned(graph: Graph, target: Target, kept: Sequence[str], *groups: tuple[Cu
 
 
 def agreed(graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: Plan) -> Program:
-    """Exact, and byte for byte and cycle for cycle what the closed form says."""
+    """Exact, and byte for byte and cycle for cycle what the schedule time says."""
     program = check_exact(graph, inputs, target, plan)
     found = profile(program)
     groups = program.meta["plan"]["groups"]

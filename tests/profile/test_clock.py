@@ -10,11 +10,12 @@ import pytest
 
 from npuflow import targets as shipped
 from npuflow.base.tables import read
-from npuflow.engine.closed import banks, core, part, tile
 from npuflow.engine.profile import Profile, profile
-from npuflow.engine.profile.closed import apart, compare
+from npuflow.engine.profile.schedule import apart, compare
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule import banks, cores, parts, time
+from npuflow.engine.schedule import cycles as tile
 from npuflow.engine.sim import clock, cycles
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import order_of
@@ -138,7 +139,7 @@ def tiled(graph: Graph, target: Target, level: int) -> Profile:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
-def test_closed_form_and_clock_agree_term_by_term(path: Path, level: int) -> None:
+def test_schedule_and_clock_agree_term_by_term(path: Path, level: int) -> None:
     """The network within 5 %, its terms within 3 %, every group within 15 %."""
     target = load(path)
     graph, _ = mixed(target.numerics)
@@ -170,19 +171,19 @@ def scaled(name: str, factor: float):  # type: ignore[no-untyped-def]
 
 
 def dma(**wrong: float):  # type: ignore[no-untyped-def]
-    """A closed form with other constants of DMA or array."""
+    """A schedule with other constants of DMA or array."""
     def mutate(m: pytest.MonkeyPatch) -> None:
         def other(rows, run, machine):  # type: ignore[no-untyped-def]
             return real_rows(rows, run, replace(machine, dma=replace(machine.dma, **wrong)))
 
-        for where in (tile, core):
+        for where in (tile, cores):
             m.setattr(where, "rows_transfer", other)
 
     return mutate
 
 
 def array(**wrong: int):  # type: ignore[no-untyped-def]
-    return lambda m: m.setattr(part, "array_cycles", lambda layer, extents, c: real_array(layer, extents, replace(c, **wrong)))
+    return lambda m: m.setattr(parts, "array_cycles", lambda layer, extents, c: real_array(layer, extents, replace(c, **wrong)))
 
 
 def one_row(rows, run, machine):  # type: ignore[no-untyped-def]
@@ -190,7 +191,7 @@ def one_row(rows, run, machine):  # type: ignore[no-untyped-def]
 
 
 def slow_table(m: pytest.MonkeyPatch) -> None:
-    m.setattr(core, "Timetable", lambda w, n, buses, banks: real_table(w, n, tuple(b / 2 for b in buses), banks))
+    m.setattr(time, "Timetable", lambda w, n, buses, banks: real_table(w, n, tuple(b / 2 for b in buses), banks))
 
 
 def filled(layer, mac, extents, points, c):  # type: ignore[no-untyped-def]
@@ -198,7 +199,7 @@ def filled(layer, mac, extents, points, c):  # type: ignore[no-untyped-def]
 
 
 real_terms, real_rate = cycles.terms_of, clock._Clock._rate
-real_rows, real_array, real_passes, real_table = tile.rows_transfer, tile.array_cycles, tile._passes, core.Timetable
+real_rows, real_array, real_passes, real_table = tile.rows_transfer, tile.array_cycles, tile._passes, time.Timetable
 MUTATED = replace(                        # every term matters
     SMALL, compute=replace(SMALL.compute, fill_cycles=64, command_cycles=8), dma=replace(SMALL.dma, row_cycles=4),
     memory=replace(SMALL.memory, burst=64, local_bytes=1 << 14),
@@ -212,15 +213,15 @@ MUTATIONS = {
     "clock: no edges": lambda m: m.setattr(clock, "terms_of", without_edges),
     "clock: no bursts": lambda m: m.setattr(clock, "burst_bytes", lambda c, t: np.prod(cycles.rows_of(c))),
     "clock: half the bus": lambda m: m.setattr(clock._Clock, "_rate", lambda self, place: real_rate(self, place) / 2),
-    "closed form: half the set-up": dma(setup_cycles=SMALL.dma.setup_cycles // 2),
-    "closed form: rows for nothing": dma(row_cycles=0),
-    "closed form: no fill": array(fill_cycles=0),
-    "closed form: no edges": lambda m: m.setattr(tile, "_passes", filled),
-    "closed form: one row, one burst": lambda m: [m.setattr(where, "rows_transfer", one_row) for where in (tile, core)],
-    "closed form: slow vectors": lambda m: m.setattr(
-        part, "vector_cycles", lambda *a: round(1.5 * tile.vector_cycles(*a))
+    "schedule time: half the set-up": dma(setup_cycles=SMALL.dma.setup_cycles // 2),
+    "schedule time: rows for nothing": dma(row_cycles=0),
+    "schedule time: no fill": array(fill_cycles=0),
+    "schedule time: no edges": lambda m: m.setattr(tile, "_passes", filled),
+    "schedule time: one row, one burst": lambda m: [m.setattr(where, "rows_transfer", one_row) for where in (tile, cores)],
+    "schedule time: slow vectors": lambda m: m.setattr(
+        parts, "vector_cycles", lambda *a: round(1.5 * tile.vector_cycles(*a))
     ),
-    "closed form: half the bus": slow_table,
+    "schedule time: half the bus": slow_table,
 }  # fmt: skip
 
 
@@ -262,7 +263,7 @@ def test_a_mutation_of_what_the_search_goes_by_is_noticed(name: str, monkeypatch
 BANKED = replace(MUTATED, memory=replace(MUTATED.memory, local_banks=2, bank_ports=1, local_bandwidth=2))
 UNBANKED = {
     "clock": lambda m: m.setattr(clock._Clock, "_conflict", lambda *a: 0.0),
-    "closed form": lambda m: m.setattr(banks.Banks, "wait", lambda *a: 0.0),
+    "schedule time": lambda m: m.setattr(banks.Banks, "wait", lambda *a: 0.0),
 }
 
 

@@ -1,4 +1,4 @@
-"""The host's part costs cycles: one price in the closed form, the clock, profiles, budgets and the command line."""
+"""The host's part costs cycles: one price in the schedule time, the clock, profiles, budgets and the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npuflow.engine.partition import npu_share
 from npuflow.engine.place import Placement, place
 from npuflow.engine.profile import difference, profile, tables
 from npuflow.engine.profile.budget import Case, Missed, minimal, too_slow
-from npuflow.engine.profile.closed import compare
+from npuflow.engine.profile.schedule import compare
 from npuflow.engine.program.container import Program, fingerprint
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
@@ -102,11 +102,11 @@ def test_figures_of_a_program_hold_the_hosts_term_on_both_sides(program: Program
     total = found.totals()
     assert total["host_cycles"] == CYCLES == sum(r["cycles"] for r in found.host_rows)
     assert total["cycles"] == total["npu_cycles"] + CYCLES and total["npu_cycles"] == found.cycles > 0
-    assert total["closed_cycles"] == program.meta["plan"]["cycles"] + CYCLES
+    assert total["schedule_cycles"] == program.meta["plan"]["cycles"] + CYCLES
     assert total["host_macs"] == WORK.macs and total["milliseconds"] == total["cycles"] / 1e6
     assert sum(total["path"].values()) == pytest.approx(total["cycles"])
-    cycles = compare(found)[0]                            # clock and closed form compare what they compute, the NPU
-    assert (cycles.clock, cycles.closed) == (found.cycles, program.meta["plan"]["cycles"])
+    cycles = compare(found)[0]                            # clock and schedule time compare what they compute, the NPU
+    assert (cycles.clock, cycles.schedule) == (found.cycles, program.meta["plan"]["cycles"])
 
 
 def test_a_faster_host_changes_the_hosts_term_alone(program: Program) -> None:

@@ -16,7 +16,7 @@ from npuflow import build
 from npuflow import targets as shipped
 from npuflow.cli._app import application
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import compare
+from npuflow.engine.profile.schedule import compare
 from npuflow.engine.program.container import load_program
 
 TARGETS = sorted(p.stem for p in Path(str(shipped.__file__)).parent.glob("*.toml"))

@@ -47,7 +47,7 @@ def test_files_say_what_they_are(path: Path) -> None:
 
 
 @by_name
-def test_small_network_is_exact_and_near_the_closed_form(path: Path) -> None:
+def test_small_network_is_exact_and_near_its_schedule_time(path: Path) -> None:
     target = suite.load(path)
     graph, inputs = mixed(target.numerics)
     check_exact(graph, inputs, target)

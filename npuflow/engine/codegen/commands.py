@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from npuflow.base.errors import InternalError
-from npuflow.engine.codegen.slots import LocalMap, Slot, Tokens, merge
+from npuflow.engine.schedule.accesses import Latest, LocalAccesses, merge
+from npuflow.engine.schedule.jobs import Place, Queues
 from npuflow.hw.command import NONE
 from npuflow.hw.encode import Words, encode
 from npuflow.hw.isa import WAIT_SLOTS, WORDS, opcodes
@@ -19,7 +20,6 @@ from npuflow.ir.space import Box
 SYNC = 4096                             # commands between lagged synchronisations, in programs that need them
 FAR = 1 << 15                           # waits compare modulo 2^16, so counts must stay closer than this
 
-Place = tuple[Slot, Box | None]          # a slot, and which box of the tensor in it
 
 
 class Touch(NamedTuple):
@@ -44,11 +44,11 @@ class Storage:
 
     address: int
     size: int
-    before: Tokens = field(default_factory=dict)           # accesses to the same bytes by storage that died earlier
+    before: Latest = field(default_factory=dict)           # accesses to the same bytes by storage that died earlier
     writes: list[tuple[Touch, int, int]] = field(default_factory=list)
     reads: list[tuple[Touch, int, int]] = field(default_factory=list)
-    last: Tokens = field(default_factory=dict)
-    shared: Tokens = field(default_factory=dict)           # the barrier behind which other cores' writes are seen
+    last: Latest = field(default_factory=dict)
+    shared: Latest = field(default_factory=dict)           # the barrier behind which other cores' writes are seen
     opened: bool = False
 
 
@@ -60,9 +60,8 @@ class Pending:
     values: Mapping[str, object]
     queue: int
     node: int
-    needs: Tokens
+    needs: Latest
     step: int                                              # tile step, for profiles
-    what: Hashable = None                                  # is loaded; None: something that no other core loads
 
 
 class CommandList:
@@ -70,15 +69,15 @@ class CommandList:
 
     def __init__(self, core: int, channels: int) -> None:
         self.core, self.channels = core, channels
-        self.queues = queue_names(channels)
-        self.tensor, self.vector = self.queues.index("TENSOR"), self.queues.index("VECTOR")
-        self.counts = [0] * len(self.queues)
+        self.queues = Queues(channels)
+        self.tensor, self.vector = self.queues.tensor, self.queues.vector
+        self.counts = [0] * self.queues.count
         self.commands: list[Pending] = []
         self.starts: set[int] = set()                      # commands before which all queues are idle: segments begin
-        self.local = LocalMap()
+        self.local = LocalAccesses()
         self.inputs = 0                                    # loads from DATA are retired when LOAD0 has retired this many
 
-    def add(self, opcode: str, values: Mapping[str, object], queue: int, node: int, needs: Tokens, step: int = 0) -> int:
+    def add(self, opcode: str, values: Mapping[str, object], queue: int, node: int, needs: Latest, step: int = 0) -> int:
         """Append; returns the count that waiters must see retired."""
         needs.pop(queue, None)                             # a queue keeps its own order
         self.commands.append(Pending(opcode, values, queue, node, needs, step))
@@ -87,11 +86,11 @@ class CommandList:
 
     def load(
         self, values: Mapping[str, object], place: Place, node: int, source: tuple[Storage, Touch] | None, step: int,
-        what: Hashable = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it need not wait behind values."""
-        (slot, box), queue = place, 0 if source is not None else self.channels - 1
-        needs = slot.needs(box, True)
+        (allocation, box), queue = place, self.queues.constants if source is None else self.queues.values
+        local, needs = self.local[allocation], Latest()
+        local.before_write(box, needs)
         if source is not None:
             storage, touch = source
             merge(needs, storage.shared)
@@ -99,30 +98,29 @@ class CommandList:
                 if count > needs.get(q, 0) and touch.meets(other):
                     needs[q] = count
         count = self.add("LOAD", values, queue, node, needs, step)
-        self.commands[-1].what = what
-        slot.note(box, True, queue, count)
+        local.touch(box, queue, count, True)
         if source is not None:
             storage.reads.append((touch, queue, count))
             merge(storage.last, {queue: count})
             self.inputs = count
 
     def store(self, values: Mapping[str, object], place: Place, node: int, storage: Storage, touch: Touch, step: int) -> None:
-        (slot, box), queue = place, self.channels
-        needs = slot.needs(box, False)
+        (allocation, box), queue = place, self.queues.stores
+        local, needs = self.local[allocation], Latest()
+        local.before_read(box, needs)
         merge(needs, storage.before)
         for other, q, count in (*storage.reads, *storage.writes):
             if q != queue and count > needs.get(q, 0) and touch.meets(other):
                 needs[q] = count
         count = self.add("STORE", values, queue, node, needs, step)
-        slot.note(box, False, queue, count)
+        local.touch(box, queue, count, False)
         storage.writes.append((touch, queue, count))
         merge(storage.last, {queue: count})
 
     def barrier(self, number: int, mask: int, node: int) -> int:
         """All cores meet, behind everything that this one did to external memory; returns the STOREs to wait for."""
-        queue = self.channels
-        needs: Tokens = {0: self.inputs} if self.inputs else {}
-        return self.add("BARRIER", {"id": number, "mask": mask}, queue, node, needs)
+        needs: Latest = {self.queues.values: self.inputs} if self.inputs else {}
+        return self.add("BARRIER", {"id": number, "mask": mask}, self.queues.stores, node, needs)
 
     def compute(self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int) -> None:
         """A TENSOR or VECTOR command on the places that its pointers fall into."""
@@ -133,16 +131,16 @@ class CommandList:
         written = [p for name in known.pointers("write", "sum") for p in _find(places, opcode, name, values)]
         if values.get("accumulate"):
             read += written
-        needs: Tokens = {}
-        for slot, box in read:
-            merge(needs, slot.needs(box, False))
-        for slot, box in written:
-            merge(needs, slot.needs(box, True))
+        needs: Latest = {}
+        for allocation, box in read:
+            self.local[allocation].before_read(box, needs)
+        for allocation, box in written:
+            self.local[allocation].before_write(box, needs)
         count = self.add(opcode, values, queue, node, needs, step)
-        for slot, box in read:
-            slot.note(box, False, queue, count)
-        for slot, box in written:
-            slot.note(box, True, queue, count)
+        for allocation, box in read:
+            self.local[allocation].touch(box, queue, count, False)
+        for allocation, box in written:
+            self.local[allocation].touch(box, queue, count, True)
 
     def words(self) -> Words:
         """All commands encoded, with the fewest waits."""
@@ -155,7 +153,7 @@ class CommandList:
 
     def _waits(self) -> Iterable[tuple[int, ...]]:
         """Per command the counts to wait for: what its queue does not know already, directly or through others."""
-        n = len(self.queues)
+        n = self.queues.count
         far = max(self.counts, default=0) >= FAR
         seen = [0] * n                                     # commands of each queue so far, in program order
         marks: list[list[int]] = []                        # `seen` at every SYNC commands

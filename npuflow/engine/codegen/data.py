@@ -8,7 +8,8 @@ from npuflow.base.errors import FitError
 from npuflow.engine.allocate import Layout, Life, check_layout
 from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.codegen.commands import Storage
-from npuflow.engine.codegen.slots import merge
+from npuflow.engine.schedule.accesses import merge
+from npuflow.engine.schedule.jobs import Places
 from npuflow.engine.tiling.views import Views
 from npuflow.hw.target import Memory
 
@@ -29,7 +30,7 @@ class Data:
             ]  # fmt: skip
 
     def of(self, value_id: str) -> tuple[Storage, int]:
-        """Storage and byte address of a value."""
+        """Storage and byte address of a value, or of a border between cores by its name."""
         root, offset = self._root(value_id)
         storage = self._storages[root]
         return storage, storage.address + offset
@@ -54,14 +55,11 @@ class Data:
                 merge(storage.before, self._storages[name].last)
         return storage, address
 
-    def storage(self, name: str, write: bool = False) -> Storage:
-        """Of a border between cores, by its name."""
-        storage = self._storages[name]
-        if write and not storage.opened:
-            storage.opened = True
-            for older in self._older[name]:
-                merge(storage.before, self._storages[older].last)
-        return storage
+    def places(self) -> Places:
+        """Of all values, and of borders, as a schedule asks for them."""
+        whole = {v: (self._views.root(v)[0], self.address(v)) for v in self._views.graph.values if v in self}
+        names = {v.name: (v.name, self.layout.addresses[v.name]) for v in self.lives if v.name not in whole}
+        return Places({**whole, **names}, self._views.saved)
 
     def __contains__(self, value_id: str) -> bool:
         return self._root(value_id)[0] in self._storages

@@ -8,35 +8,34 @@ from typing import Any
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import Life
-from npuflow.engine.closed.core import Places, Terms
-from npuflow.engine.closed.rehearse import Rehearsal, rehearse
-from npuflow.engine.codegen.commands import CommandList
+from npuflow.engine.codegen.commands import CommandList, Pending
 from npuflow.engine.codegen.consts import ConstPool
+from npuflow.engine.codegen.core import CoreProgram
 from npuflow.engine.codegen.data import Data, lay_out
-from npuflow.engine.codegen.groups import GroupEmitter, Residents
 from npuflow.engine.codegen.in_place import in_place
-from npuflow.engine.codegen.moves import emit_moves
 from npuflow.engine.codegen.share import share_loads
-from npuflow.engine.codegen.slots import merge
-from npuflow.engine.codegen.tiles import Bench
+from npuflow.engine.codegen.tiles import COMPUTE
+from npuflow.engine.codegen.transfers import transfer
 from npuflow.engine.host import Work, host_work
 from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.program.taps import Tapped, Taps, encode_taps
+from npuflow.engine.schedule.accesses import merge
+from npuflow.engine.schedule.build import in_turn, schedule_of
+from npuflow.engine.schedule.jobs import Barrier, Phase, Schedule
+from npuflow.engine.schedule.time import ScheduleTime, Terms, time_of
 from npuflow.engine.tiling.banks import set_apart
-from npuflow.engine.tiling.borders import Spread, loaded, spreads
+from npuflow.engine.tiling.borders import Spread, spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.local import Local, lay_local
-from npuflow.engine.tiling.moves import staging_bytes
 from npuflow.engine.tiling.plan import Plan
 from npuflow.engine.tiling.search import Costs
-from npuflow.engine.tiling.views import Views, views_of
+from npuflow.engine.tiling.views import Views
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.movement import reach
 from npuflow.ir.onnx_types import UNRANKED
-from npuflow.ir.op import Move
 from npuflow.ir.space import elements
 from npuflow.ir.types import QuantType
 
@@ -45,21 +44,13 @@ from npuflow.ir.types import QuantType
 class _Output:
     """What the segments add up to."""
 
-    benches: tuple[Bench, ...]             # by core
-    steps: list[dict[str, Any]]
-    hosts: list[bytes]
-    written: dict[str, int]                # value -> node whose stores complete it
-    stored: dict[str, list[tuple[int, int, int]]]   # bytes that values share, by owner -> (first, end, node), as stored
-    macs: dict[int, int]
-    residents: tuple[Residents, ...]
-    busy: set[int] = field(default_factory=set)     # cores that used external memory since they last met
-    fresh: set[str] = field(default_factory=set)    # values stored since then
+    cores: tuple[CoreProgram, ...]
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    hosts: list[bytes] = field(default_factory=list)
     barriers: int = 0
-    spread: Mapping[str, Spread] = field(default_factory=dict)
-    shared: list[int] = field(default_factory=list)     # commands of each core up to the last meeting; none: loads are not shared
 
     def counts(self) -> list[int]:
-        return [len(b.commands.commands) for b in self.benches]
+        return [len(c.commands.commands) for c in self.cores]
 
 
 def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
@@ -67,109 +58,84 @@ def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Progra
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)
-    moves = topology.moving
-    index = {id(n): i for i, n in enumerate(graph.nodes)}
-    order = [(index[id(n)], n) for p in parts for n in p.nodes]
-    views = views_of(graph, [(i, n) for i, n in order if i in moves], moves)
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
-    in_data = _in_data(graph, frames)
-    spread = spreads(frames, plan.kept, target.compute.cores)
-    steps = _steps(graph, parts, plan)
-    borders = _borders(spread, frames, steps)
-    born, dies = _lifetimes(graph, steps, in_data)
-    homes = in_place(frames, views, born, dies)
-    lives, layout = lay_out(views, born, dies, borders, target.memory, plan.allocation, homes)
+    missing = set(topology.order) - {n for g in plan.groups for n in g.nodes}
+    if missing:
+        raise InternalError(f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013")
+    data = _data(topology, plan, frames)
+    local, schedule, time = _scheduled(frames, plan, machine, data[0])
     consts = ConstPool(target.memory.burst)
-    benches = tuple(
-        Bench(CommandList(core, target.dma.channels), consts, Data(views, layout, lives, homes), target.numerics)
-        for core in range(target.compute.cores)
-    )
-    data = benches[0].data
-    whole = {v: (views.root(v)[0], data.address(v)) for v in graph.values if v in data}
-    places = Places({**whole, **{b.name: (b.name, layout.addresses[b.name]) for b in borders}}, views.saved)
-    local = lay_local(frames, plan.kept, machine, method=plan.allocation)
-    closed = rehearse(frames, local, machine, places)
-    if target.memory.bank_ports:
-        moved = set_apart(local, frames, machine)
-        again = rehearse(frames, moved, machine, places)
-        if again.cycles <= closed.cycles:                 # nothing waits for its bytes longer
-            local, closed = moved, again
-    out = _Output(benches, [], [], {}, {}, {}, tuple(Residents() for _ in benches), spread=spread)
-    groups = {f.group.nodes[0]: (g, f) for g, f in enumerate(frames)}
-    done: set[int] = set()
-    segment = 0
-    for part in parts:
+    out = _Output(tuple(
+        CoreProgram(CommandList(c, target.dma.channels), consts, own, target.numerics, topology.maker)
+        for c, own in enumerate(data)
+    ))
+    phases: dict[int, list[Phase]] = {}
+    for phase in schedule.phases:
+        phases.setdefault(phase.segment, []).append(phase)
+    for number, part in enumerate(parts):
         if part.kind == "host":
             _host(graph, part, out)
             continue
         first = out.counts()
-        for bench in benches:
-            bench.commands.starts.add(len(bench.commands.commands))
-        out.busy, out.fresh = set(), set()
-        out.shared = first if target.dma.multicast else []
-        for node in part.nodes:
-            number = index[id(node)]
-            if number in done:
-                continue
-            if number not in groups:
-                raise InternalError(f"the plan does not hold {node.name}", code="NF-INTERNAL-013")
-            done.update(groups[number][1].group.nodes)
-            _group(*groups[number], views, local, machine, out)
-        _share(out)
+        for core in out.cores:
+            core.commands.starts.add(len(core.commands.commands))
+        for phase in phases.get(number, ()):
+            _phase(phase, out)
         count = [b - a for a, b in zip(first, out.counts(), strict=True)]
+        segment = sum(step["kind"] == "npu" for step in out.steps)
         out.steps.append({"kind": "npu", "segment": segment, "first": first, "count": count})
-        segment += 1
-    return _program(graph, plan, target, name, out, views, local, closed)
+    return _program(topology, plan, target, name, out, frames, local, time)
 
 
-def _group(number: int, frame: Frame, views: Views, local: Local, machine: Machine, out: _Output) -> None:
-    """The commands of one group on all its cores."""
-    group, topology = frame.group, frame.topology
-    used = set(range(group.cores[1])) | {c for c in range(len(out.benches)) if loaded(out.spread, number, c)}
-    if len(out.busy | used) > 1 and out.busy:
-        _meet(group.nodes[0], out)
-    before = out.counts()
-    live = None
-    if frame.moves:
-        node = group.nodes[0]
-        live = [m for n, m in enumerate(topology.moving[node]) if (node, n) not in views.saved]
-        slots = local.slots(f"{number}.move", 2)
-        size = topology.staging(node, machine)
-        emit_moves(out.benches[0], topology.site(node), live, staging_bytes(machine), slots, size, node)
-    else:
-        for core in sorted(used):
-            bench, residents = out.benches[core], out.residents[core]
-            emitter = GroupEmitter(bench, frame, number, core, local, residents, machine.memory.slot_align, out.spread)
-            emitter.fetch()
-            if core < group.cores[1]:
-                emitter.emit()
-        out.macs.update({n: topology.space(n).total_macs for n in group.nodes})
-    out.busy |= {c for c, (a, b) in enumerate(zip(before, out.counts(), strict=True)) if a < b}
-    for member in group.nodes:
-        out.fresh.update(o for o in topology.graph.nodes[member].outputs if o)
-        _note_stores(topology.graph.nodes[member], member, live, views, out)
+def _data(topology: Topology, plan: Plan, frames: Sequence[Frame]) -> list[Data]:
+    """Where values lie in external memory, and by core who has touched them."""
+    memory, cores = topology.machine.memory, topology.machine.compute.cores
+    spread, steps = spreads(frames, plan.kept, cores), _steps(topology, plan)
+    borders = _borders(spread, frames, steps)
+    born, dies = _lifetimes(topology.graph, steps, _in_data(topology.graph, frames))
+    homes = in_place(frames, topology.views, born, dies)
+    lives, layout = lay_out(topology.views, born, dies, borders, memory, plan.allocation, homes)
+    return [Data(topology.views, layout, lives, homes) for _ in range(cores)]
 
 
-def _meet(node: int, out: _Output) -> None:
-    """A barrier of all cores; what they stored before is seen behind it."""
-    mask = (1 << len(out.benches)) - 1
-    _share(out)
-    for bench in out.benches:
-        count = bench.commands.barrier(out.barriers, mask, node)
-        for value in out.fresh:
-            if value in bench.data:
-                merge(bench.data.of(value)[0].shared, {bench.commands.channels: count})
-            for border in out.spread[value].borders if value in out.spread else ():
-                merge(bench.data.storage(border.name).shared, {bench.commands.channels: count})
+def _scheduled(
+    frames: Sequence[Frame], plan: Plan, machine: Machine, data: Data
+) -> tuple[Local, Schedule, ScheduleTime]:
+    """The jobs and their time. Where banks have ports, what lies in one bank is set apart if that makes it no slower."""
+    places = data.places()
+    local = lay_local(frames, plan.kept, machine, method=plan.allocation)
+    schedule = schedule_of(frames, local, machine, places)
+    time = time_of(schedule, machine)
+    if machine.memory.bank_ports:
+        moved = set_apart(local, frames, machine)
+        other = schedule_of(frames, moved, machine, places)
+        again = time_of(other, machine)
+        if again.cycles <= time.cycles:
+            return moved, other, again
+    return local, schedule, time
+
+
+def _phase(phase: Phase, out: _Output) -> None:
+    """The commands of all jobs between two barriers."""
+    if phase.barrier is not None:
+        _barrier(phase.barrier, out)
+    loads: dict[int, Pending] = {}
+    for number, job in enumerate(phase.jobs):
+        core = out.cores[job.core]
+        COMPUTE.get(type(job.what), transfer)(core, job)
+        if job.key is not None:
+            loads[number] = core.commands.commands[-1]
+    share_loads(phase, loads)
+
+
+def _barrier(barrier: Barrier, out: _Output) -> None:
+    """All cores meet; what they stored before is seen behind it."""
+    mask = (1 << len(out.cores)) - 1
+    for core in out.cores:
+        count = core.commands.barrier(out.barriers, mask, barrier.node)
+        for value in barrier.seen:
+            merge(core.data.of(value)[0].shared, {core.commands.queues.stores: count})
     out.barriers += 1
-    out.busy, out.fresh = set(), set()
-
-
-def _share(out: _Output) -> None:
-    """What several cores load alike since they last met, they load together."""
-    if out.shared:
-        share_loads([b.commands for b in out.benches], out.shared)
-        out.shared = out.counts()
 
 
 def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
@@ -185,32 +151,37 @@ def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
     return frozenset(v for v in graph.values if v not in gone)
 
 
-def _note_stores(node: Node, number: int, moves: Sequence[Move] | None, views: Views, out: _Output) -> None:
-    """Which node's stores complete each output: of a view, the last one that stored into its own bytes, if any did."""
-    for position, value_id in enumerate(node.outputs):
-        if not value_id:
-            continue
-        (root, at), size = views.root(value_id), views.bytes(value_id)
-        stored = out.stored.setdefault(root, [])
-        if moves is None:
-            stored.append((at, at + size, number))
-        item = views.item(value_id)
-        for move in (m for m in moves or () if m.output == position):
-            low, high = reach(move.dims, move.dst_strides)
-            stored.append((at + (move.dst_offset + low) * item, at + (move.dst_offset + high + 1) * item, number))
-        writers = [n for first, end, n in stored if first < at + size and at < end]
-        if writers:
-            out.written[value_id] = writers[-1]
+def _written(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
+    """Which node's stores complete each value: of a view, the last one that stored into its own bytes, if any did."""
+    views, written = topology.views, dict[str, int]()
+    stored: dict[str, list[tuple[int, int, int]]] = {}     # bytes that values share, by owner -> (first, end, node)
+    for _, frame in in_turn(frames):
+        for number in frame.group.nodes:
+            moves = topology.moving[number] if frame.moves else ()
+            live = [m for n, m in enumerate(moves) if (number, n) not in views.saved]
+            for position, value_id in enumerate(topology.graph.nodes[number].outputs):
+                if not value_id:
+                    continue
+                (root, at), size, item = views.root(value_id), views.bytes(value_id), views.item(value_id)
+                own = stored.setdefault(root, [])
+                if not frame.moves:
+                    own.append((at, at + size, number))
+                for move in (m for m in live if m.output == position):
+                    low, high = (at + (move.dst_offset + end) * item for end in reach(move.dims, move.dst_strides))
+                    own.append((low, high + item, number))
+                writers = [n for first, end, n in own if first < at + size and at < end]
+                if writers:
+                    written[value_id] = writers[-1]
+    return written
 
 
-def _steps(graph: Graph, parts: Sequence[Segment], plan: Plan) -> dict[int, int]:
-    """When each node runs; a group is one step."""
+def _steps(topology: Topology, plan: Plan) -> dict[int, int]:
+    """When each node runs, of the host too; a group is one step."""
     first_of = {n: g.nodes[0] for g in plan.groups for n in g.nodes}
-    index = {id(n): i for i, n in enumerate(graph.nodes)}
     step_of: dict[int, int] = {}
-    for node in (n for p in parts for n in p.nodes):
-        lead = first_of.get(index[id(node)], index[id(node)])
-        step_of[index[id(node)]] = step_of[lead] if lead in step_of else len(step_of) + 1
+    for number in topology.everything:
+        lead = first_of.get(number, number)
+        step_of[number] = step_of[lead] if lead in step_of else len(step_of) + 1
     return step_of
 
 
@@ -264,57 +235,59 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def _program(
-    graph: Graph, plan: Plan, target: Target, name: str, out: _Output, views: Views, local: Local, closed: Rehearsal
+    topology: Topology, plan: Plan, target: Target, name: str, out: _Output, frames: Sequence[Frame], local: Local,
+    time: ScheduleTime,
 ) -> Program:
-    bench, data = out.benches[0], out.benches[0].data
-    const = bench.consts.to_bytes()
+    graph, consts, data = topology.graph, out.cores[0].consts, out.cores[0].data
+    const = consts.to_bytes()
     host = host_work(graph)
+    macs = {n: topology.space(n).total_macs for f in frames if not f.moves for n in f.group.nodes}
     meta = {
         "name": name,
         "target": target_meta(target),
         "inputs": [_port(graph, i) for i in graph.inputs],
         "outputs": [_port(graph, o) for o in graph.outputs],
-        "values": _values(graph, data, views, out.written),
+        "values": _values(graph, data, topology.views, _written(topology, frames)),
         "steps": out.steps,
-        "nodes": [_node(n, out.macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
+        "nodes": [_node(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],
         "data_bytes": data.layout.total,
         "const_bytes": len(const),
         "local_bytes": target.memory.local_bytes,
         "memory": {
             "lives": [[v.name, data.layout.addresses[v.name], v.size, v.first, v.last] for v in data.lives],
             "bound": data.layout.bound, "in_place": data.homes,
-            "const_given": bench.consts.given,
+            "const_given": consts.given,
             "local_used": local.total, "local_bound": local.layout.bound,
         },
-        "plan": _plan_meta(plan, closed),
+        "plan": _plan_meta(plan, time),
     }
-    words = [b.commands.words() for b in out.benches]
-    return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts), _taps(graph, out.benches))
+    words = [c.commands.words() for c in out.cores]
+    return Program(fingerprint(target), meta, tuple(words), const, tuple(out.hosts), _taps(graph, out.cores))
 
 
-def _taps(graph: Graph, benches: Sequence[Bench]) -> bytes:
+def _taps(graph: Graph, cores: Sequence[CoreProgram]) -> bytes:
     """What the emitters noted of values in local memory."""
-    shown = {tap.value for bench in benches for tap in bench.taps}
+    shown = {tap.value for core in cores for tap in core.taps}
     values = {
         o: Tapped(graph.type(o).shape, graph.values[o].dtype, number, quant_meta(quant))
         for number, node in enumerate(graph.nodes)
         for o in node.outputs
         if o in shown and (quant := graph.values[o].quant) is not None
     }
-    return encode_taps(Taps(values, tuple(tuple(b.taps) for b in benches)))
+    return encode_taps(Taps(values, tuple(tuple(c.taps) for c in cores)))
 
 
-def _plan_meta(plan: Plan, closed: Rehearsal) -> dict[str, Any]:
-    """The closed form's figures, for profiles and for the comparison with the clock; `searched`: what the search went by."""
+def _plan_meta(plan: Plan, time: ScheduleTime) -> dict[str, Any]:
+    """What the schedule takes, for profiles and for the comparison with the clock; `searched`: by the search's estimate."""
     return {
         "groups": [
             {"nodes": list(g.nodes), "cycles": span, "bytes": t.bytes, "bound": g.costs.bound_cycles,
              "cores": g.cores[1], "strips": [list(c) for c in g.strips], "held": len(g.held),
              "sizes": dict(g.choice.sizes) if g.choice else {}, "order": list(g.choice.order) if g.choice else [],
              "terms": _terms(t), "searched": _searched(g.costs)}
-            for g, t, span in zip(plan.groups, closed.terms, closed.spans, strict=True)
+            for g, t, span in zip(plan.groups, time.terms, time.spans, strict=True)
         ],
-        "cycles": closed.cycles, "bytes": sum(t.bytes for t in closed.terms), "searched": plan.cycles,
+        "cycles": time.cycles, "bytes": sum(t.bytes for t in time.terms), "searched": plan.cycles,
         "bound_cycles": plan.bounds.cycles, "bound_bytes": plan.bounds.bytes,
         "bound_compute": plan.bounds.compute, "bound_traffic": plan.bounds.traffic, "roofline": plan.bounds.roofline,
     }  # fmt: skip
@@ -326,7 +299,7 @@ def _searched(c: Costs) -> dict[str, float]:
 
 
 def _terms(t: Terms) -> dict[str, float]:
-    """What the closed form adds up, in cycles of the engine or bus that spends them; profiles set the clock's beside it."""
+    """What jobs add up to, in cycles of the engine or bus that spends them; profiles set the clock's beside it."""
     return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}
 
 

@@ -8,26 +8,18 @@ would keep both cores from the loads in between.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 
-from npuflow.engine.codegen.commands import CommandList, Pending
+from npuflow.engine.codegen.commands import Pending
 from npuflow.engine.codegen.dma import in_step
-from npuflow.engine.tiling.meet import meetings
+from npuflow.engine.schedule.jobs import Phase
 
 
-def share_loads(lists: Sequence[CommandList], since: Sequence[int]) -> None:
-    """Sets the masks of all loads that cores can make together, of the commands from those numbers on."""
-    loads = [
-        [p for p in commands.commands[first:] if p.opcode == "LOAD"] for commands, first in zip(lists, since, strict=True)
-    ]
-    for meeting in meetings([[_key(p) for p in own] for own in loads]):
-        same = [loads[core][index] for core, index in meeting]
-        if len(same) < 2 or (copies := in_step([p.values for p in same])) is None:
-            continue
-        mask = sum(1 << core for core, _ in meeting)
-        for pending, values in zip(same, copies, strict=True):
+def share_loads(phase: Phase, commands: Mapping[int, Pending]) -> None:
+    """Sets the masks of loads that cores make together, where their dimensions can be the same. `commands`: by job."""
+    for together in phase.shared:
+        same: Sequence[Pending] = [commands[n] for n in together]
+        copies = in_step([p.values for p in same])
+        mask = sum(1 << phase.jobs[n].core for n in together)
+        for pending, values in zip(same, copies or (), strict=False):
             pending.values = {**values, "mask": mask}
-
-
-def _key(p: Pending) -> Hashable:
-    return p.queue, id(p) if p.what is None else p.what

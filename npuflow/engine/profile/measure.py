@@ -54,7 +54,7 @@ class Profile:
 
     @cached_property
     def host(self) -> Work:
-        """What the host does in all. Commands do not see it; `totals` adds its cycles to those of clock and closed form."""
+        """What the host does in all. Commands do not see it; `totals` adds its cycles to those of clock and schedule."""
         return sum((Work(**n["host"]) for n in self.program.meta["nodes"] if n.get("host")), Work())
 
     @property
@@ -104,10 +104,10 @@ class Profile:
     @cached_property
     def groups(self) -> list[tuple[tuple[int, ...], Mapping[str, Any] | None]]:
         """Node indices that run together, with the plan's figures."""
-        closed = {tuple(g["nodes"]): g for g in self.program.meta.get("plan", {}).get("groups", [])}
+        scheduled = {tuple(g["nodes"]): g for g in self.program.meta.get("plan", {}).get("groups", [])}
         present = set(self.nodes.tolist())
-        groups = list(closed) or [(n,) for n in dict.fromkeys(self.nodes.tolist())]
-        return [(g, closed.get(g)) for g in groups if present & set(g)]
+        groups = list(scheduled) or [(n,) for n in dict.fromkeys(self.nodes.tolist())]
+        return [(g, scheduled.get(g)) for g in groups if present & set(g)]
 
     def queue(self, i: int) -> str:
         names = self.order.queues
@@ -139,11 +139,11 @@ class Profile:
     @cached_property
     def _layers(self) -> list[Row]:
         rows, before = [], 0.0
-        for members, closed in self.groups:
+        for members, scheduled in self.groups:
             index = np.flatnonzero(np.isin(self.nodes, members))
             end = float(self.timeline.end[index].max())
             cycles, before = max(0.0, end - before), max(before, end)
-            rows.append(self._layer(members, index, cycles, closed))
+            rows.append(self._layer(members, index, cycles, scheduled))
         return rows
 
     def operators(self) -> list[Row]:
@@ -173,7 +173,7 @@ class Profile:
                 found[cause] = found.get(cause, 0.0) + amount
         return found
 
-    def _layer(self, members: tuple[int, ...], index: Any, cycles: float, closed: Mapping[str, Any] | None) -> Row:
+    def _layer(self, members: tuple[int, ...], index: Any, cycles: float, scheduled: Mapping[str, Any] | None) -> Row:
         t, chosen = self.timeline, index.tolist()
         busy = dict.fromkeys(("LOAD", "STORE", "TENSOR", "VECTOR"), 0.0)
         queues: dict[int, float] = {}
@@ -206,8 +206,8 @@ class Profile:
             "busiest": max(queues.values(), default=0.0),
             "limit": LIMITS[max(busy, key=lambda k: busy[k])],
             "stall": max(stalls, key=lambda k: stalls[k]) if any(stalls.values()) else "", "stalls": stalls,
-            "closed": closed["cycles"] if closed else None, "bound": closed["bound"] if closed else None,
-            "terms": self._terms(chosen), "closed_terms": dict(closed.get("terms", {})) if closed else {},
+            "schedule": scheduled["cycles"] if scheduled else None, "bound": scheduled["bound"] if scheduled else None,
+            "terms": self._terms(chosen), "schedule_terms": dict(scheduled.get("terms", {})) if scheduled else {},
             "path": path, "path_cycles": sum(path.values()),
         }  # fmt: skip
 
@@ -234,7 +234,7 @@ class Profile:
         return {"bandwidth": bus, "set-up": stall - bus}
 
     def _terms(self, chosen: list[int]) -> dict[str, float]:
-        """The clock's own sums of what the closed form adds up: of the core that spends most; the bus is one for all."""
+        """The clock's own sums of what the schedule adds up: of the core that spends most; the bus is one for all."""
         t, memory = self.timeline, self.program.target.memory
         cores = [dict.fromkeys(TERMS, 0.0) for _ in self.program.commands]
         for i in chosen:
@@ -247,7 +247,7 @@ class Profile:
         return {name: (sum if name == "bus" else max)(core[name] for core in cores) for name in TERMS}
 
     def totals(self) -> Row:
-        """The whole program, beside the closed form and the lower bounds, term by term."""
+        """The whole program, beside its schedule time and the lower bounds, term by term."""
         plan = self.program.meta.get("plan", {})
         macs = sum(n["macs"] for n in self.program.meta["nodes"])
         clock = self.program.target.compute.clock_mhz
@@ -255,7 +255,7 @@ class Profile:
         for step in self.path:
             causes[step["cause"]] = causes.get(step["cause"], 0.0) + step["cycles"]
         rows = self.layers()
-        closed, searched = ([g[key] for _, g in self.groups if g and key in g] for key in ("terms", "searched"))
+        scheduled, searched = ([g[key] for _, g in self.groups if g and key in g] for key in ("terms", "searched"))
         host = self.host_cycles
         if host:
             causes["host"] = host
@@ -267,11 +267,11 @@ class Profile:
             "utilisation": macs / (self.cycles * self.peak) if self.cycles else 0.0,
             "commands": len(self.order.sequence), "data_bytes": self.program.meta["data_bytes"],
             "const_bytes": self.program.meta["const_bytes"],
-            "closed_cycles": _with(plan.get("cycles"), host),
-            "closed_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
+            "schedule_cycles": _with(plan.get("cycles"), host),
+            "schedule_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
             "bound_bytes": plan.get("bound_bytes"), "roofline": plan.get("roofline"), "path": causes,
             "terms": {name: sum(row["terms"][name] for row in rows) for name in TERMS},
-            "closed_terms": {name: sum(g[name] for g in closed) for name in TERMS} if closed else {},
+            "schedule_terms": {name: sum(g[name] for g in scheduled) for name in TERMS} if scheduled else {},
             "searched_cycles": _with(plan.get("searched"), host),
             "searched_terms": {name: sum(g[name] for g in searched) for name in TERMS} if searched else {},
         }  # fmt: skip

@@ -12,7 +12,7 @@ from npuflow.base.errors import UsageError
 from npuflow.engine.profile import memory
 from npuflow.engine.profile.measure import Profile, Row
 
-INNER = {"stalls": "stall", "path": "path", "terms": "clock", "closed_terms": "closed"}
+INNER = {"stalls": "stall", "path": "path", "terms": "clock", "schedule_terms": "schedule"}
 
 
 def flat(row: Mapping[str, Any]) -> Row:

@@ -67,7 +67,7 @@ def report_data(s: Sources) -> dict[str, Any]:
 
 
 def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
-    """Measured figures by node, inside groups too; closed form and lower bound are a group's, and stand at its first node."""
+    """Measured figures by node, inside groups too; schedule time and lower bound are a group's, and stand at its first node."""
     found: dict[int, dict[str, Any]] = {}
     for row in profile.operators():
         kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit")}
@@ -76,7 +76,7 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
         kept = {"macs": row["host_macs"], "cycles": row["cycles"], "limit": "host", "bytes": row["host_bytes"]}
         found[row["nodes"][0]] = kept
     for row in profile.layers():
-        found.setdefault(row["nodes"][0], {}).update({k: row[k] for k in ("closed", "bound")})
+        found.setdefault(row["nodes"][0], {}).update({k: row[k] for k in ("schedule", "bound")})
     return found
 
 

@@ -84,7 +84,7 @@ function tensorPanel(t) {
 
 function nodePanel(n) {
   const parts = [el("h2", {}, n.name), facts([["operator", n.op], ["runs on", n.npu ? "NPU" : "host"], ["reason", n.reason], ["source nodes", (n.origin || []).join(", ")],
-    ["attributes", n.attributes], ["MACs", num(n.macs)], ["cycles", num(n.cycles)], ["utilisation", percent(n.utilisation)], ["external bytes", bytes(n.bytes)], ["limited by", n.limit], ["waits for", n.stall], ["closed form", num(n.closed)], ["lower bound", num(n.bound)]])];
+    ["attributes", n.attributes], ["MACs", num(n.macs)], ["cycles", num(n.cycles)], ["utilisation", percent(n.utilisation)], ["external bytes", bytes(n.bytes)], ["limited by", n.limit], ["waits for", n.stall], ["schedule time", num(n.schedule)], ["lower bound", num(n.bound)]])];
   for (const id of n.outputs) if (tensorOf.has(id)) parts.push(...tensorPanel(tensorOf.get(id)));
   return parts;
 }

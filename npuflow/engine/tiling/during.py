@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
-from npuflow.engine.closed.part import tiles_of
-from npuflow.engine.closed.tile import array_cycles, extents_of, gather_cycles, vector_cycles
-from npuflow.engine.closed.touches import meet
+from npuflow.engine.schedule.accesses import meet
+from npuflow.engine.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
+from npuflow.engine.schedule.parts import tiles_of
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Member

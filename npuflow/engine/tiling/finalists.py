@@ -1,4 +1,4 @@
-"""Finished plans replayed in closed form, tile by tile: the search's own sums rank groups, the replay picks the plan."""
+"""Finished plans with the time of their schedules: the search's estimate ranks groups, the schedule time picks the plan."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from math import inf, prod
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.arrange import Method
-from npuflow.engine.closed.core import Places
-from npuflow.engine.closed.rehearse import rehearse
+from npuflow.engine.schedule.build import schedule_of
+from npuflow.engine.schedule.jobs import Places
+from npuflow.engine.schedule.time import time_of
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
@@ -48,7 +49,7 @@ def rehearsed(
         return None
     if not replay:
         return replace(finalist, cycles=sum(g.costs.cycles for g in finalist.groups), replayed=False)
-    found = rehearse(frames, local, machine, places(topology, frames))
+    found = time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
     works = [max(t.array, t.vector) for t in found.terms]
     starved = frozenset(g for g, (span, work) in enumerate(zip(found.spans, works, strict=True)) if span > WAITS * work + BEGINS)
     return replace(finalist, cycles=found.cycles, starved=starved)

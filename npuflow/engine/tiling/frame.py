@@ -58,14 +58,17 @@ class Topology:
 
     @cached_property
     def segment(self) -> dict[int, int]:
-        index = {id(n): i for i, n in enumerate(self.graph.nodes)}
-        return {index[id(n)]: k for k, part in enumerate(segments(self.graph)) for n in part.nodes}
+        return {n: k for k, part in enumerate(segments(self.graph)) for n in part.numbers}
+
+    @cached_property
+    def everything(self) -> list[int]:
+        """All nodes as they run, the host's too."""
+        return list(self.segment)
 
     @cached_property
     def order(self) -> list[int]:
         """Integer nodes as they run: segment by segment."""
-        index = {id(n): i for i, n in enumerate(self.graph.nodes)}
-        return [index[id(n)] for part in segments(self.graph) if part.kind == "npu" for n in part.nodes]
+        return [n for part in segments(self.graph) if part.kind == "npu" for n in part.numbers]
 
     def needed(self, nodes: Collection[int]) -> Sequence[str]:
         """Values made by some nodes that others read, or that are results."""

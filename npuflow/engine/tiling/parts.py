@@ -162,8 +162,7 @@ class Planner:
 
     @cached_property
     def _segment(self) -> dict[int, int]:
-        index = {id(n): i for i, n in enumerate(self.graph.nodes)}
-        return {index[id(n)]: k for k, part in enumerate(segments(self.graph)) for n in part.nodes}
+        return {n: k for k, part in enumerate(segments(self.graph)) for n in part.numbers}
 
     @cached_property
     def _made_at(self) -> dict[str, tuple[int, int]]:

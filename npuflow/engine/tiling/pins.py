@@ -54,8 +54,7 @@ def stretches(graph: Graph, groups: Sequence[Group], pins: Pins, tiled: frozense
 def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> Iterator[NpuflowError]:
     taken: dict[int, int] = {}            # part -> the pinned group that has it
     tiled = {names[n] for n, _ in pins.tiles if n in names}
-    index = {id(n): i for i, n in enumerate(graph.nodes)}
-    segment = {index[id(n)]: k for k, part in enumerate(segments(graph) if pins.groups else ()) for n in part.nodes}
+    segment = {n: k for k, part in enumerate(segments(graph) if pins.groups else ()) for n in part.numbers}
     for g, group in enumerate(pins.groups):
         at = ("tiling", "groups", g)
         unknown = [i for i, n in enumerate(group) if n not in names]

@@ -70,7 +70,7 @@ class Plan:
     room: float = 0.0         # bytes of local memory that constants of later groups may fill
     allocation: Method = "greedy"   # how addresses are found, in local and in external memory
 
-    replayed: float = 0.0     # cycles of the whole plan in closed form, tile by tile; 0: not replayed
+    replayed: float = 0.0     # schedule time of the whole plan; 0: its estimate has to do
     origin: str = ""          # how the plan was found
 
     @property

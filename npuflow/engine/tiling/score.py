@@ -1,4 +1,4 @@
-"""The cost of a group in closed form: its parts in their windows, what is loaded once, what every strip moves again."""
+"""The estimated cost of a group: its parts in their windows, what is loaded once, what every strip moves again."""
 
 from __future__ import annotations
 

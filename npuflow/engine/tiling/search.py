@@ -249,7 +249,7 @@ class Tilings:
         return found
 
     def best(self, bound: int) -> Solution | None:
-        """The fewest closed-form cycles, then bytes, then local memory, in `bound` bytes; nothing overlaps only where it must."""
+        """The fewest estimated cycles, then bytes, then local memory, in `bound` bytes; nothing overlaps only where it must."""
         best: tuple[tuple[float, float, float], _Tried, int, int] | None = None
         for kinds in self.kinds:
             if kinds[:1] == ("single",) and best is not None:
@@ -356,7 +356,7 @@ class Tilings:
 
 
 def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL, stays: bool | None = None) -> Solution:
-    """The tiling with the fewest closed-form cycles (then bytes, then local memory) that fits local memory.
+    """The tiling with the fewest estimated cycles (then bytes, then local memory) that fits local memory.
 
     `stays`: constants are there from an earlier run and stay for the next one; None: this layer runs by itself.
     """

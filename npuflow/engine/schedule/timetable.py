@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from npuflow.base.errors import InternalError
-from npuflow.engine.closed.banks import NOTHING, Banks, Shares
+from npuflow.engine.schedule.banks import NOTHING, Banks, Shares
 
 OUTSIDE, INSIDE = 0, 1                    # the bus to external memory, and the one to the chip's shared memory
 

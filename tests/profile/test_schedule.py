@@ -1,4 +1,4 @@
-"""The closed form of plans drawn at random: any groups, strips, cores, buffers and tensors that stay, as near as the bars."""
+"""The schedule time of plans drawn at random: any groups, strips, cores, buffers and tensors that stay, as near as the bars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.profile import profile
-from npuflow.engine.profile.closed import apart, compare
+from npuflow.engine.profile.schedule import apart, compare
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
@@ -22,7 +22,7 @@ SHARD = 100
 
 
 def judged(seed: int) -> bool:
-    """Whether the seed gives a program; its closed form is then within every bar."""
+    """Whether the seed gives a program; its schedule time is then within every bar."""
     rng = random.Random(seed)
     target = random_networks.target(rng)
     try:
@@ -76,4 +76,4 @@ def test_terms_of_layers_that_map_in_ways_of_their_own(layer, dataflow: str) -> 
     found = profile(build(done.graph, target))
     assert compare(found)[0].error == pytest.approx(0, abs=0.01)
     for row in compare(found)[1:]:
-        assert row.closed == pytest.approx(row.clock), str(row)
+        assert row.schedule == pytest.approx(row.clock), str(row)

@@ -1,4 +1,4 @@
-"""Banks of local memory in closed form: what a job waits where others have taken the ports of the banks that it needs."""
+"""Banks of local memory: what a job waits where others have taken the ports of the banks that it needs."""
 
 from __future__ import annotations
 
