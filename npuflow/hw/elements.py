@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 Kind = Literal["int", "float"]
-Role = Literal["tensor", "weight", "sum", "bias"]     # what commands may have of a type, beside parameters of their own
+Role = Literal["tensor", "weight", "sum", "bias"]     # operands of commands that may be of a type
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Element:
-    """One element type. An int is two's complement or unsigned; a float has a sign, `exponent` bits, and a fraction.
+    """One element type. An int is two's complement or unsigned; a float has a sign, `exponent` bits, a fraction.
 
-    `code`: its number in the words of commands; None: no command has it. `packed`: elements follow each other bit by bit,
-    the first in the lowest bits of the first byte; else each has bytes of its own. `block`: an exponent that neighbours share.
+    `code`: its number in the words of commands; None: no command has it. `packed`: elements follow each other
+    bit by bit, the first in the lowest bits of the first byte; else each has bytes of its own. `block`: an
+    exponent that neighbours share.
     """
 
     name: str
@@ -57,7 +58,8 @@ class Element:
     @cached_property
     def range(self) -> tuple[int, int]:
         """The least and the largest integer."""
-        return (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1) if self.signed else (0, (1 << self.bits) - 1)
+        half = 1 << (self.bits - 1)
+        return (-half, half - 1) if self.signed else (0, 2 * half - 1)
 
     @property
     def wide(self) -> bool:
@@ -71,7 +73,7 @@ class Element:
         return -(-bits // 8)
 
 
-# A new type is a row at the end. Its code is the next free number; codes never change, for they stand in programs.
+# A new type is a row at the end with the next free code. Codes never change: they stand in programs.
 TABLE = (
     Element("int8", 8, 0, ("tensor", "weight", "bias")),
     Element("uint8", 8, 1, ("tensor", "weight"), signed=False),
@@ -86,7 +88,7 @@ TABLE = (
     Element("bfloat16", 16, kind="float", exponent=8),
 )
 ELEMENTS: Mapping[str, Element] = {row.name: row for row in TABLE}
-CODED: tuple[str, ...] = tuple(row.name for row in sorted((r for r in TABLE if r.code is not None), key=lambda r: r.code or 0))
+CODED = tuple(name for _, name in sorted((row.code, row.name) for row in TABLE if row.code is not None))
 LEAST = 2                                  # bits of a quantised tensor
 WIDEST = max(row.bits for row in TABLE if "tensor" in row.roles)
 
@@ -97,18 +99,19 @@ def having(role: Role) -> tuple[str, ...]:
 
 
 def wide(bits: int) -> bool:
-    """Whether an operand is more than the one byte that the array multiplies at full speed and a table has entries for."""
+    """Whether an operand is more than the byte that the array takes at full speed and tables have entries for."""
     return bits > 8
 
 
 def container(bits: int, signed: bool) -> str:
     """The type that holds integers of so many bits with bytes of their own: the smallest there is."""
-    whole = [r for r in TABLE if r.kind == "int" and not r.packed and r.bits == r.container and r.signed == signed]
-    return next((r.numpy for r in sorted(whole, key=lambda r: r.bits) if r.bits >= bits), f"{'' if signed else 'u'}int64")
+    rows = [r for r in TABLE if r.kind == "int" and not r.packed and r.signed == signed and r.bits >= bits]
+    return min(rows, key=lambda r: r.bits).numpy
 
 
 def packing(bits: int, signed: bool) -> str | None:
-    """The packed type of weights that the array takes with so many bits; None: none is smaller than bytes of their own."""
+    """The packed type of weights of so many bits; None: no packed type is smaller than bytes of their own."""
     whole = ELEMENTS[container(bits, signed)].bits
-    packed = [r for r in TABLE if r.packed and "weight" in r.roles and r.signed == signed and bits <= r.bits < whole]
+    rows = [r for r in TABLE if r.packed and "weight" in r.roles and r.signed == signed]
+    packed = [r for r in rows if bits <= r.bits < whole]
     return min(packed, key=lambda r: r.bits).name if packed else None

@@ -1,13 +1,14 @@
-"""The instruction set: the form of a command, and what an opcode states of itself in its one file of engine/opcodes.
+"""The instruction set: the form of a command, and what an opcode states in its one file of engine/opcodes.
 
-A command is 64 little-endian 32-bit words. Word 0: opcode (bits 0-7), queue index (8-15), core (16-23), flags (24-31).
-Word 1: node index (op <-> command map). Words 2-9: `wait`, sixteen unsigned 16-bit counts, one per queue of the core:
-start only after that queue has retired at least that many commands since program start (modulo 2^16). Words 10-63: fields.
+A command is 64 little-endian 32-bit words. Word 0: opcode (bits 0-7), queue index (8-15), core (16-23), flags
+(24-31). Word 1: node index (op <-> command map). Words 2-9: `wait`, sixteen unsigned 16-bit counts, one per
+queue of the core: start only after that queue has retired at least that many commands since program start
+(modulo 2^16). Words 10-63: fields.
 
-Local memory is one byte array per core; external memory has two spaces: CONST (weights, tables; read only) and DATA
-(activations). Addresses and strides are in bytes; strides are signed. Integers are little endian, two's complement.
-All arithmetic is exact; R is the rounding mode in the command's `rounding` field.
-A tensor operand `t[d0,d1,d2,d3]` is an address, an element type and 4 byte strides; the extents are the command's.
+Local memory is one byte array per core; external memory has two spaces: CONST (weights, tables; read only)
+and DATA (activations). Addresses and strides are in bytes; strides are signed. Integers are little endian,
+two's complement. All arithmetic is exact; R is the rounding mode in the command's `rounding` field. A tensor
+operand `t[d0,d1,d2,d3]` is an address, an element type and 4 byte strides; the extents are the command's.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ Access = Literal["", "read", "write", "sum"]      # sum: written, and read first
 
 @dataclass(frozen=True)
 class Field:
-    """`width`: how many 32-bit words; `signed`: two's complement; `enum`: names by value. Of an address in local memory,
-    `access` says what is done there, and `optional` that it may be absent; of an element type, `role` which it may be."""
+    """`width`: how many 32-bit words; `signed`: two's complement; `enum`: names by value. Of an address in
+    local memory, `access` says what is done there, and `optional` that it may be absent; of an element type,
+    `role` says which it may be."""
 
     name: str
     width: int = 1
@@ -52,7 +54,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Cycles of a command alone on the machine; they add up to its latency, of a transfer before its bytes move."""
+    """Cycles of a command alone on the machine: its latency, of a transfer before its bytes move."""
 
     issue: int = 0            # decode and issue
     setup: int = 0            # of a DMA engine
@@ -70,7 +72,7 @@ class Terms:
 
 
 class Opcode:
-    """What an opcode states: its words, the bytes that it touches, its cycles. The docstring of a subclass is its meaning.
+    """What an opcode states: its words, the bytes it touches, its cycles; a subclass's docstring is its meaning.
 
     What it computes is stated in npuflow.engine.sim.opcode, the base of all files of engine/opcodes.
     """
@@ -79,7 +81,7 @@ class Opcode:
     name: ClassVar[str]
     queue: ClassVar[Literal["LOAD", "STORE", "TENSOR", "VECTOR", "ANY"]]
     fields: ClassVar[tuple[Field, ...]]
-    in_place: ClassVar[bool] = False      # element by element: the result may lie where an operand of its layout does
+    in_place: ClassVar[bool] = False      # element by element: the result may lie where an operand does
     copies: ClassVar[bool] = False        # moves bytes as they are, at any alignment
 
     def problems(self, f: Fields) -> Iterator[str]:
@@ -96,7 +98,8 @@ class Opcode:
 
     def latency(self, c: Command, target: Target) -> Terms:
         """Cycles of a command on its engine."""
-        return Terms(target.compute.command_cycles, vector=ceil(self.operations(c) / target.compute.vector_lanes))
+        cycles = ceil(self.operations(c) / target.compute.vector_lanes)
+        return Terms(target.compute.command_cycles, vector=cycles)
 
     def pointers(self, *kinds: Access) -> tuple[str, ...]:
         """Names of the addresses that are accessed so."""

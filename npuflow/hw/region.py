@@ -1,4 +1,4 @@
-"""Regions: the bytes that a command reads or writes as strided boxes, by which bounds, hazards and data flow are judged."""
+"""Regions: the bytes that a command reads or writes, as strided boxes, by which hazards are judged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOCAL, DATA, CONST = "LOCAL", "DATA", "CONST"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A strided box of bytes: `size` bytes at address + sum(i * strides) for i < dims. `name` is the operand's."""
+    """A strided box: `size` bytes at address + sum(i * strides) for i < dims. `name` is the operand's."""
 
     name: str
     space: str
@@ -43,7 +43,7 @@ class Region:
         return True
 
     def squeezed(self) -> Region:
-        """The same bytes with as few dimensions as possible: runs of bytes merged, broadcasts dropped, strides positive."""
+        """The same bytes in as few dimensions as possible: runs merged, no broadcasts, no negative strides."""
         address = self.address
         dims = []
         for d, s in zip(self.dims, self.strides, strict=True):
@@ -61,7 +61,8 @@ class Region:
                 rest.append((s, d))
         rest.reverse()
         return Region(
-            self.name, self.space, self.write, address, size, tuple(d for _, d in rest), tuple(s for s, _ in rest)
+            self.name, self.space, self.write, address, size,
+            tuple(d for _, d in rest), tuple(s for s, _ in rest),
         )
 
 

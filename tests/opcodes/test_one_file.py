@@ -76,9 +76,10 @@ def test_it_runs_is_timed_and_judged(distance: Path, exact_only: bool) -> None:
 
     def seen(block: np.ndarray, name: str) -> np.ndarray:
         strides = (block.strides[0], *one.fields[f"{name}_strides"])
-        return np.ndarray((2, 1, 3, 4, 5), np.int8, buffer=block, offset=one.fields[name], strides=strides).astype(int)
+        return np.ndarray((2, 1, 3, 4, 5), np.int8, block, one.fields[name], strides).astype(int)
 
-    np.testing.assert_array_equal(seen(machine.read("out"), "y"), np.minimum(abs(seen(image, "a") - seen(image, "b")), 100))
+    want = np.minimum(abs(seen(image, "a") - seen(image, "b")), 100)
+    np.testing.assert_array_equal(seen(machine.read("out"), "y"), want)
     order = order_of(program)
     assert not hazards_of(program, order)
     (at,) = [i for i, (core, k) in enumerate(order.sequence) if program.decoded[core][k].opcode == "DISTANCE"]
@@ -124,7 +125,7 @@ print([[a != b for a, b in zip(*pair)] for pair in zip(found, found[1:])])
 
 
 def test_opcodes_are_in_the_keys_of_what_uses_them(tmp_path: Path) -> None:
-    """An edit of what a command computes concerns the simulation alone, one of its fields the code generator too."""
+    """An edit of what a command computes concerns the simulation alone, one of its fields code generation too."""
     root = Path(folder.__file__).parents[2]
     shutil.copytree(root, tmp_path / "npuflow", ignore=shutil.ignore_patterns("__pycache__"))
     file = tmp_path / "npuflow/engine/opcodes/distance.py"

@@ -49,4 +49,5 @@ class Add(Simulated):
         a, b, y = (bench.operand(i, c, n) for n in "aby")
         n, (ao, bo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), a, b, y)
         zeros = c.number("a_zero"), c.number("b_zero"), ma * found[0], mb * found[0]
-        return partial(linear_rows, a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n, *zeros, *fast.end(c, found))
+        where = (a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n)
+        return partial(linear_rows, *where, *zeros, *fast.end(c, found))

@@ -99,6 +99,6 @@ class Conv(Simulated):
         return memory.flat(c.core, c.number("w"), c.text("w_type"), count).astype(np.int64)
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
-        from npuflow.engine.sim.fast_products import conv  # the compiled kernels of products are slow to load
+        from npuflow.engine.sim.fast_products import conv  # its kernels are slow to load
 
         return conv(bench, i, c)

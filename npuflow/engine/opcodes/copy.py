@@ -21,7 +21,8 @@ class Copy(Simulated):
     name = "COPY"
     queue = "VECTOR"
     fields = (
-        Field("x", access="read"), Field("y", access="write"), *numbers("element dims:6 x_strides:6! y_strides:6!"),
+        Field("x", access="read"), Field("y", access="write"),
+        *numbers("element dims:6 x_strides:6! y_strides:6!"),
     )
     copies = True
 

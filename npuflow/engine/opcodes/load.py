@@ -34,7 +34,8 @@ class Load(Simulated):
 
     def accesses(self, c: Command) -> Iterator[Region]:
         dims, size = c.vector("dims"), c.number("element")
-        yield Region("external", c.text("space"), False, c.number("external"), size, dims, c.vector("external_strides"))
+        strides, space = c.vector("external_strides"), c.text("space")
+        yield Region("external", space, False, c.number("external"), size, dims, strides)
         yield Region("local", LOCAL, True, c.number("local"), size, dims, c.vector("local_strides"))
 
     def latency(self, c: Command, target: Target) -> Terms:

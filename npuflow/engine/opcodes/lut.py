@@ -30,8 +30,8 @@ class Lut(Simulated):
     name = "LUT"
     queue = "VECTOR"
     fields = (
-        *tensor("x"), *tensor("y", "write"), *numbers("dims:4 base!"), pointer("table"), *numbers("bits entries fraction"),
-        *CLAMP,
+        *tensor("x"), *tensor("y", "write"), *numbers("dims:4 base!"), pointer("table"),
+        *numbers("bits entries fraction"), *CLAMP,
     )
     in_place = True
 
@@ -78,7 +78,8 @@ class Lut(Simulated):
                 c.number("fraction"), c.number("lo"), c.number("hi"), y.flat, yo, s, n,
             )
         if hi < 256 and p == s == 1 and lo >= c.number("base") and hi - c.number("base") < count:
-            codes = np.arange(256) if lo == 0 else np.arange(256).astype(np.uint8).view(np.int8).astype(np.int64)
+            codes = np.arange(256)
+            codes = codes if lo == 0 else codes.astype(np.uint8).view(np.int8).astype(np.int64)
             entries = table[codes - c.number("base")].copy()
             return partial(codes_rows, x.flat.view(np.uint8), xo, entries, y.flat, yo, n)
         run = fast.checked(table_rows, c, wrong)

@@ -76,6 +76,6 @@ class MatMul(Simulated):
         return exact.packed(memory, c, "b", lines[0][:, None, None] + lines[1][:, None] + lines[2])
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
-        from npuflow.engine.sim.fast_products import matmul  # the compiled kernels of products are slow to load
+        from npuflow.engine.sim.fast_products import matmul  # its kernels are slow to load
 
         return matmul(bench, i, c)

@@ -45,7 +45,8 @@ class MaxPool(Simulated):
     def execute(self, memory: Memory, c: Command) -> None:
         dims = c.vector("x_dims")
         floor = np.int64(-(1 << 40))
-        shifted = exact.windows(memory.operand(c, "x", dims).astype(np.int64) - floor, c)      # outside: 0, the least
+        above = memory.operand(c, "x", dims).astype(np.int64) - floor
+        shifted = exact.windows(above, c)                  # outside the tile: 0, below every value
         best = shifted.max(axis=(-4, -3)) + floor
         best = np.where(best == floor, c.number("lo"), best)
         out = (*dims[:2], c.number("out_height"), c.number("out_width"))
@@ -55,13 +56,16 @@ class MaxPool(Simulated):
         least = ELEMENTS[c.text("x_type")].range[0]
         if least > c.number("lo"):
             return None               # an empty window gives lo, and would be mistaken for the smallest code
-        lines = bench.scratch("lines", c.text("x_type"), ((c.vector("x_dims")[2] + 1) * c.number("out_width"),))
+        size = (c.vector("x_dims")[2] + 1) * c.number("out_width")
+        lines = bench.scratch("lines", c.text("x_type"), (size,))
         return partial(maxpool, *fast.window(bench, i, c), least, lines, c.number("lo"), c.number("hi"))
 
 
 @compiled
-def maxpool(x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, least, lines, lo, hi):  # type: ignore[no-untyped-def]
-    """First along rows, into `lines` [height, out width], then along columns; `least` is the smallest code of x."""
+def maxpool(  # type: ignore[no-untyped-def]
+    x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size, least, lines, lo, hi
+):
+    """First along rows, into `lines` [height, out width], then along columns. `least`: x's smallest code."""
     n, channels, height, width = dims
     for b in range(batch):
         for s in range(n):

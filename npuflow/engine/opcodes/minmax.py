@@ -33,7 +33,8 @@ class MinMax(Simulated):
     def execute(self, memory: Memory, c: Command) -> None:
         dims = c.vector("dims")
         a, b = (memory.operand(c, name, dims).astype(np.int64) for name in "ab")
-        memory.operand(c, "y", dims)[...] = exact.settle(np.maximum(a, b) if c.number("maximum") else np.minimum(a, b), c)
+        best = np.maximum(a, b) if c.number("maximum") else np.minimum(a, b)
+        memory.operand(c, "y", dims)[...] = exact.settle(best, c)
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         if not fast.same(c, "a", "b"):

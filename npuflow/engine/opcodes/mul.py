@@ -47,11 +47,14 @@ class Mul(Simulated):
         a, b, y = (bench.operand(i, c, n) for n in "aby")
         n, (ao, bo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), a, b, y)
         numbers = c.number("a_zero"), c.number("b_zero"), c.number("multiplier") * found[0]
-        return partial(product_rows, a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n, *numbers, *fast.end(c, found))
+        where = (a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n)
+        return partial(product_rows, *where, *numbers, *fast.end(c, found))
 
 
 @compiled
-def product_rows(a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, m, shift, half, mode, zero, lo, hi):  # type: ignore[no-untyped-def]
+def product_rows(  # type: ignore[no-untyped-def]
+    a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, m, shift, half, mode, zero, lo, hi
+):
     for r in range(yo.shape[0]):
         if ast == 1 and bs == 1 and ys == 1:
             p, q, dst = a[ao[r] : ao[r] + n], b[bo[r] : bo[r] + n], y[yo[r] : yo[r] + n]

@@ -28,7 +28,8 @@ class PRelu(Simulated):
     queue = "VECTOR"
     fields = (
         *tensor("x"), *tensor("slope"), *tensor("y", "write"),
-        *numbers("dims:4 x_zero! slope_zero! multiplier negative! shift! negative_shift! zero!"), *CLAMP, *ROUNDING,
+        *numbers("dims:4 x_zero! slope_zero! multiplier negative! shift! negative_shift! zero!"),
+        *CLAMP, *ROUNDING,
     )
     in_place = True
 
@@ -39,7 +40,8 @@ class PRelu(Simulated):
         dims = c.vector("dims")
         v, slope = exact.signed(memory, c, "x", dims), exact.signed(memory, c, "slope", dims)
         above = exact.divided(exact.times(v, c.number("multiplier")), c.number("shift"), c.text("rounding"))
-        below = exact.divided(exact.times(v * slope, c.number("negative")), c.number("negative_shift"), c.text("rounding"))
+        product = exact.times(v * slope, c.number("negative"))
+        below = exact.divided(product, c.number("negative_shift"), c.text("rounding"))
         memory.operand(c, "y", dims)[...] = exact.settle(np.where(v >= 0, above, below), c)
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
@@ -52,13 +54,17 @@ class PRelu(Simulated):
             return None
         x, slope, y = (bench.operand(i, c, n) for n in ("x", "slope", "y"))
         n, (xo, wo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), x, slope, y)
-        numbers = c.number("x_zero"), c.number("slope_zero"), c.number("multiplier") * above[0], c.number("negative") * below[0]
+        factors = c.number("multiplier") * above[0], c.number("negative") * below[0]
         end = c.number("zero"), c.number("lo"), c.number("hi")
-        return partial(prelu_rows, x.flat, xo, p, slope.flat, wo, q, y.flat, yo, s, n, *numbers, below[1:], above[1:], *end)
+        where = (x.flat, xo, p, slope.flat, wo, q, y.flat, yo, s, n)
+        zeros = c.number("x_zero"), c.number("slope_zero")
+        return partial(prelu_rows, *where, *zeros, *factors, below[1:], above[1:], *end)
 
 
 @compiled
-def prelu_rows(x, xo, xs, w, wo, ws, y, yo, ys, n, zx, zw, m, negative, below, above, zero, lo, hi):  # type: ignore[no-untyped-def]
+def prelu_rows(  # type: ignore[no-untyped-def]
+    x, xo, xs, w, wo, ws, y, yo, ys, n, zx, zw, m, negative, below, above, zero, lo, hi
+):
     for r in range(yo.shape[0]):
         for i in range(n):
             d = np.int64(x[xo[r] + i * xs]) - zx

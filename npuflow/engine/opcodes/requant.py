@@ -35,8 +35,8 @@ class Requant(Simulated):
     fields = (
         pointer("acc"), element("acc", "sum"), *tensor("y", "write"), *numbers("dims:4 channel_axis"),
         pointer("bias", optional=True), element("bias", "bias"), *numbers("bias_shift multiplier"),
-        pointer("multipliers", optional=True), *numbers("shift! zero!"), *CLAMP, pointer("los", optional=True),
-        pointer("his", optional=True), *ROUNDING,
+        pointer("multipliers", optional=True), *numbers("shift! zero!"), *CLAMP,
+        pointer("los", optional=True), pointer("his", optional=True), *ROUNDING,
     )
 
     def problems(self, f: Fields) -> Iterator[str]:
@@ -68,8 +68,8 @@ class Requant(Simulated):
         acc = acc + exact.times(vector("bias", c.text("bias_type"), 0), 1 << c.number("bias_shift"))
         product = exact.times(acc, vector("multipliers", "uint32", c.number("multiplier")))
         scaled = exact.divided(product, c.number("shift"), c.text("rounding"))
-        y = exact.settle(scaled, c, vector("los", "int32", c.number("lo")), vector("his", "int32", c.number("hi")))
-        memory.operand(c, "y", dims)[...] = y
+        lo, hi = vector("los", "int32", c.number("lo")), vector("his", "int32", c.number("hi"))
+        memory.operand(c, "y", dims)[...] = exact.settle(scaled, c, lo, hi)
 
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         dims, axis = c.vector("dims"), c.number("channel_axis")
@@ -105,7 +105,8 @@ class Requant(Simulated):
             first = (flat, ao + starts[0], y.flat, yo + y.base)
             numbers = (length, kept, bias, m * scale, lo, hi, *end)
             sums, factor = bench.peak(i, c) + int(np.abs(bias).max()), int(m.max()) * scale
-            fits = sums < 1 << 31 and factor < 1 << 32 and (sums * factor >> shift) + 1 < 1 << 30 and shift < 62
+            narrow = sums < 1 << 31 and factor < 1 << 32 and shift < 62
+            fits = narrow and (sums * factor >> shift) + 1 < 1 << 30
             if fits and flat.dtype == np.int32 and steps[1] == 1 and mode < 2:
                 return partial(requant_dense, *first, *numbers)
             return partial(requant_rows, *first, steps[1], *numbers)
@@ -114,12 +115,14 @@ class Requant(Simulated):
 
 
 @compiled
-def requant_rows(acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero):  # type: ignore[no-untyped-def]
+def requant_rows(  # type: ignore[no-untyped-def]
+    acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, mode, zero
+):
     for r in range(ao.shape[0]):
         c = channel[r]
         b, k, low, high = bias[c], m[c], lo[c] - zero, hi[c] - zero
         src = acc[ao[r] : ao[r] + n]
-        if ys == 1 and mode == 0:                      # the usual case by itself: only so does it become vector code
+        if ys == 1 and mode == 0:            # the usual case by itself: only so does it become vector code
             dst = y[yo[r] : yo[r] + n]
             for i in range(n):
                 v = ((np.int64(src[i]) + b) * k + half) >> shift
@@ -131,11 +134,14 @@ def requant_rows(acc, ao, y, yo, ys, n, channel, bias, m, lo, hi, shift, half, m
 
 
 @compiled
-def requant_dense(acc, ao, y, yo, n, channel, bias, m, lo, hi, shift, half, mode, zero):  # type: ignore[no-untyped-def]
+def requant_dense(  # type: ignore[no-untyped-def]
+    acc, ao, y, yo, n, channel, bias, m, lo, hi, shift, half, mode, zero
+):
     """Rows without gaps whose sums, multipliers and results fit 32 bits: vector code.
 
-    Products of unsigned 32-bit numbers are what processors have. So 2^31 is added to every sum, and taken off again with
-    2^62 more, which keeps the total positive: a logical shift is then as good as an arithmetic one.
+    Products of unsigned 32-bit numbers are what processors have. So 2^31 is added to every sum, and taken
+    off again with 2^62 more, which keeps the total positive: a logical shift is then as good as an
+    arithmetic one.
     """
     top = np.uint64(1) << np.uint64(62)
     up = np.uint64(shift)
@@ -161,7 +167,9 @@ def requant_dense(acc, ao, y, yo, n, channel, bias, m, lo, hi, shift, half, mode
 
 
 @compiled
-def requant_inner(acc, ao, y, yo, ys, n, bias, m, lo, hi, shift, half, mode, zero):  # type: ignore[no-untyped-def]
+def requant_inner(  # type: ignore[no-untyped-def]
+    acc, ao, y, yo, ys, n, bias, m, lo, hi, shift, half, mode, zero
+):
     for r in range(ao.shape[0]):
         src = acc[ao[r] : ao[r] + n]
         for i in range(n):

@@ -23,7 +23,8 @@ class Rescale(Simulated):
     name = "RESCALE"
     queue = "VECTOR"
     fields = (
-        *tensor("x"), *tensor("y", "write"), *numbers("dims:4 x_zero! multiplier shift! zero!"), *CLAMP, *ROUNDING,
+        *tensor("x"), *tensor("y", "write"), *numbers("dims:4 x_zero! multiplier shift! zero!"),
+        *CLAMP, *ROUNDING,
     )
     in_place = True
 
@@ -41,4 +42,5 @@ class Rescale(Simulated):
         x, y = (bench.operand(i, c, n) for n in "xy")
         n, (xo, yo), (p, s) = fast.rows(bench, c.vector("dims"), x, y)
         numbers = c.number("x_zero"), 0, c.number("multiplier") * found[0], 0
-        return partial(linear_rows, x.flat, xo, p, x.flat, xo, p, y.flat, yo, s, n, *numbers, *fast.end(c, found))
+        where = (x.flat, xo, p, x.flat, xo, p, y.flat, yo, s, n)
+        return partial(linear_rows, *where, *numbers, *fast.end(c, found))

@@ -32,7 +32,8 @@ class Resize(Simulated):
     queue = "VECTOR"
     fields = (
         *tensor("x"), *numbers("x_dims:4 x_zero!"), *tensor("y", "write"), *numbers("out_height out_width"),
-        pointer("rows"), pointer("columns"), *numbers("origin:2! weight_bits multiplier shift! zero!"), *CLAMP, *ROUNDING,
+        pointer("rows"), pointer("columns"), *numbers("origin:2! weight_bits multiplier shift! zero!"),
+        *CLAMP, *ROUNDING,
     )
 
     def problems(self, f: Fields) -> Iterator[str]:
@@ -86,14 +87,16 @@ class Resize(Simulated):
                 return None
             tables.append(table.reshape(out, 4).copy())
         weight = [int(np.abs(t[:, 2:].astype(np.int64)).sum(1).max()) for t in tables]
-        found = fast.rounding(c, fast.spread(c, "x") * weight[0] * weight[1], c.number("multiplier"), 2 * c.number("weight_bits"))
+        peak = fast.spread(c, "x") * weight[0] * weight[1]
+        found = fast.rounding(c, peak, c.number("multiplier"), 2 * c.number("weight_bits"))
         if found is None:
             return None
         x, y = (bench.operand(i, c, n) for n in "xy")
-        where = (x.flat, x.base, x.sample, x.strides, c.vector("x_dims"), y.flat, y.base, y.sample, y.strides, bench.batch)
+        where = (x.flat, x.base, x.sample, x.strides, c.vector("x_dims"))
+        to = (y.flat, y.base, y.sample, y.strides, bench.batch)
         run = fast.checked(resize, c, "a table names a row or column outside the tile")
         numbers = c.number("x_zero"), c.number("multiplier") * found[0]
-        return partial(run, *where, *tables, c.vector("origin"), *numbers, *fast.end(c, found))
+        return partial(run, *where, *to, *tables, c.vector("origin"), *numbers, *fast.end(c, found))
 
 
 @compiled
@@ -121,9 +124,8 @@ def resize(  # type: ignore[no-untyped-def]
                     for ox in range(cols.shape[0]):
                         i, j = (cols[ox, 0] + origin[1]) * xs[3], (cols[ox, 1] + origin[1]) * xs[3]
                         wi, wj = np.int64(cols[ox, 2]), np.int64(cols[ox, 3])
-                        total = wp * (wi * (np.int64(x[p + i]) - zero_x) + wj * (np.int64(x[p + j]) - zero_x)) + wq * (
-                            wi * (np.int64(x[q + i]) - zero_x) + wj * (np.int64(x[q + j]) - zero_x)
-                        )
-                        v = rounded(total * m, shift, half, mode) + zero
+                        upper = wi * (np.int64(x[p + i]) - zero_x) + wj * (np.int64(x[p + j]) - zero_x)
+                        lower = wi * (np.int64(x[q + i]) - zero_x) + wj * (np.int64(x[q + j]) - zero_x)
+                        v = rounded((wp * upper + wq * lower) * m, shift, half, mode) + zero
                         y[to + oy * ys[2] + ox * ys[3]] = min(max(v, lo), hi)
     return True

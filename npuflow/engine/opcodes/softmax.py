@@ -54,12 +54,14 @@ class Softmax(Simulated):
         x = memory.operand(c, "x", dims).astype(np.int64)
         d = x.max(2, keepdims=True) - x
         entries, high = c.number("entries"), c.pointer("high")
-        low = memory.flat(c.core, c.number("low"), "uint32", entries if high is None else 1 << bits).astype(np.int64)
+        size = entries if high is None else 1 << bits
+        low = memory.flat(c.core, c.number("low"), "uint32", size).astype(np.int64)
         if high is None:
             e = exact.lookup(low, d, c, "low")
         else:
             upper = memory.flat(c.core, high, "uint32", entries).astype(np.int64)
-            e = exact.times(exact.lookup(low, d & ((1 << bits) - 1), c, "low"), exact.lookup(upper, d >> bits, c, "high")) >> 15
+            fine = exact.lookup(low, d & ((1 << bits) - 1), c, "low")
+            e = exact.times(fine, exact.lookup(upper, d >> bits, c, "high")) >> 15
         total = e.sum(2, keepdims=True)
         if not np.all(total > 0):
             raise ModelError("SOFTMAX: the sum of exponentials is 0", code="NF-SIM-005")
@@ -86,8 +88,10 @@ class Softmax(Simulated):
 
 
 @compiled
-def softmax(x, x0, xb, xs, y, y0, yb, ys, batch, dims, low, high, bits, m, zero, lo, hi):  # type: ignore[no-untyped-def]
-    """False when an index leaves a table or the exponentials sum to 0. `high` is empty when there is only one table."""
+def softmax(  # type: ignore[no-untyped-def]
+    x, x0, xb, xs, y, y0, yb, ys, batch, dims, low, high, bits, m, zero, lo, hi
+):
+    """False when an index leaves a table or the exponentials sum to 0. `high` is empty if there is one table."""
     count, rows, inner = dims
     e = np.empty(rows, np.int64)
     good = True
@@ -108,7 +112,8 @@ def softmax(x, x0, xb, xs, y, y0, yb, ys, batch, dims, low, high, bits, m, zero,
                         v = np.int64(low[min(k, low.shape[0] - 1)])
                     else:
                         good = good and k < high.shape[0]
-                        v = (np.int64(low[d & ((1 << bits) - 1)]) * np.int64(high[min(k, high.shape[0] - 1)])) >> 15
+                        coarse = np.int64(high[min(k, high.shape[0] - 1)])
+                        v = (np.int64(low[d & ((1 << bits) - 1)]) * coarse) >> 15
                     e[r] = v
                     total += v
                 if total <= 0:

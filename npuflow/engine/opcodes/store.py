@@ -32,7 +32,8 @@ class Store(Simulated):
     def accesses(self, c: Command) -> Iterator[Region]:
         dims, size = c.vector("dims"), c.number("element")
         yield Region("local", LOCAL, False, c.number("local"), size, dims, c.vector("local_strides"))
-        yield Region("external", c.text("space"), True, c.number("external"), size, dims, c.vector("external_strides"))
+        strides, space = c.vector("external_strides"), c.text("space")
+        yield Region("external", space, True, c.number("external"), size, dims, strides)
 
     def latency(self, c: Command, target: Target) -> Terms:
         return transfers.latency(c, target)

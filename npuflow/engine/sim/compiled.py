@@ -17,12 +17,13 @@ import numpy as np
 class Compiled:
     """A function that becomes machine code when it is first called; until then nothing loads the compiler.
 
-    The code is cached on disk and releases the interpreter lock. Functions of this kind that it calls are compiled with it.
+    The code is cached on disk and releases the interpreter lock. Functions of this kind that it calls are compiled
+    with it.
     """
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
-        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+        self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
 
     @cached_property
     def code(self) -> Callable[..., Any]:

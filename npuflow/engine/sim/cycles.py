@@ -1,6 +1,6 @@
 """What one command costs on its engine, term by term, from its words and the target's constants alone.
 
-What an opcode costs is in its file of engine/opcodes; here is what several share: passes of the array, transfers, banks.
+What an opcode costs is in its file of engine/opcodes; here is what several share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def any_wide(command: Command, *operands: str) -> bool:
 
 
 def on_array(target: Target, work: int, passes: int, macs: int, *, wide: bool) -> Terms:
-    """A command of the array: cycles of its passes, their number, and the multiply-accumulates that were asked for."""
+    """A command of the array: cycles of its passes, their number, and the multiply-accumulates asked for."""
     compute = target.compute
     slow = compute.wide_factor if wide else 1
     useful = macs / compute.macs * slow

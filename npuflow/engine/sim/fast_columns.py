@@ -27,7 +27,7 @@ def filler(bench: Bench, c: Command, x: Operand, out: Array, first: int, half: A
     whole = len(out) % dims[0] == 0 and first % dims[0] == 0          # whole samples of the batch
     start, count = first // dims[0], len(out) // dims[0]
     at = x.base + start * x.sample
-    plain = kernel == stride == insert == (1, 1) and origin == (0, 0) and size == dims[2:]       # every place as it lies
+    plain = kernel == stride == insert == (1, 1) and origin == (0, 0) and size == dims[2:]   # places as they lie
     if plain and whole and x.flat.itemsize == 2:
         n, (xo, to), steps, _ = walk((count, *dims), ((x.sample, *x.strides), dense((count, *dims), 1)))
         if steps[0] == 1:

@@ -1,6 +1,6 @@
 """What an opcode computes: the base of the files of engine/opcodes, one opcode a file.
 
-`execute` is the meaning in plain numpy; `bind` gives the same result by compiled kernels where it can prove that it does.
+`execute` is the meaning in plain numpy; `bind` gives the same result by compiled kernels, where it is sure to.
 Arithmetic for both is in `npuflow.engine.sim.exact` and `npuflow.engine.sim.fast`.
 """
 
