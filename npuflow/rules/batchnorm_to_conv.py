@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
+from math import prod
 
 from npuflow.ir.affine import batchnorm
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.match import fresh, plain_float
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph, Node
+from npuflow.ir.match import plain_float
 from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.rules._parts import Parts
 
 
 @RULES.entry
 class BatchnormToConv(Rule):
-    """Runs after folding has had its chance, on images of one or two dimensions."""
+    """Runs after folding has had its chance, on views of one or two dimensions."""
 
     order = 60
     triggers = ("host:batchnormalization",)
-    makes = ("conv",)
+    makes = ("conv", "reshape")
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         if any(node.outputs[1:]):
@@ -27,15 +27,18 @@ class BatchnormToConv(Rule):
         change = batchnorm(graph, node)
         if change is None:
             return Refusal("batchnorm_to_conv", node.name, "its statistics are not constants, or it trains")
+        parts = Parts(graph, node)
         shape = graph.type(node.outputs[0]).shape
+        if len(shape) < 2:
+            return Refusal("batchnorm_to_conv", node.name, f"rank {len(shape)} has no channels")
+        x = node.inputs[0]
         if len(shape) not in (3, 4):
-            return Refusal("batchnorm_to_conv", node.name, f"rank {len(shape)} is not that of a 1-D or 2-D convolution")
-        spatial, channels = len(shape) - 2, shape[1]
+            x = parts.reshape(x, (*shape[:2], prod(shape[2:])))
+        spatial, channels = len(parts.shape(x)) - 2, shape[1]
         ones = (1,) * spatial
-        weight, consts = constant(
-            fresh(graph, f"{node.outputs[0]}:weight"), change.scale.astype(np.float32).reshape(channels, 1, *ones)
-        )
-        bias, more = constant(fresh(graph, f"{node.outputs[0]}:bias"), change.shift.astype(np.float32))
-        op = OPS["conv"](ones, ones, ones, (0,) * (2 * spatial), channels)
-        made = Node(op, (node.inputs[0], weight.id, bias.id), node.outputs, node.origin)
-        return Change((node,), (made,), (weight, bias), (*consts.items(), *more.items()))
+        weight = parts.const(change.scale.reshape(channels, 1, *ones), "weight")
+        y = parts.op(
+            "conv", (x, weight, parts.const(change.shift, "bias")), kernel_shape=ones, strides=ones, dilations=ones,
+            pads=(0,) * (2 * spatial), group=channels,
+        )  # fmt: skip
+        return parts.done(parts.reshape(y, shape))

@@ -21,7 +21,7 @@ class FitRank(Decomposition):
     """Runs after the rules that recognise and fuse: reshapes would stand between what they look for."""
 
     order = 85
-    makes = ("reshape",)
+    makes = ("reshape", "transpose")
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         ranks = [len(graph.type(v).shape) for v in (*node.inputs, *node.outputs) if v]
@@ -54,16 +54,19 @@ class FitRank(Decomposition):
             parts.reshape(i, _merged(s, groups)) for i, s in zip(parts.node.inputs, shapes, strict=True)
         ])  # fmt: skip
 
-    def reduction(self, parts: Parts, op: Reduction) -> str | None:
+    def reduction(self, parts: Parts, op: Reduction) -> str:
         x = parts.node.inputs[0]
         shape = parts.shape(x)
         gone = op.reduced(len(shape))
         groups = _groups(shape, [[d in gone for d in range(len(shape))]])
-        if len(groups) > _RANK:
-            return None
         if isinstance(op, GlobalReduction):
             return parts.op_as(op, (parts.reshape(x, (*shape[:2], prod(shape[2:]))),))
-        axes = tuple(i for i, group in enumerate(groups) if group[0] in gone)
+        if len(groups) > _RANK:
+            kept = [d for d in range(len(shape)) if d not in gone]
+            rows = parts.transpose(x, (*kept, *gone))
+            view = (prod(shape[d] for d in kept), prod(shape[d] for d in gone))
+            return parts.op_as(op.with_(axes=(1,), keepdims=1), (parts.reshape(rows, view),))
+        axes = tuple(i for i, group in enumerate(groups) if any(d in gone for d in group))
         return parts.op_as(op.with_(axes=axes, keepdims=1), (parts.reshape(x, _merged(shape, groups)),))
 
     def softmax(self, parts: Parts) -> str:

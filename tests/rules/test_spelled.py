@@ -78,6 +78,40 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     on_npu(done)
 
 
+RESIZES = (
+    ("float[1,2,5,6] x => float[1,2,10,9] y", 'mode="cubic"', (1, 1, 2, 1.5)),
+    ("float[1,2,8,6] x => float[1,2,4,3] y", 'mode="cubic", antialias=1', (1, 1, 0.5, 0.5)),
+    ("float[1,2,8,6] x => float[1,2,5,4] y", 'mode="linear", antialias=1', (1, 1, 0.7, 0.7)),
+    ("float[1,2,5,6] x => float[1,2,10,6] y", 'mode="cubic", coordinate_transformation_mode="align_corners"', (1, 1, 2, 1)),
+    ("float[1,2,5,6] x => float[1,2,8,9] y", 'mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1', (1, 1, 1.6, 1.5)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("signature", "attributes", "scales"), RESIZES)
+def test_resize(signature: str, attributes: str, scales: tuple[float, ...]) -> None:
+    body = f'y = Resize<{attributes}>(x, "", scales)'
+    data = model(signature, body, {"scales": np.array(scales, np.float32)}, opset=18)
+    done = rewritten(data)
+    assert set(ops(done)) <= {"matmul", "transpose", "reshape"}
+    on_npu(done)
+
+
+@pytest.mark.parametrize("attributes", ["interleaved=0", "interleaved=1", "rotary_embedding_dim=4"])
+def test_rotary_embedding(attributes: str) -> None:
+    turned = 4 if "dim" in attributes else 8
+    positions = np.array([[0, 2, 4], [1, 3, 5]], np.int64)
+    angles = np.outer(np.arange(6), 1 / 10 ** np.arange(turned // 2))
+    weights = {"c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32), "p": positions}
+    four = f"y = RotaryEmbedding<{attributes}>(x, c, s, p)"
+    three = f"y = RotaryEmbedding<num_heads=2, {attributes}>(x, c, s, p)"
+    for signature, body in (
+        ("float[2,2,3,8] x => float[2,2,3,8] y", four), ("float[2,3,16] x => float[2,3,16] y", three),
+    ):  # fmt: skip
+        done = rewritten(model(signature, body, weights, opset=23))
+        assert not any(name.startswith("host:") for name in ops(done))
+        on_npu(done)
+
+
 @pytest.mark.parametrize(
     ("signature", "body", "rule", "reason"),
     [

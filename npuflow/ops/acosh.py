@@ -1,0 +1,22 @@
+"""Inverse hyperbolic cosine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Acosh(TableOp):
+    onnx: ClassVar[str] = "Acosh"
+    domain_lo: ClassVar[float] = 1.0
+    domain_hi: ClassVar[float] = 8.0
+
+    def f(self, x: Real) -> Real:
+        return np.arccosh(x)

@@ -1,0 +1,22 @@
+"""Inverse sine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Asin(TableOp):
+    onnx: ClassVar[str] = "Asin"
+    domain_lo: ClassVar[float] = -0.9
+    domain_hi: ClassVar[float] = 0.9
+
+    def f(self, x: Real) -> Real:
+        return np.arcsin(x)

@@ -1,0 +1,20 @@
+"""Inverse hyperbolic sine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from npuflow.ir.op import OPS
+from npuflow.ir.table import Real, TableOp
+
+
+@OPS.entry
+@dataclass(frozen=True)
+class Asinh(TableOp):
+    onnx: ClassVar[str] = "Asinh"
+
+    def f(self, x: Real) -> Real:
+        return np.arcsinh(x)

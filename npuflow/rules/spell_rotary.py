@@ -1,0 +1,64 @@
+"""RotaryEmbedding as halves times cosines and sines; the rows of the caches are chosen when the positions are constant."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuflow.ir.rule import RULES
+from npuflow.rules._parts import Decomposition, Parts
+
+
+@RULES.entry
+class SpellRotary(Decomposition):
+    triggers = ("host:rotaryembedding",)
+    makes = ("reshape", "transpose", "slice", "mul", "sub", "add", "concat")
+
+    def spelled(self, parts: Parts) -> tuple[str, ...] | str:
+        if getattr(parts.node.op, "family", ""):
+            return "onnxruntime's own form"
+        x, shape = parts.input(0), parts.shape(parts.input(0))
+        if len(shape) == 3:
+            count = parts.integer("num_heads", 1)
+            x = parts.transpose(parts.reshape(x, (*shape[:2], count, shape[2] // count)), (0, 2, 1, 3))
+        size = parts.shape(x)[3]
+        turned = parts.integer("rotary_embedding_dim", 0) or size
+        angles = []
+        for index in (1, 2):
+            found = self.angle(parts, index)
+            if not found:
+                return "caches or positions that are not constants"
+            batch, length, half = parts.shape(found)
+            angles.append(parts.reshape(found, (batch, 1, length, half)))
+        y = _rotated(parts, parts.slice(x, 3, 0, turned), *angles, bool(parts.integer("interleaved", 0)))
+        if turned < size:
+            y = parts.concat((y, parts.slice(x, 3, turned, size)), 3)
+        if len(shape) == 3:
+            y = parts.reshape(parts.transpose(y, (0, 2, 1, 3)), shape)
+        return (y,)
+
+    def angle(self, parts: Parts, index: int) -> str:
+        """Cosines or sines, [batch, length, half]; "" where they are not known."""
+        if not parts.input(3):
+            return parts.input(index)
+        held, positions = parts.number(index), parts.number(3)
+        if held is None or positions is None:
+            return ""
+        return parts.const(held[positions.astype(np.int64)], "angle")
+
+
+def _rotated(parts: Parts, x: str, cos: str, sin: str, interleaved: bool) -> str:
+    batch, count, length, size = shape = parts.shape(x)
+    half = size // 2
+    if interleaved:                       # pairs of neighbours
+        pairs = parts.reshape(x, (batch, count, length * half, 2))
+        real, imaginary = (
+            parts.reshape(parts.slice(pairs, 3, k, k + 1), (batch, count, length, half)) for k in range(2)
+        )
+    else:
+        real, imaginary = parts.slice(x, 3, 0, half), parts.slice(x, 3, half, size)
+    first = parts.sub(parts.mul(real, cos), parts.mul(imaginary, sin), "real")
+    second = parts.add(parts.mul(real, sin), parts.mul(imaginary, cos), "imaginary")
+    if not interleaved:
+        return parts.concat((first, second), 3)
+    parted = [parts.reshape(v, (batch, count, length * half, 1)) for v in (first, second)]
+    return parts.reshape(parts.concat(parted, 3), shape)
