@@ -16,7 +16,8 @@ import pytest
 import npuflow.engine.opcodes as folder
 from npuflow.base.errors import InternalError, ModelError
 from npuflow.engine.codegen.commands import CommandList
-from npuflow.engine.codegen.slots import Slot
+from npuflow.engine.schedule.accesses import Latest
+from npuflow.engine.schedule.jobs import Allocation
 from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.hazards import hazards_of
@@ -101,12 +102,16 @@ def test_its_words_its_checks_and_its_text(distance: Path) -> None:
 
 def test_the_code_generator_waits_for_what_its_fields_name(distance: Path) -> None:
     commands = CommandList(0, 1)
-    slots = {name: Slot(64 * k, 64 * k + 64) for k, name in enumerate("aby")}
+    slots = {name: Allocation(64 * k, 64 * k + 64, 64, (), 1, ()) for k, name in enumerate("aby")}
     places = [(slot, None) for slot in slots.values()]
     commands.compute("FILL", {"y": slots["b"].low}, places, 0, 0)
     commands.compute("DISTANCE", {name: slot.low for name, slot in slots.items()}, places, 0, 1)
     assert commands.counts[commands.vector] == 2
-    assert slots["a"].needs(None, True) == slots["y"].needs(None, False) == {commands.vector: 2}
+    overwrites: Latest = {}
+    commands.local[slots["a"]].before_write(None, overwrites)
+    reads: Latest = {}
+    commands.local[slots["y"]].before_read(None, reads)
+    assert overwrites == reads == {commands.vector: 2}
 
 
 EDITS = """
