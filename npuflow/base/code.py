@@ -18,7 +18,7 @@ from npuflow.base.registry import Registry
 
 __all__ = [
     "Closure", "CodeError", "Wanted", "closure", "definition_closure", "entry_closure", "facets_of", "files_read", "forget",
-    "package_file", "plugin_closure",
+    "package_file", "plugin_closure", "registry_named", "whole_digest",
 ]  # fmt: skip
 
 Forms = dict[str, tuple[Form, ...]]
@@ -33,7 +33,7 @@ class Closure:
     libraries: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     entries: frozenset[str] = frozenset()
-    """Registry entries named by constants ("ops/relu"), whose code is in the digest."""
+    """Registry entries named by constants ("ops/relu"); their code is not in the digest."""
     mentions: frozenset[str] = field(default=frozenset(), repr=False)
     """Attributes that the code mentions of objects that it is given (see `code_scope`)."""
 
@@ -66,6 +66,26 @@ def plugin_closure(registry: Registry, name: str, facets: tuple[str, ...] | None
     """The code behind a registry's entry, narrowed to some of its methods if facets are given."""
     source = registry.source(name)
     return entry_closure(source.module, source.attribute, facets)
+
+
+def registry_named(name: str) -> Registry | None:
+    """A registry that code in reach names an entry of, or that has been imported."""
+    return _State.sources.registries.get(name) or Registry.known.get(name)
+
+
+def whole_digest(target: Any) -> str:
+    """The digest of a function with all of the entries that its code names by constants."""
+    found = closure(target)
+    labels, digests = set(found.entries), {"": found.digest}
+    while left := labels - digests.keys():
+        for label in left:
+            name, _, entry = label.partition("/")
+            registry = registry_named(name)
+            assert registry is not None, f"no registry {name}"
+            one = plugin_closure(registry, entry)
+            digests[label] = one.digest
+            labels |= one.entries
+    return digest(digests)
 
 
 def facets_of(registry: Registry, name: str, wanted: Wanted) -> tuple[str, ...] | None:

@@ -31,7 +31,7 @@ class Pictures:
     def restore(self, module: Module) -> bool:
         """Fill in a module from the picture of its content, if there is one."""
         mark = _mark(module)
-        found = self._known.get(mark)
+        found = self._known.get(mark) or self._used.get(mark)
         if found is None:
             return False
         self._used[mark] = found

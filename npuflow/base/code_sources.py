@@ -8,6 +8,7 @@ from npuflow.base.code_find import Finder, Place
 from npuflow.base.code_memo import PICTURES
 from npuflow.base.code_module import Chain, Facts, Module
 from npuflow.base.code_scope import Reference
+from npuflow.base.registry import Registry
 
 DULL = set(dir(builtins)) - {"__import__", "__file__", "__path__", "globals", "exec", "eval", "vars"}
 REGISTRY = "npuflow.base.registry:Registry"
@@ -21,6 +22,8 @@ class Sources:
         self._modules: dict[str, Module] = {}
         self._live: dict[int, tuple[Facts, tuple[Reference, ...]]] = {}
         self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
+        self.registries: dict[str, Registry] = {}
+        """Those of which code names entries by constants."""
         self.data: dict[str, str] = {}
         """Package data read: path -> digest."""
 

@@ -292,20 +292,15 @@ class Walk:
     # ***** places where static sight ends *****
 
     def _registry(self, registry: tuple[str, str], attrs: tuple[str, ...], origin: Origin | None) -> None:
-        """The walk stops at a registry, except for an entry named by a constant, for the list of names, and for all entries."""
+        """The walk stops at a registry: it notes entries named by constants, and reaches the list of names, and all entries."""
         name, package = registry
         known = Registry.known.get(name)
         live = known if known is not None and known.package == package else Registry.unlisted(name, package)
+        self.sources.registries[name] = live
         ref = origin[1] if origin else None
         if ref is not None and ref.how == "subscript" and ref.const is not None and not attrs:
-            source = live.source(ref.const)
-            inner = Walk(self.sources)
-            inner.entry(source.module, source.attribute, None)
-            self.mentions |= inner.mentions
-            self.definitions[f"{name}/{ref.const}"] = digest(inner.definitions)
-            self.libraries.update(inner.libraries)
-            self.files.update(inner.files)
-            self.entries |= inner.entries | {f"{name}/{ref.const}"}
+            live.source(ref.const)
+            self.entries.add(f"{name}/{ref.const}")
         elif attrs[:1] in (("names",), ("every",)):
             self.definitions[f"{name}/"] = digest(list(live.names()))
             for entry in live.names() if attrs[0] == "every" else ():

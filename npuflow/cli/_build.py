@@ -16,8 +16,16 @@ from npuflow.cli._errors import show
 from npuflow.cli._events import as_json as line
 from npuflow.cli._events import emit
 from npuflow.cli._noop import MARK, memo_folder
-from npuflow.cli._progress import Plain, Silent, View, duration, judged, warned
-from npuflow.flow.recipe_build import Settings, located, lock_path, open_cache, plan_recipe, run_plan
+from npuflow.cli._progress import Plain, Silent, View, duration, judged, warn_text, warned
+from npuflow.flow.recipe_build import (
+    Settings,
+    located,
+    lock_path,
+    open_cache,
+    output_folder,
+    plan_recipe,
+    run_plan,
+)
 
 if TYPE_CHECKING:
     from npuflow.flow.events import Event
@@ -107,6 +115,8 @@ def _one(
             return 130, None, ""
         return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
+    if settings.publish and settings.until is None and result.ok:
+        _draw(plan, result, output_folder(recipe, settings) / "graph.svg")
     for fault in distinct(result.errors):
         show(fault)
     if not as_json:
@@ -118,6 +128,17 @@ def _one(
 
     whole = Built(recipe, plan, store, result, lock_path(recipe, settings) if settings.until is None else None)
     return code, whole, "".join(f"{text}\n" for text in again)
+
+
+def _draw(plan: Plan, result: Result, path: Path) -> None:
+    """The task graph beside the products: the report shows it. A build does not fail for want of it."""
+    from npuflow.cli._graph import draw, write
+
+    tasks = [(name, how, "") for name, found in result.status.items() for how in found.values()]
+    try:
+        write(path, draw(plan, tasks))
+    except NpuflowError as fault:
+        warn_text(f"{fault.message}: {fault.because}")
 
 
 def distinct(errors: Sequence[NpuflowError]) -> list[NpuflowError]:

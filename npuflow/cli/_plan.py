@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from npuflow.base.errors import NpuflowError, RecipeError
+from npuflow.base.errors import NpuflowError, RecipeError, UsageError
 from npuflow.cli._build import prepare
 from npuflow.cli._errors import show as show_error
 from npuflow.cli._events import VERSION, emit
@@ -27,9 +27,12 @@ SHOWN = 5
 
 
 def show(
-    paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, items: bool = False
-) -> None:
+    paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, items: bool = False,
+    graph: Path | None = None,
+) -> None:  # fmt: skip
     """Plan every recipe; all faults of all of them at once."""
+    if graph is not None and len(paths) > 1:
+        raise UsageError(f"--graph draws one recipe; {len(paths)} are given", code="NF-USAGE-070")
     planned: list[tuple[Recipe, Plan]] = []
     faults: list[NpuflowError] = []
     for path in paths:
@@ -42,12 +45,14 @@ def show(
         raise typer.Exit(code)
     for recipe, plan in planned:
         try:
-            _one(recipe, plan, settings, as_json=as_json, items=items, alone=len(planned) == 1)
+            _one(recipe, plan, settings, as_json=as_json, items=items, graph=graph, alone=len(planned) == 1)
         except NpuflowError as error:
             raise located(error, recipe, plan) from error
 
 
-def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items: bool, alone: bool) -> None:
+def _one(
+    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items: bool, graph: Path | None, alone: bool
+) -> None:
     from npuflow.flow.dry import dry
     from npuflow.flow.lock import read
 
@@ -55,6 +60,10 @@ def _one(recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items
     name = {} if alone else {"recipe": recipe.name}
     steps = dry(plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force, ahead=True).steps
     keep_memos()
+    if graph is not None:
+        from npuflow.cli._graph import draw, write
+
+        write(graph, draw(plan, ((step.stage, str(step.status), step.reason) for step in steps)))
     if as_json:
         for step in steps:
             emit({**_line(step), **name})

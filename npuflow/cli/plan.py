@@ -23,6 +23,9 @@ def plan(
         Path | None, typer.Option("--out", metavar="DIR", help="Compare with the lock in DIR/NAME.")
     ] = None,
     items: Annotated[bool, typer.Option("--items", help="List every item that is not in the cache.")] = False,
+    graph: Annotated[
+        Path | None, typer.Option("--graph", metavar="FILE.svg", help="Draw the stages, with what is in the cache.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what a build would run and why, without running it; `maybe` is what early cutoff may still spare.
@@ -33,4 +36,4 @@ def plan(
     from npuflow.cli._plan import show
 
     chosen = settings(cache=cache, until=until, force=force, override=override, out=out)
-    show(recipes, sets or [], chosen, as_json=as_json, items=items)
+    show(recipes, sets or [], chosen, as_json=as_json, items=items, graph=graph)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from npuflow.base.code import Closure, Wanted, facets_of, plugin_closure
+from npuflow.base.code import Closure, Wanted, facets_of, plugin_closure, registry_named
 from npuflow.base.digest import digest
 from npuflow.base.errors import InternalError
 from npuflow.base.files import file_digest
-from npuflow.base.registry import Registry
 from npuflow.flow.refs import ArtifactRef, Item, ItemsRef, Listing, Ref, Uses, groups, pair, parts
 from npuflow.flow.signature import Upstream
 
@@ -71,7 +70,7 @@ Plugin = tuple[str, str]
 
 def plugin_code(registry: str, name: str, wanted: Wanted | None = None) -> Closure:
     """The code of a plug-in: all of it, or the methods that are wanted."""
-    known = Registry.known.get(registry)
+    known = registry_named(registry)
     if known is None:
         raise InternalError(
             f'an artifact uses "{registry}/{name}", but no such registry has been imported',
@@ -81,20 +80,26 @@ def plugin_code(registry: str, name: str, wanted: Wanted | None = None) -> Closu
 
 
 def used_code(plugins: Collection[Plugin], code: Iterable[Closure]) -> dict[str, Closure]:
-    """Of the plug-ins that inputs name, the methods that `code` may call, and those that plug-ins may call of each other."""
+    """Of the plug-ins that inputs or code name, the methods that `code` may call, and those that plug-ins may call of each
+    other.
+    """
+    code = tuple(code)
     wanted = Wanted(mention for one in code for mention in one.mentions)
+    labels = {f"{registry}/{name}" for registry, name in plugins}.union(*(one.entries for one in code))
     while True:
-        found = {f"{registry}/{name}": plugin_code(registry, name, wanted) for registry, name in plugins}
-        known = len(wanted.mentions)
+        known = len(wanted.mentions), len(labels)
+        found = {label: plugin_code(*split(label), wanted) for label in sorted(labels)}
         for one in found.values():
             wanted.add(one.mentions)
-        if len(wanted.mentions) == known:
+            labels |= one.entries
+        if (len(wanted.mentions), len(labels)) == known:
             return found
 
 
-def entries(plugins: Mapping[str, Closure]) -> set[str]:
-    """Plug-ins of a key and the entries that their code names by constants."""
-    return set(plugins).union(*(one.entries for one in plugins.values()))
+def split(label: str) -> Plugin:
+    """A plug-in by what it is called in keys."""
+    registry, _, name = label.partition("/")
+    return registry, name
 
 
 class Bound:
@@ -172,12 +177,12 @@ class Bound:
     @cached_property
     def reach(self) -> frozenset[str]:
         """The registry entries ("ops/relu") whose code the key holds, but for those that only an item names."""
-        return self.step.code.entries | entries(self.step.selected) | entries(self._code(self._named))
+        return frozenset({*self.step.selected, *self._code(self._named)})
 
     def reach_of(self, item: str) -> frozenset[str]:
         """The same for one item."""
         named = self._plugins_of(item)
-        return self.reach | entries(self._code(named)) if named else self.reach
+        return self.reach.union(self._code(named)) if named else self.reach
 
     @cached_property
     def _shared_digest(self) -> str:

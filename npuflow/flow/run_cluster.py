@@ -13,6 +13,7 @@ from typing import Any
 from npuflow.base.errors import BuildError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.interrupt import blocked
+from npuflow.flow.keys import plugin_code, split
 from npuflow.flow.memory import machine, shown, size
 from npuflow.flow.plan import Plan
 from npuflow.flow.run_deaths import UNKNOWN, Deaths, died, none_left
@@ -108,6 +109,8 @@ class Cluster:
             if step.override is None:
                 stages[step.name] = (step.stage.__module__, step.stage.function.__qualname__, step.code.digest)
                 plugins.update(step.fixed["plugins"])
+                for code in (step.code, *step.selected.values()):
+                    plugins.update({label: plugin_code(*split(label)).digest for label in code.entries})
                 libraries.update({k: v for k, v in step.fixed["libraries"].items() if isinstance(v, str)})
         token = files.fresh(self._store.root / "tmp", "probe-").name
         return Question(str(self._store.root), token, stages, plugins, libraries)

@@ -43,11 +43,10 @@ def ask(question: Question) -> list[str]:
         if found != wanted:
             faults.append(f"the code of stage {name} differs: install the same npuflow and plug-ins there")
     for label, wanted in question.plugins.items():
-        from npuflow.flow.keys import plugin_code
+        from npuflow.flow.keys import plugin_code, split
 
-        registry, _, name = label.partition("/")
         try:
-            found = plugin_code(registry, name).digest
+            found = plugin_code(*split(label)).digest
         except Exception as fault:  # as above
             faults.append(f"plug-in {label} is not there ({fault}): install it on the worker")
             continue

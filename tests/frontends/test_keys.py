@@ -15,7 +15,7 @@ from npuflow.base.errors import NpuflowError
 from npuflow.base.registry import touching
 from npuflow.base.tables import FilePath
 from npuflow.cli import main
-from npuflow.flow.keys import entries, used_code
+from npuflow.flow.keys import used_code
 from npuflow.ir.contracts import FRONTENDS
 from npuflow.stages.model import ModelTable, plugins
 from npuflow.stages.parse import parse, parsed
@@ -54,11 +54,11 @@ def test_the_stage_takes_what_reading_makes_of_a_model(
     assert code == 0, capfd.readouterr().err
 
 
-def _held(data: bytes) -> frozenset[str]:
+def _held(data: bytes) -> set[str]:
     """The registry entries whose code the key of `parse` holds for a model."""
     own = closure(parse.function)
     named = [(registry, name) for registry, names in plugins("onnx", FRONTENDS["onnx"](), data).items() for name in names]
-    return own.entries | entries(used_code(named, [own]))
+    return set(used_code(named, [own]))
 
 
 def _relabelled(case: Any) -> Iterator[bytes]:

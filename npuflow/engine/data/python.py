@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.base.code import closure
+from npuflow.base.code import whole_digest
 from npuflow.base.errors import DataError
 from npuflow.base.foreign import function as foreign
 from npuflow.base.foreign import named
@@ -28,7 +28,7 @@ def python_source(
     function, origin = foreign(module_name, function_name, folder)
     detail = {
         "kind": "python", "module": module_name, "function": function_name,
-        "code": closure(function).digest, **common,
+        "code": whole_digest(function), **common,
     }  # fmt: skip
     seen: set[str] = set()
     for name, _ in islice(_pairs(function), count):

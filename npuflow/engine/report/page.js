@@ -201,14 +201,20 @@ function notes() {
   }
 }
 
+function build() {
+  const box = $("build"), picture = el("img", { src: "graph.svg", alt: "the stages of the build, with what ran and what was in the cache" });
+  picture.addEventListener("error", () => picture.replaceWith(el("p", { class: "soft" }, "graph.svg, which a build writes beside this page, is not here.")));
+  box.append(el("h2", {}, "The stages of the last build: what ran, and what was in the cache"), el("div", { class: "scroll" }, picture));
+}
+
 // A build writes out/NAME/report.html: the folder is the recipe's name, which the page itself cannot know.
 const folder = /\/([^/]+)\/report\.html$/.exec(location.pathname);
 $("title").textContent = document.title = (folder ? decodeURIComponent(folder[1]) + " · " : "") + D.title;
 $("warnings").append(...D.warnings.map((w) => el("p", { class: "warning" }, el("b", {}, w.message), w.hint ? " Try: " + w.hint : "")));
 $("tiles").append(...D.tiles.map(([label, value]) => el("div", { class: "tile" }, el("b", {}, typeof value === "number" ? num(value) : value), el("span", {}, label))));
-const TABS = { layers: "Layers", graph: "Graph", tensors: "Tensors", suggestions: "Suggestions", timeline: "Timeline", memory: "Memory", notes: "Placement and notes" };
+const TABS = { layers: "Layers", graph: "Graph", tensors: "Tensors", suggestions: "Suggestions", timeline: "Timeline", memory: "Memory", notes: "Placement and notes", build: "Build" };
 const show = (id) => { for (const k of Object.keys(TABS)) { $(k).classList.toggle("on", k === id); $("tab-" + k).classList.toggle("on", k === id); } };
 $("tabs").append(...Object.entries(TABS).map(([id, label]) => el("button", { id: "tab-" + id, onclick: () => show(id) }, label)));
-layers(); graph(); tensors(); suggestions(); timeline(); memory(); notes();
+layers(); graph(); tensors(); suggestions(); timeline(); memory(); notes(); build();
 const wanted = location.hash.replace("#show=", "");   // no element has that id, so the page does not scroll
 show(TABS[wanted] ? wanted : "layers");

@@ -1,0 +1,192 @@
+"""Every method of the operator contract, overridden in one operator in turn: which keys change, and that no call is missed."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import functools
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npuflow.base import code
+from npuflow.base import registry as registries
+from npuflow.base.code_find import Place
+from npuflow.base.code_module import Module
+from npuflow.base.code_sources import Sources
+from npuflow.flow import run_step
+from npuflow.flow.plan import Plan
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, plan_recipe, run_plan
+from npuflow.flow.run import Result
+from npuflow.flow.stage import STAGES
+from npuflow.flow.store import Store
+from npuflow.ir.op import OPS, Op
+
+Built = tuple[Result, dict[str, set[str]]]
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR = "conv"
+SETS = [
+    "data.count=12", "evaluate.count=8", "tiling.level=1", "tune.samples=2", 'search.methods=["minmax","mse"]',
+    "search.samples=4", "unify.samples=8", "channels.tensors=[]", "budget.cycles=1000000",
+]
+METHODS = sorted(
+    name for name, one in vars(Op).items()
+    if not name.startswith("_") and (callable(one) or isinstance(one, classmethod | staticmethod | property))
+)  # fmt: skip
+
+
+def plan() -> Plan:
+    return plan_recipe(load(ROOT / "recipes" / "fashion.toml", SETS), STAGES, SETTINGS)
+
+
+SETTINGS = Settings(jobs=1, scheduler="threads")
+STORE: list[Store] = []
+running: contextvars.ContextVar[str] = contextvars.ContextVar("running", default="")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    """A build, and which steps called which method of the operator."""
+    calls: dict[str, set[str]] = defaultdict(set)
+    patch = pytest.MonkeyPatch()
+    plain = run_step.execute
+
+    def execute(task: Any) -> Any:
+        token = running.set(task.step)
+        try:
+            return plain(task)
+        finally:
+            running.reset(token)
+
+    patch.setattr("npuflow.flow.run_step.execute", execute)
+    patch.setattr("npuflow.flow.run_pool.execute", execute)
+    for cls in OPS[OPERATOR].__mro__:
+        for name in METHODS:
+            if cls.__module__.startswith("npuflow") and name in vars(cls):
+                patch.setattr(cls, name, traced(vars(cls)[name], name, calls))
+    place = tmp_path_factory.mktemp("contract")
+    taken = plan()
+    STORE[:] = [Store(place / "cache")]
+    try:
+        result = run_plan(taken, taken.recipe, STORE[0], Settings(jobs=1, scheduler="threads", out=place), None).check()
+        yield result, calls
+    finally:
+        patch.undo()
+
+
+def traced(method: Any, name: str, calls: dict[str, set[str]]) -> Any:
+    plain = method.__func__ if isinstance(method, classmethod) else method
+
+    @functools.wraps(plain)
+    def call(self: Any, *args: Any, **more: Any) -> Any:
+        owner = self if isinstance(self, type) else type(self)
+        if registries._touched.get() is not None and owner is OPS[OPERATOR]:        # reading an artifact does not count
+            calls[name].add(running.get())
+        return plain(self, *args, **more)
+
+    return classmethod(call) if isinstance(method, classmethod) else call
+
+
+def keys(result: Result) -> dict[str, tuple[str, ...]]:
+    """Every key of every step, its inputs being what the build made."""
+    found = {}
+    for step in plan():
+        refs = {name: None if one.step is None else result.refs[one.step] for name, one in step.inputs.items()}
+        found[step.name] = tuple(step.key(refs, item, STORE[0].load) for item in result.keys[step.name])
+    return found
+
+
+def overriding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Make the code of the operator's class have a method of its own, or another one."""
+    usual = Sources.module
+
+    def module(self: Sources, place: Place) -> Module:
+        if place.name != f"npuflow.ops.{OPERATOR}" or place.name in self._modules:
+            return usual(self, place)
+        tree = ast.parse(place.path.read_bytes())  # type: ignore[union-attr]
+        (cls,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == OPS[OPERATOR].__name__]
+        mine = [node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == name]
+        if mine:
+            mine[0].body.insert(0, ast.parse("_ = 1").body[0])
+        else:
+            cls.body.append(ast.parse(f"class _:\n    {override(name)}").body[0].body[0])  # type: ignore[attr-defined]
+        content = ast.unparse(ast.fix_missing_locations(tree)).encode()
+        self._modules[place.name] = Module(place, content).parse(content)
+        return self._modules[place.name]
+
+    monkeypatch.setattr(Sources, "module", module)
+    code.forget()
+
+
+def override(name: str) -> str:
+    """A method that passes everything on, with the parameters of the contract."""
+    inherited = vars(Op)[name]
+    head = "@classmethod\n    " if isinstance(inherited, classmethod) else ""
+    parameters = inspect.signature(getattr(inherited, "__func__", inherited))
+    bare = parameters.replace(
+        parameters=[one.replace(annotation=inspect.Parameter.empty) for one in parameters.parameters.values()],
+        return_annotation=inspect.Signature.empty,
+    )
+    return f"{head}def {name}{bare}: return None"
+
+
+EXPECTED = {
+    "accepts": "budget checked placement",
+    "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity unify verdict",
+    "clipped": "parse rewrite_check unify",
+    "from_onnx": "parse rewrite_check",
+    "infer": "baseline clipping correct footprints parse pixels precision qdq rewrite_check search.items search.rivals "
+             "sensitivity tune.items unify verdict",
+    "integer": "evaluate fidelity qdq_check simulate",
+    "lower": "budget codegen",
+    "moves": "budget checked codegen layers placement precision spans tiling verdict",
+    "output_range": "baseline budget channels.items checked clipping precision quantize search.items search.rivals segments "
+                    "sensitivity thresholds tune.candidates unify verdict",
+    "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
+    "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
+    "role": "baseline budget channels.items checked clipping codegen correct evaluate evaluation_inputs "
+            "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check quantize "
+            "report rewrite_check search.items search.rivals segments sensitivity simulate spans thresholds "
+            "tiles tiling tune.candidates tune.items unify verdict",
+    "samples": "",
+    "space": "budget codegen layers precision spans tiles tiling verdict",
+    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity footprints precision qdq qdq_check "
+               "rewrite_check search.items search.rivals segments sensitivity simulate tune.items unify verdict",
+    "with_": "baseline budget checked clipping footprints parse pixels precision quantize rewrite_check search.items "
+             "search.rivals sensitivity thresholds tiling tune.candidates tune.items unify verdict",
+}  # fmt: skip
+"""Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of reductions refer to
+functions of which one asks it."""
+
+
+@pytest.fixture(scope="module")
+def before(built: Built) -> dict[str, tuple[str, ...]]:
+    return keys(built[0])
+
+
+def test_the_table_has_every_method() -> None:
+    assert sorted(EXPECTED) == METHODS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_override_changes_the_keys_of_what_may_call_it(
+    name: str, built: Built, before: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as inner:
+        overriding(inner, name)
+        after = keys(built[0])
+    code.forget()
+    changed = {step for step in before if before[step] != after[step]}
+    assert built[1].get(name, set()) <= changed, "a call that the key does not hold"
+    assert changed == set(EXPECTED[name].split())
+
+
+def test_the_same_code_gives_the_same_keys(built: Built, before: dict[str, tuple[str, ...]]) -> None:
+    code.forget()
+    assert keys(built[0]) == before
