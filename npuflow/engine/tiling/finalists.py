@@ -18,6 +18,7 @@ from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.local import WIDE, lay_local
 from npuflow.engine.tiling.overlap import Overlap
 from npuflow.engine.tiling.pipeline import makespan
+from npuflow.engine.tiling.strategies import Tried
 
 WAITS, BEGINS = 1.3, 1500                 # a group that takes longer than so many times its work, and so much, waits for the bus
 SURE = 1.15                               # sums are up to a tenth below the replay, and hardly ever above it
@@ -37,7 +38,7 @@ class Finalist:
     replayed: bool = True                 # otherwise its cycles are the search's sums
 
 
-def rehearsed(
+def scheduled(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method, replay: bool = True
 ) -> Finalist | None:
     """The plan with its cycles; None where local memory cannot hold it. Without a replay they are the search's sums."""
@@ -104,17 +105,23 @@ def rounds(finalist: Finalist, topology: Topology) -> int:
 
 def chosen(
     finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method, most: float = inf,
-    best: Finalist | None = None, rival: Finalist | None = None,
-) -> Finalist | None:  # fmt: skip
-    """The one that the replay finds fastest; of equal ones the first. `most`: tiles after which no other one is replayed;
-    `best`: of those replayed before; `rival`: another, which the one chosen has to beat."""
-    spent = 0
+    best: Finalist | None = None, rival: Finalist | None = None, tried: list[Tried] | None = None,
+) -> Finalist | None:
+    """The one whose schedule takes the fewest cycles; of equal ones the first. `most`: tiles after which no other one is
+    scheduled; `best`: of those scheduled before; `rival`: another, which the one chosen has to beat; `tried`: takes what
+    came of each."""
+    spent, log = 0, [] if tried is None else tried
     for finalist in finalists:
         tiles = rounds(finalist, topology)
         if tiles > FEW and any(_hopeless(finalist, machine, other) for other in (best, rival) if other is not None):
+            log.append(Tried(finalist.origin, 0.0, "cannot win"))
             continue
-        found = rehearsed(finalist, topology, machine, allocation, tiles <= ENDLESS)
+        found = scheduled(finalist, topology, machine, allocation, tiles <= ENDLESS)
         spent += tiles
+        if found is None:
+            log.append(Tried(finalist.origin, 0.0, "does not fit"))
+        else:
+            log.append(Tried(finalist.origin, found.cycles, "scheduled" if found.replayed else "estimated"))
         if found is not None and (best is None or found.cycles < best.cycles):
             best = found
         if best is not None and spent >= most:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod
@@ -97,34 +96,39 @@ class Coster:
         self.room = machine.memory.local_bytes
 
     def best(self, start: int, end: int) -> Scored | None:
-        """The best way to run these parts as one group; equal stretches of parts are costed once."""
+        """The best way to run these parts as one group."""
+        return self.costed(start, end)[0]
+
+    def costed(self, start: int, end: int) -> tuple[Scored | None, int]:
+        """The best way, and how many ways that takes to find; equal stretches of parts are costed once."""
         if any(g.choice is None for g in self.singles[start:end]):
-            return self._best(start, end)
+            return self._costed(start, end)
         stretch, known = self.alike.stretch(start, end), self.answers.best
         if stretch.key not in known:
-            before = self.scorer.asked
-            found = self._best(start, end)
-            known[stretch.key] = stretch, found, self.scorer.asked - before
-            return found
-        other, found, asked = known[stretch.key]
-        self.scorer.asked, self.scorer.repeated = self.scorer.asked + asked, self.scorer.repeated + asked
+            found, ways = self._costed(start, end)
+            known[stretch.key] = stretch, found, ways
+            return found, ways
+        other, found, ways = known[stretch.key]
         self.answers.repeated += 1
-        return stretch.renamed(found, other) if found is not None else None
+        return stretch.renamed(found, other) if found is not None else None, ways
 
-    def _best(self, start: int, end: int) -> Scored | None:
+    def _costed(self, start: int, end: int) -> tuple[Scored | None, int]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         found: list[Scored] = []
         single = self.singles[start]
         if end == start + 1:
             found.append(Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2))
             if single.choice is None:
-                return found[0]
+                return found[0], 0
+        ways = 0
         whole, bound = self._whole(parts), self._bound(start, end)
         for cores in self._cores(parts):
             fits = 0
             rest = None
             for strips in self._strips(parts, whole // cores[1], end - start > 1):
-                scored = self.scorer.score(parts, strips, cores, frozenset(), self.room)
+                frame = self.scorer.frame(parts, strips, cores, frozenset())
+                ways += frame is not None
+                scored = self.scorer.cost(frame, self.room) if frame is not None else None
                 if scored is None:
                     if fits:
                         break
@@ -135,7 +139,7 @@ class Coster:
                 if near or (rest is not None and scored.score >= rest and fits > PATIENCE):
                     break
                 rest = scored.score if rest is None else min(rest, scored.score)
-        return min(found, key=lambda s: s.score) if found else None
+        return min(found, key=lambda s: s.score) if found else None, ways
 
     def _results(self, parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         nodes = [n for p in parts for n in p]
@@ -176,9 +180,7 @@ class Coster:
 
 def elsewhere(scorer: Scorer, topology: Topology) -> Scorer:
     """A scorer of groups in another graph; tilings and costs of equal groups are shared."""
-    found = copy(scorer)
-    found.topology, found.asked, found.repeated = topology, 0, 0
-    return found
+    return Scorer(topology, scorer.machine, scorer.level, scorer.known)
 
 
 def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int) -> tuple[Span, Cutting] | None:
@@ -237,9 +239,8 @@ def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tupl
     for end in range(start + 1, last + 1):
         if end > start + 2 and (misses >= MISSES or asked >= trials):
             break
-        before = coster.scorer.asked
-        found = coster.best(start, end)
-        asked += coster.scorer.asked - before
+        found, tried = coster.costed(start, end)
+        asked += tried
         alone = coster.best(end - 1, end) if end > start + 1 else found
         apart = best[-1] + (alone.score if alone is not None else inf)
         if found is not None:

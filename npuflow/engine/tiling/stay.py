@@ -7,7 +7,7 @@ through external memory. A group is costed by what nobody else can hide: its com
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from npuflow.engine.tiling.across import cuts_over
@@ -163,7 +163,7 @@ class Stayer:
         frame, core, others = Frame(self.topology, scored.group, kept), scored.group.cores[1] // 2, c.cores - 1
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
-            frame.__dict__["passage"] = Passage(tuple(w.run(1) if w.core == core else [] for w in frame.walks))
+            frame = replace(frame, sampled=Passage(tuple(w.run(1) if w.core == core else [] for w in frame.walks)))
             for value in read:
                 wants = frame.wants(value, core) or ()
                 own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)
