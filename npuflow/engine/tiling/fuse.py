@@ -8,6 +8,7 @@ from functools import cached_property
 from math import inf, prod
 
 from npuflow.base.errors import FitError, TargetError
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.excerpt import Cutting
 from npuflow.engine.tiling.finalists import Finalist
@@ -107,7 +108,7 @@ class Fuser:
         """The same parts on another machine, nothing pinned."""
         return Fuser(Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level)
 
-    def cuts(self, weight: float = 0.2) -> tuple[float, list[Scored]]:
+    def cuts(self, weight: float = tuned.BUS_COST) -> tuple[float, list[Scored]]:
         """The cheapest cuts of the order into groups, with their score. `weight`: of a cycle of the bus."""
         best: list[tuple[float, int, Scored | None]] = [(0.0, 0, None)]
         best += [(inf, 0, None)] * len(self.singles)

@@ -12,12 +12,12 @@ from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import SURE, Finalist, chosen, overlapping
+from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
 from npuflow.engine.tiling.frame import Topology, moves_of
 from npuflow.engine.tiling.fuse import Fuser
 from npuflow.engine.tiling.groups import Group, group_of_json
-from npuflow.engine.tiling.local import WIDE
 from npuflow.engine.tiling.model import packed_arrays
 from npuflow.engine.tiling.parts import Planner, Solved
 from npuflow.engine.tiling.pinned import NO_PINS, Pins, with_tiles
@@ -32,8 +32,6 @@ from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
 FUSING = 2                                # from this level on, parts are joined
-SMALL = 16                                # parts of a network whose layers are replayed each alone in any case
-REPLAYED = 4500                           # tiles after which no further plan is replayed, up to the default level
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def _searched(
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
     elif pins == NO_PINS and contest.uses("layers alone") and (
-        len(groups) <= SMALL or contest.open(_apart_at_best(groups, machine))
+        len(groups) <= tuned.ALONE_PARTS or contest.open(_apart_at_best(groups, machine))
     ):
         alone = tuple(Planner(graph, machine, numerics, 0).groups())
         contest.offer([Finalist(alone, origin="every layer alone")])
@@ -158,7 +156,7 @@ def _searched(
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
     return Plan(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
-        WIDE * machine.memory.local_bytes, allocation, best.cycles if best.replayed else 0.0, best.origin,
+        tuned.CONSTANT_ROOM * machine.memory.local_bytes, allocation, best.cycles if best.replayed else 0.0, best.origin,
         tuple(contest.tried),
     )
 
@@ -207,7 +205,7 @@ class Contest:
         """Level by level, the higher one's parts in shorter groups first. `rival`: a plan to be beaten."""
         for fuser in fusers:
             before = self.best
-            most = REPLAYED if fuser.level <= DEFAULT_LEVEL else inf
+            most = tuned.SCHEDULED_TILES if fuser.level <= DEFAULT_LEVEL else inf
             self.offer(fuser.finalists(self.without, self.tried), most, rival)
             found = self.best
             if self.uses("overlapping") and found is not None and found is not before and found.replayed:
@@ -240,8 +238,8 @@ def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
     but by far."""
     costs = [g.costs for g in groups if g.choice is not None]
     amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
-    sums = makespan([g.costs for g in groups], WIDE * machine.memory.local_bytes)
-    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth, sums / SURE)
+    sums = makespan([g.costs for g in groups], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
+    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth, sums / tuned.HARDLY_BELOW)
 
 
 def levels(level: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from npuflow.engine.allocate import aligned
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Passage, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, Walk, piece
@@ -16,10 +17,6 @@ from npuflow.engine.tiling.search import Choice, Costs, Solution, Tilings
 from npuflow.engine.tiling.units import units_of
 from npuflow.ir.space import Tile, elements
 
-BUDGETS = (1.0, 0.875, 0.75, 0.625, 0.5, 0.4, 0.3, 0.225, 0.175, 0.125, 0.09, 0.0625, 0.03)   # shares of local memory
-ROLLED = 2                                # a whole buffer at most this many times a strip's is kept whole: no copies
-AHEAD = 8                                 # constants of a part up to this share of local memory may all be there before it runs
-QUICK = 0                                 # the level of sizes tried for a part of a group
 WASTE = Costs(*[0.0] * 12)
 
 
@@ -34,7 +31,7 @@ class Scored:
     @property
     def score(self) -> float:
         """Cycles, with external bytes as what they cost a neighbour that would rather have the bus."""
-        return self.costs.cycles + 0.2 * self.costs.bus
+        return self.costs.cycles + tuned.BUS_COST * self.costs.bus
 
 
 @dataclass(eq=False)
@@ -126,7 +123,8 @@ class Scorer:
         return list(found)
 
     def _budget(self, room: int) -> int:
-        return next((int(self.machine.memory.local_bytes * s) for s in BUDGETS if self.machine.memory.local_bytes * s <= room), 0)
+        size = self.machine.memory.local_bytes
+        return next((int(size * s) for s in tuned.BUDGETS if size * s <= room), 0)
 
     # --- one group
     def _score(self, frame: Frame, room: int) -> Scored | None:
@@ -152,7 +150,7 @@ class Scorer:
                 answer, stays = self._part(layer, free, False, group.cores), False
             if answer is None:
                 return None
-            small = _const_bytes(layer) * AHEAD <= self.machine.memory.local_bytes
+            small = _const_bytes(layer) * tuned.AHEAD <= self.machine.memory.local_bytes
             ahead = self._part(layer, free, True, group.cores) if small and not turns and weights[p] == 1 else None
             if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
                 answer, stays = ahead, True
@@ -187,7 +185,8 @@ class Scorer:
             )  # fmt: skip
             one = replace(self.machine, memory=own, together=together, apart=apart)
             other = tilings.get((layer, not stays, cores, apart))
-            tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, min(self.level, QUICK), stays)
+            level = min(self.level, tuned.PART_LEVEL)
+            tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, level, stays)
         if (key, budget) not in solutions:
             solutions[key, budget] = tilings[key].best(budget)
         return solutions[key, budget]
@@ -222,7 +221,7 @@ class Scorer:
             for value, _ in group.held:
                 strip = max((elements(s.holds[value].box) for s in strips if value in s.holds), default=0)
                 whole = prod(self.topology.graph.type(value).shape) // group.cores[1]
-                held[value] = 1 if value in frame.kept or whole <= ROLLED * strip else 2
+                held[value] = 1 if value in frame.kept or whole <= tuned.ROLLED * strip else 2
             group = replace(group, held=tuple(held.items()))
             frame = Frame(self.topology, group, frame.kept)
         frame = replace(frame, sampled=Passage((strips,)))    # the search looks at the first strips of one core only

@@ -9,6 +9,7 @@ from math import inf, prod
 from typing import Any, Self
 
 from npuflow.base.digest import digest
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.across import cuts_over
 from npuflow.engine.tiling.alike import Alike, Answers
 from npuflow.engine.tiling.cost import Machine
@@ -19,14 +20,6 @@ from npuflow.engine.tiling.packed import packed, unpacked
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.search import Choice, Costs
 from npuflow.hw.target import Numerics
-
-LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
-STRIPS = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
-MISSES = 3                                # lengths in a row that are no gain: longer ones are not tried
-NEAR = 1.04                               # of its lower bound: no further way to run a group is tried
-TRIALS = {2: 16, 3: 20, 4: 128, 5: 512}   # ways to run groups that begin at one part, in a network of up to PARTS, by level
-PARTS = 64                                # of twice as many parts half as many ways are tried
-PATIENCE = 1                              # strip counts beyond the first that fits, while they gain
 
 
 @dataclass(frozen=True)
@@ -135,8 +128,8 @@ class Coster:
                     continue
                 fits += 1
                 found.append(scored)
-                near = scored.costs.cycles <= NEAR * bound / cores[1]
-                if near or (rest is not None and scored.score >= rest and fits > PATIENCE):
+                near = scored.costs.cycles <= tuned.NEAR * bound / cores[1]
+                if near or (rest is not None and scored.score >= rest and fits > tuned.PATIENCE):
                     break
                 rest = scored.score if rest is None else min(rest, scored.score)
         return min(found, key=lambda s: s.score) if found else None, ways
@@ -155,11 +148,11 @@ class Coster:
         if not several or any(len(s) < 3 for s in shapes):
             return found
         rows = max(s[2] for s in shapes) if len(shapes[0]) > 2 else 1
-        least = whole / self.room * 0.8
+        least = whole / self.room * tuned.STRIPE_ROOM
         batch: tuple[Cut, ...] = ((0, shapes[0][0]),) if shapes[0][0] > 1 else ()
         if batch:
             found.append(batch)
-        counts = [n for n in (*STRIPS, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
+        counts = [n for n in (*tuned.STRIPES, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
         return found + [(*batch, (2, n)) for n in dict.fromkeys(counts)]
 
     def _whole(self, parts: Sequence[tuple[int, ...]]) -> int:
@@ -194,13 +187,13 @@ def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int
     nodes = [p.nodes for p in parts]
     cut = cutting(topology.graph, nodes, topology.needed([n for p in nodes for n in p]))
     alone = tuple(Alone(g.choice, g.costs) for g in singles[start:end] if g.choice is not None)
-    size = max(0, (len(singles) - 1).bit_length() - (PARTS - 1).bit_length())
-    trials = max(4, TRIALS[max(2, min(5, level))] >> size)
+    size = max(0, (len(singles) - 1).bit_length() - (tuned.WAYS_PARTS - 1).bit_length())
+    trials = max(4, tuned.WAYS[max(2, min(5, level))] >> size)
     return Span(cut.excerpt, alone, topology.machine.inside, level, trials), cut
 
 
 def reach(level: int) -> int:
-    return LENGTHS[max(2, min(5, level))]
+    return tuned.GROUP_PARTS[max(2, min(5, level))]
 
 
 def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) -> bool:
@@ -237,7 +230,7 @@ def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tupl
     best = [0.0]                           # score of the first parts, by what has been seen
     misses = asked = 0
     for end in range(start + 1, last + 1):
-        if end > start + 2 and (misses >= MISSES or asked >= trials):
+        if end > start + 2 and (misses >= tuned.GROUP_MISSES or asked >= trials):
             break
         found, tried = coster.costed(start, end)
         asked += tried

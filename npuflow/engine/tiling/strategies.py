@@ -11,6 +11,7 @@ from typing import Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where, suggestion
 from npuflow.base.tables_toml import dotted
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 
 Form = Literal["lower level", "rows stay", "groups", "overlapping", "layers alone", "one core"]
@@ -56,7 +57,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("default level", "lower level", "the plan of the default level", "above the default level"),
     _rows(2.0),
     _rows(1.0),
-    *_groups(0.2),
+    *_groups(tuned.BUS_COST),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
     Strategy("overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"),
