@@ -99,7 +99,8 @@ def described(graph: Graph, plan: Plan, target: Target) -> Row:
     meta = dict(program.meta)
     schedule = meta.pop("plan")
     return {
-        "plan": digest(plan.to_json()), "groups": len(plan.groups), "searched cycles": plan.cycles, "origin": plan.origin,
+        "plan": digest({k: v for k, v in plan.to_json().items() if k != "tried"}), "groups": len(plan.groups),
+        "searched cycles": plan.cycles, "origin": plan.origin,
         "words": digest(b"".join(w.tobytes() for w in program.commands)), "commands": sum(map(len, program.commands)),
         "const": digest(program.const), "meta": digest(meta), "schedule": digest(schedule),
         "cycles": schedule["cycles"], "bytes": schedule["bytes"],

@@ -16,8 +16,8 @@ def verdict(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     """Outputs, what spoils the worst of them, and fixes with the TOML to paste."""
     from npuflow.stages.verdict import Verdict
 
-    wired, kept = _opened(path, sets, cache)
-    return "\n".join(_verdict(_loaded(wired, kept, "verdict", Verdict))) + "\n"
+    wired, kept = opened(path, sets, cache)
+    return "\n".join(_verdict(loaded(wired, kept, "verdict", Verdict))) + "\n"
 
 
 def precision(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
@@ -26,10 +26,10 @@ def precision(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str
     from npuflow.stages.precision import Precision
     from npuflow.stages.sensitivity import Sensitivity
 
-    wired, kept = _opened(path, sets, cache)
-    found = _loaded(wired, kept, "precision", Precision)
-    alone = _loaded(wired, kept, "sensitivity", Sensitivity)
-    parsed = _loaded(wired, kept, str(wired["precision"].inputs["graph"].step), Parsed)
+    wired, kept = opened(path, sets, cache)
+    found = loaded(wired, kept, "precision", Precision)
+    alone = loaded(wired, kept, "sensitivity", Sensitivity)
+    parsed = loaded(wired, kept, str(wired["precision"].inputs["graph"].step), Parsed)
     return "\n".join(_precision(found, alone, parsed.graph)) + "\n"
 
 
@@ -38,7 +38,7 @@ def _verdict(found: Any) -> Iterator[str]:
     yield said.text
     yield ""
     head = ("output", "dB", "four of five samples", "equal answers", "")
-    yield from _table([head, *((*_figures(s.output), "good" if s.ok else "poor") for s in found.outputs)])
+    yield from table([head, *((*_figures(s.output), "good" if s.ok else "poor") for s in found.outputs)])
     if found.culprit is not None:
         one = found.culprit
         what = "tensor" if one.kind == "activation" else "weight"
@@ -58,7 +58,7 @@ def _verdict(found: Any) -> Iterator[str]:
     most = sorted(((n, s) for n, s in found.clipped.items() if s > 0), key=lambda pair: -pair[1])[:CLIPPED]
     if most:
         yield ""
-        yield from _table([("clipped most", "of its values"), *((name, f"{100 * share:.3g} %") for name, share in most)])
+        yield from table([("clipped most", "of its values"), *((name, f"{100 * share:.3g} %") for name, share in most)])
 
 
 def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
@@ -68,14 +68,14 @@ def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
         yield "every tensor and weight has the width that the recipe says" + ("" if found.holds else "; no wider ones helped")
     else:
         rows = widened(graph, found.overrides, alone.names, alone.noise)
-        yield from _table([
+        yield from table([
             ("tensor or weight", "layer", "became", "dB when it alone is narrow"),
             *((w.name, w.layer, w.became, "" if w.alone is None else f"{w.alone:.1f}") for w in rows),
         ])
     was = {o.name: o for o in found.before}
     if found.after:
         yield ""
-        yield from _table([
+        yield from table([
             ("output", "dB before", "dB after", "four of five samples", "equal answers"),
             *((o.name, f"{was[o.name].sqnr:.1f}", f"{o.sqnr:.1f}", f"{o.low:.1f}", _share(o.agreement)) for o in found.after),
         ])
@@ -94,20 +94,20 @@ def _share(agreement: float | None) -> str:
     return "" if agreement is None else f"{100 * agreement:.1f} %"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip()
 
 
-def _opened(path: Path, sets: Sequence[str] | None, cache: Path | None) -> tuple[Any, Store]:
+def opened(path: Path, sets: Sequence[str] | None, cache: Path | None) -> tuple[Any, Store]:
     from npuflow.cli._engine import plan, recipe, store
 
     loaded = recipe(path, sets)
     return plan(loaded), store(loaded, cache)
 
 
-def _loaded(wired: Any, kept: Store, step: str, kind: Any) -> Any:
+def loaded(wired: Any, kept: Store, step: str, kind: Any) -> Any:
     from npuflow.cli._records import record_of
 
     return kind.load(kept.open(record_of(wired, kept, step).output))

@@ -33,6 +33,9 @@ def show(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg or .png.")
     ] = None,
+    strategies: Annotated[
+        bool, typer.Option("--strategies", help="With `tiling`: what every search strategy proposed, and which plan won.")
+    ] = False,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
@@ -57,6 +60,14 @@ def show(
         from npuflow.cli import _show_verdict
 
         typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
+    elif what == "tiling" and strategies:
+        from npuflow.cli._show_strategies import text as table
+
+        typer.echo(table(_needed(path), sets, cache), nl=False)
+    elif strategies:
+        raise UsageError(
+            "--strategies is for tiling", hint="npuflow show tiling RECIPE --strategies", code="NF-USAGE-064",
+        )
     elif plot is not None or tensor:
         raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
     elif what.startswith("x3:"):

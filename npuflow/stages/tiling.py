@@ -13,6 +13,7 @@ from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.pinned import Pins
 from npuflow.engine.tiling.plan import Known, Plan, plan_network
 from npuflow.engine.tiling.spans import Window as Costs
+from npuflow.engine.tiling.strategies import check_names
 from npuflow.engine.tiling.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, library, log, stage
@@ -37,6 +38,9 @@ class Tiling(Config):
     tiles: dict[str, dict[str, int]] = field(default_factory=dict)
     """Layers in tiles of these sizes, each by itself with point-wise ones that follow it: `{ "conv1" = { co = 32, oh = 8 } }`.
     Axes of convolutions: n, co, oh, ow, ci; others: d0, d1, .. of the result; an axis that there is not is told them all."""
+
+    without: tuple[str, ...] = ()
+    """Search strategies to leave out, by the names that `npuflow show tiling RECIPE --strategies` prints."""
 
     @property
     def pins(self) -> Pins:
@@ -76,9 +80,11 @@ def tiling(
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
 ) -> Tiled:  # fmt: skip
     """Cut the network into groups by their costs, keep tensors in local memory, and take the plan that replays fastest."""
+    check_names(tiling.without)
     wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation)
+    known = Known({t.key: t.solution for t in tiles.values()}, _costs(windows))
     try:
-        plan = plan_network(*wanted.arguments, Known({t.key: t.solution for t in tiles.values()}, _costs(windows)))
+        plan = plan_network(*wanted.arguments, known, tiling.without)
     except TargetError as fault:
         raise explained(wanted, fault, shipped_targets()) from None
     bounds = plan.bounds

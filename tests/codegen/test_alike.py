@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.tiling.frame import Topology
@@ -39,13 +41,12 @@ def test_equal_stretches_are_costed_once_and_cost_the_same() -> None:
     topology, parts = parts_of(blocks(CORES))
     size = len(parts) // BLOCKS
     coster = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
-    first = coster.best(size, 2 * size)
-    costed, asked = coster.scorer.costed, coster.scorer.asked
-    assert first is not None and costed
+    first, ways = coster.costed(size, 2 * size)
+    different = len(coster.scorer.known.groups)
+    assert first is not None and ways >= different > 0
     for block in range(2, BLOCKS - 1):
-        before = coster.scorer.asked
-        again = coster.best(block * size, (block + 1) * size)
-        assert coster.scorer.costed == costed and coster.scorer.asked - before == asked     # none anew, all counted
+        again, counted = coster.costed(block * size, (block + 1) * size)
+        assert len(coster.scorer.known.groups) == different and counted == ways     # none anew, all counted
         alone = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
         assert again == alone.best(block * size, (block + 1) * size) != first
     assert coster.answers.repeated == BLOCKS - 3
@@ -53,18 +54,21 @@ def test_equal_stretches_are_costed_once_and_cost_the_same() -> None:
 
 def test_what_stays_is_solved_once_for_equal_blocks() -> None:
     topology, parts = parts_of(blocks(CORES))
-    plans, scorers, stayers = [], [], []
+    plans, scorers, stayers, asked = [], [], [], []
     for memo in (True, False):
         scorer = Scorer(topology, machine(CORES), LEVEL)
         coster = Coster(topology, machine(CORES), LEVEL, parts, Scorer(topology, machine(CORES), LEVEL))
         stayers.append(Stayer(topology, machine(CORES), parts, scorer, coster.best, memo))
-        plans.append(stayers[-1].plan(1.0))
+        frames = mock.patch.object(scorer, "frame", wraps=scorer.frame)
+        with frames as counted:
+            plans.append(stayers[-1].plan(1.0))
+        asked.append(counted.call_count)
         scorers.append(scorer)
     assert plans[0] is not None and plans[0] == plans[1]
     once, every = stayers
     assert every.repeated == 0 and once.repeated > len(once.solved)
     assert set(once.solved) == set(every.solved)
-    assert scorers[0].asked < scorers[1].asked / 2 and scorers[0].costed == scorers[1].costed
+    assert asked[0] < asked[1] / 2 and len(scorers[0].known.groups) == len(scorers[1].known.groups)
 
 
 def test_the_ends_of_a_network_are_no_blocks_like_others() -> None:

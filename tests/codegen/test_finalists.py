@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.tiling import finalists
+from npuflow.engine.tiling import finalists, tuned
 from npuflow.engine.tiling.plan import plan_network
 from tests.codegen.harness import SMALL, check_exact, machine
 from tests.codegen.networks import mixed
@@ -20,7 +20,7 @@ def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPat
     graph, inputs = mixed(SMALL.numerics)
     usual = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
     assert usual.replayed == usual.cycles > 0
-    monkeypatch.setattr(finalists, "ENDLESS", 0)
+    monkeypatch.setattr(tuned, "NEVER_SCHEDULED", 0)
     monkeypatch.setattr(finalists, "schedule_of", None)
     plan = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
     assert plan.replayed == 0 and plan.cycles == pytest.approx(usual.cycles, rel=0.5)

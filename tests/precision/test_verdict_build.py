@@ -112,8 +112,12 @@ def test_widths_by_need_are_shown(folder: Path, capfd: pytest.CaptureFixture[str
     assert "has the width that the recipe says" in capfd.readouterr().out
 
 
-def test_the_report_has_the_tables(folder: Path) -> None:
+def test_the_report_has_the_tables(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "bad.toml", "--out", "out"]) == 0
+    capfd.readouterr()
+    assert main(["show", "tiling", "bad.toml", "--strategies"]) == 0
+    shown = capfd.readouterr().out
+    assert "every layer alone" in shown and ", taken" in shown and "[tiling] without" in shown
     data: dict[str, Any] = json.loads((folder / "out/bad/report.json").read_text())
     assert data["accuracy"]["ok"] is False and data["warnings"][0]["message"] == data["accuracy"]["text"]
     tables = {title: rows for title, _, rows in data["notes"]}

@@ -32,6 +32,7 @@ from npuflow.engine.tiling.local import Local, lay_local
 from npuflow.engine.tiling.plan import Plan
 from npuflow.engine.tiling.search import Costs
 from npuflow.engine.tiling.views import Views
+from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.movement import reach
@@ -55,6 +56,11 @@ class _Output:
 
 def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
     """The program of a planned network."""
+    with uncollected():
+        return _generated(graph, plan, target, name)
+
+
+def _generated(graph: Graph, plan: Plan, target: Target, name: str) -> Program:
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.local import Local
@@ -22,7 +23,6 @@ from npuflow.hw.target import Memory
 Ints = npt.NDArray[np.int64]
 Part = tuple[int, int]                    # a group and a part of it
 Users = Mapping[Part, Mapping[str, frozenset[str]]]      # who works on each life while a part runs
-SWEEPS, LOOKS = 2, 16                     # rounds over all lives, and addresses that one may take in a round
 _HOMES = {"acc": "TENSOR VECTOR", "output": "VECTOR STORE", "inner": "VECTOR", "input": "LOAD", "const": "LOAD"}
 
 
@@ -79,7 +79,7 @@ def spread(lives: Sequence[Life], layout: Layout, who: Users, memory: Memory, al
     """The layout with lives moved apart; the same one where nothing is gained."""
     bank = _Map(lives, layout.addresses, who, memory, align)
     before = bank.total()
-    for _ in range(SWEEPS):
+    for _ in range(tuned.BANK_SWEEPS):
         if not bank.sweep():
             break
     if bank.total() >= before:
@@ -130,7 +130,7 @@ class _Map:
             at = self._free(i) if here else np.zeros(0, np.int64)
             costs = self.cost(i, at)
             order = np.lexsort((at, costs))
-            at = self._prompt(i, at[order[: int((costs < here).sum())][:LOOKS]])
+            at = self._prompt(i, at[order[: int((costs < here).sum())][:tuned.BANK_LOOKS]])
             if len(at):
                 self.low[i], self.high[i], moved = at[0], at[0] + self.size[i], True
         return moved

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, prod
 
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.model import COLUMNS, Layer, MacMap, Ref, Stream
 from npuflow.hw.target import Compute, Memory
 from npuflow.ir.space import DimMap, Operand, Space
-
-ROOM = 64                                 # positions whose columns must fit local memory many times over
-SHARE = 8
 
 
 def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
@@ -31,7 +29,7 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     as_is, by_columns = taps * ceil(depth / compute.array_rows) * passes, ceil(depth * taps / compute.array_rows) * passes
     vector = layer.vector_work / compute.vector_lanes
     gather = depth * taps * points / compute.vector_lanes + (2 * taps + 4) * compute.command_cycles
-    roomy = depth * taps * moving.itemsize * ROOM * SHARE <= memory.local_bytes
+    roomy = depth * taps * moving.itemsize * tuned.GATHERED_ROOM * tuned.GATHERED_SHARE <= memory.local_bytes
     if not roomy or max(by_columns, vector + gather) >= max(as_is, vector):
         return layer
     axes = tuple(replace(a, kind="whole") if a.kind == "sum" else a for a in space.axes)

@@ -9,6 +9,7 @@ from math import ceil, prod
 from npuflow.engine.schedule.accesses import meet
 from npuflow.engine.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
 from npuflow.engine.schedule.parts import tiles_of
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame
 from npuflow.engine.tiling.geometry import Member
@@ -16,7 +17,6 @@ from npuflow.engine.tiling.model import follower_ranges
 from npuflow.engine.tiling.search import Choice
 from npuflow.ir.space import Box, Tile, elements
 
-BUSY = 2.0                                # what comes from other cores finds the bus busy
 Boxes = Sequence[tuple[str, Box]]         # of values
 
 
@@ -41,7 +41,7 @@ class Course:
         self.before = [{self.maker.get(v, p) for v, _ in m.inputs} - {p} for p, m in enumerate(self.members)]
         self.width = machine.activation_width / frame.group.cores[1]
         c, d, rate = machine.compute, machine.dma, machine.memory.external_bandwidth
-        moved = sum(elements(box) * frame.item(v) for v, box in late) * frame.group.cores[1] / rate * BUSY
+        moved = sum(elements(box) * frame.item(v) for v, box in late) * frame.group.cores[1] / rate * tuned.BORDER_BUS
         self.handed = (1 + len(late)) * (d.setup_cycles + c.command_cycles) + c.command_cycles + 2 * moved
         self._tiles: dict[tuple[int, Choice], Tiles] = {}
         self._needs: dict[tuple[int, int, int], list[int]] = {}

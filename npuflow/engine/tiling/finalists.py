@@ -11,18 +11,15 @@ from npuflow.engine.arrange import Method
 from npuflow.engine.schedule.build import schedule_of
 from npuflow.engine.schedule.jobs import Places
 from npuflow.engine.schedule.time import time_of
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Topology
 from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.local import WIDE, lay_local
+from npuflow.engine.tiling.local import lay_local
 from npuflow.engine.tiling.overlap import Overlap
 from npuflow.engine.tiling.pipeline import makespan
-
-WAITS, BEGINS = 1.3, 1500                 # a group that takes longer than so many times its work, and so much, waits for the bus
-SURE = 1.15                               # sums are up to a tenth below the replay, and hardly ever above it
-FEW = 400                                 # tiles of a plan that is replayed whatever its sums say
-ENDLESS = 50_000                          # tiles beyond which a plan is not replayed, which would take minutes
+from npuflow.engine.tiling.strategies import Tried
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Finalist:
     replayed: bool = True                 # otherwise its cycles are the search's sums
 
 
-def rehearsed(
+def scheduled(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method, replay: bool = True
 ) -> Finalist | None:
     """The plan with its cycles; None where local memory cannot hold it. Without a replay they are the search's sums."""
@@ -51,7 +48,10 @@ def rehearsed(
         return replace(finalist, cycles=sum(g.costs.cycles for g in finalist.groups), replayed=False)
     found = time_of(schedule_of(frames, local, machine, places(topology, frames)), machine)
     works = [max(t.array, t.vector) for t in found.terms]
-    starved = frozenset(g for g, (span, work) in enumerate(zip(found.spans, works, strict=True)) if span > WAITS * work + BEGINS)
+    starved = frozenset(
+        g for g, (span, work) in enumerate(zip(found.spans, works, strict=True))
+        if span > tuned.STARVED * work + tuned.STARVED_CYCLES
+    )
     return replace(finalist, cycles=found.cycles, starved=starved)
 
 
@@ -86,8 +86,8 @@ def least(finalist: Finalist, machine: Machine) -> float:
 
 def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
     """Whether the plan cannot be the faster one, or is so much slower by the search's sums that a replay would not tell."""
-    behind = makespan([c for g in finalist.groups for c in g.pieces], WIDE * machine.memory.local_bytes)
-    return max(least(finalist, machine), behind / SURE) >= best.cycles
+    behind = makespan([c for g in finalist.groups for c in g.pieces], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
+    return max(least(finalist, machine), behind / tuned.HARDLY_BELOW) >= best.cycles
 
 
 def rounds(finalist: Finalist, topology: Topology) -> int:
@@ -104,17 +104,24 @@ def rounds(finalist: Finalist, topology: Topology) -> int:
 
 def chosen(
     finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method, most: float = inf,
-    best: Finalist | None = None, rival: Finalist | None = None,
-) -> Finalist | None:  # fmt: skip
-    """The one that the replay finds fastest; of equal ones the first. `most`: tiles after which no other one is replayed;
-    `best`: of those replayed before; `rival`: another, which the one chosen has to beat."""
-    spent = 0
+    best: Finalist | None = None, rival: Finalist | None = None, tried: list[Tried] | None = None,
+) -> Finalist | None:
+    """The one whose schedule takes the fewest cycles; of equal ones the first. `most`: tiles after which no other one is
+    scheduled; `best`: of those scheduled before; `rival`: another, which the one chosen has to beat; `tried`: takes what
+    came of each."""
+    spent, log = 0, [] if tried is None else tried
     for finalist in finalists:
         tiles = rounds(finalist, topology)
-        if tiles > FEW and any(_hopeless(finalist, machine, other) for other in (best, rival) if other is not None):
+        others = [other for other in (best, rival) if other is not None]
+        if tiles > tuned.SURELY_SCHEDULED and any(_hopeless(finalist, machine, other) for other in others):
+            log.append(Tried(finalist.origin, 0.0, "cannot win"))
             continue
-        found = rehearsed(finalist, topology, machine, allocation, tiles <= ENDLESS)
+        found = scheduled(finalist, topology, machine, allocation, tiles <= tuned.NEVER_SCHEDULED)
         spent += tiles
+        if found is None:
+            log.append(Tried(finalist.origin, 0.0, "does not fit"))
+        else:
+            log.append(Tried(finalist.origin, found.cycles, "scheduled" if found.replayed else "estimated"))
         if found is not None and (best is None or found.cycles < best.cycles):
             best = found
         if best is not None and spent >= most:

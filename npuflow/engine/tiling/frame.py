@@ -149,11 +149,13 @@ class Passage:
 
 @dataclass(frozen=True)
 class Frame:
-    """A group laid over its graph. `kept`: values that stay in local memory between groups."""
+    """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: strips that stand
+    for all of them, where a search looks at some only."""
 
     topology: Topology
     group: Group
     kept: frozenset[str]
+    sampled: Passage | None = None
 
     @cached_property
     def moves(self) -> bool:
@@ -175,6 +177,8 @@ class Frame:
 
     @cached_property
     def passage(self) -> Passage:
+        if self.sampled is not None:
+            return self.sampled
         return self.topology.passage(self.group, self.kept)
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import inf, prod
 
 from npuflow.base.errors import FitError, TargetError
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.excerpt import Cutting
 from npuflow.engine.tiling.finalists import Finalist
@@ -18,13 +20,11 @@ from npuflow.engine.tiling.pinned import NO_PINS, Pins, part_named
 from npuflow.engine.tiling.pins import stretches
 from npuflow.engine.tiling.refuse import Search, refusal
 from npuflow.engine.tiling.score import Scored, Scorer
-from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.spans import Coster, Span, Window, grown, in_network, in_span, joins, reach, span_at
 from npuflow.engine.tiling.stay import Stayer
+from npuflow.engine.tiling.strategies import Result, Strategy, Tried, usable
 
-BUS = 0.2                                 # cycles that a cycle of the bus costs neighbours which would rather have it
-WEIGHTS = (BUS, 0.6, 0.0)
-STAYING = (2.0, 1.0)                 # the same, where activations stay in the local memories of several cores
+State = tuple[list[Scored], set[str]]     # groups, and the values that stay in local memory between them
 
 
 class Fuser:
@@ -45,41 +45,56 @@ class Fuser:
         self.known = known or {}
         self.windows: dict[str, Window] = {}
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
+        self._cuts: dict[float, list[Scored]] = {}
+        self._kept: dict[float, list[State]] = {}
 
-    def finalists(self) -> Iterator[Finalist]:
-        """Plans worth a replay, the most promising first: with activations that stay on their cores; by several weights of
-        the bus, of which one core needs more than many; above the default level also with nothing that stays."""
-        yield from self._staying()
-        seen: set[tuple[Group, ...]] = set()
-        several = self.machine.compute.cores == 1 or self.level > DEFAULT_LEVEL
-        for weight in WEIGHTS if several else WEIGHTS[:1]:
-            chosen = self.cuts(weight)[1]
-            if tuple(c.group for c in chosen) in seen:
+    def finalists(self, without: Collection[str] = (), tried: list[Tried] | None = None) -> Iterator[Finalist]:
+        """Plans worth a schedule, the most promising first. `without`: strategies that are left out; `tried`: takes those
+        that find no plan, or one that another has found."""
+        seen: set[object] = set()
+        for strategy in usable(self.machine.compute.cores, self.level, without):
+            found: State | None
+            if strategy.form == "rows stay" and not self.forced and not self.pinned:
+                found = self._stayer.plan(strategy.bus)
+            elif strategy.form == "groups":
+                found = self._cut(strategy.bus), set()
+            else:
                 continue
-            seen.add(tuple(c.group for c in chosen))
-            states = self._keep(list(chosen))
-            yield self._finished(states, f"bus x {weight}")
-            if self.level > DEFAULT_LEVEL and len(states) > 1 and not self.forced:
-                yield self._finished(states[:1], f"bus x {weight}, nothing stays")
+            key = (strategy.form, strategy.keeps, tuple(c.group for c in found[0]), frozenset(found[1])) if found else None
+            result: Result = "same plan" if key in seen else "no plan"
+            if found is not None and key not in seen:
+                seen.add(key)
+                states = self._proposed(strategy, found)
+                if states:
+                    yield self._finished(states, strategy.name)
+                    continue
+            if tried is not None:
+                tried.append(Tried(strategy.name, 0.0, result))
 
-    def _staying(self) -> Iterator[Finalist]:
-        if self.machine.compute.cores == 1 or self.forced or self.pinned:
-            return
-        stayer = Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
-        seen: set[tuple[tuple[Group, ...], frozenset[str]]] = set()
-        for weight in STAYING:
-            found = stayer.plan(weight)
-            key = (tuple(c.group for c in found[0]), frozenset(found[1])) if found is not None else None
-            if found is None or key is None or key in seen:
-                continue
-            seen.add(key)
-            if self._placed(*found):
-                yield self._finished([found], f"rows stay, bus x {weight}")
+    def _proposed(self, strategy: Strategy, found: State) -> list[State]:
+        """Groups with ever more values that stay; none where a strategy has nothing of its own to propose."""
+        if strategy.form == "rows stay":
+            return [found] if self._placed(*found) else []
+        if strategy.bus not in self._kept:
+            self._kept[strategy.bus] = self._keep(list(found[0]))
+        states = self._kept[strategy.bus]
+        if strategy.keeps:
+            return states
+        return states[:1] if len(states) > 1 and not self.forced else []
+
+    @cached_property
+    def _stayer(self) -> Stayer:
+        return Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
+
+    def _cut(self, bus: float) -> list[Scored]:
+        if bus not in self._cuts:
+            self._cuts[bus] = self.cuts(bus)[1]
+        return self._cuts[bus]
 
     def _known_best(self, start: int, end: int) -> Scored | None:
         return dict(self._from(start)).get(end)
 
-    def _finished(self, states: list[tuple[list[Scored], set[str]]], origin: str) -> Finalist:
+    def _finished(self, states: list[State], origin: str) -> Finalist:
         chosen, kept = self._settled(states)
         chosen = self._widened(chosen, kept)
         return Finalist(tuple(c.group for c in chosen), tuple(sorted(kept)), origin)
@@ -93,7 +108,7 @@ class Fuser:
         """The same parts on another machine, nothing pinned."""
         return Fuser(Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level)
 
-    def cuts(self, weight: float = BUS) -> tuple[float, list[Scored]]:
+    def cuts(self, weight: float = tuned.BUS_COST) -> tuple[float, list[Scored]]:
         """The cheapest cuts of the order into groups, with their score. `weight`: of a cycle of the bus."""
         best: list[tuple[float, int, Scored | None]] = [(0.0, 0, None)]
         best += [(inf, 0, None)] * len(self.singles)
@@ -166,7 +181,7 @@ class Fuser:
         return all((start, end) == (a, b) or end <= a or b <= start for a, b in self.pinned)
 
     # --- values that stay between groups
-    def _keep(self, chosen: list[Scored]) -> list[tuple[list[Scored], set[str]]]:
+    def _keep(self, chosen: list[Scored]) -> list[State]:
         """Each value that crosses a cut, the largest first, stays in local memory if that saves cycles: all states on the way."""
         kept: set[str] = set()
         states = [(list(chosen), set(kept))]
@@ -264,7 +279,7 @@ class Fuser:
             return False
         return True
 
-    def _settled(self, states: list[tuple[list[Scored], set[str]]]) -> tuple[list[Scored], set[str]]:
+    def _settled(self, states: list[State]) -> State:
         """The last state that a real allocation can place, found by halving; groups that never fit run as single parts."""
         if self._placed(*states[-1]):
             return states[-1]

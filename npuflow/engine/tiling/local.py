@@ -9,6 +9,7 @@ from math import prod
 from npuflow.base.errors import FitError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import Method, arrange
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.ahead import go_round
 from npuflow.engine.tiling.borders import spreads
 from npuflow.engine.tiling.cost import Machine
@@ -18,7 +19,6 @@ from npuflow.engine.tiling.units import Unit, units_of
 from npuflow.ir.space import elements
 
 LOOK = 1 << 30                            # parts ahead of its own that a constant may come to local memory
-WIDE = 0.85                               # of local memory may be taken by constants that need not be there at once
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def lay_local(
     ring = go_round(lives, movable, limit, align, method) if look else None
     if ring is not None:
         chosen, best = ring
-    for share in (1.0, 0.9, 0.75, 0.5) if look and ring is None else ():
+    for share in tuned.EARLY_SHARES if look and ring is None else ():
         early = _early(lives, movable, int(limit * share), align, look)
         layout = arrange(early, align, method)
         if layout.total <= limit:
@@ -91,7 +91,7 @@ def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) ->
                 sum(aligned(u.size, align) * u.slots for u in units_of(layer, c, frame.members[p].layer))
                 for c in (wider, part.choice)
             )
-            if use[moments[p]] + more - less <= WIDE * machine.memory.local_bytes:
+            if use[moments[p]] + more - less <= tuned.CONSTANT_ROOM * machine.memory.local_bytes:
                 use[moments[p]] += more - less
                 parts[p] = replace(part, choice=replace(wider, local_bytes=part.choice.local_bytes + more - less))
         found.append(replace(frame.group, parts=tuple(parts)))

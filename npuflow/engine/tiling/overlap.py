@@ -14,6 +14,7 @@ from math import ceil, prod
 
 import numpy as np
 
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.borders import Border
 from npuflow.engine.tiling.cost import Grid, Machine, traffic
 from npuflow.engine.tiling.during import Boxes, Course, Tiles
@@ -23,14 +24,6 @@ from npuflow.engine.tiling.groups import Group
 from npuflow.engine.tiling.model import Layer
 from npuflow.engine.tiling.search import Choice, footprint, reverses, slot_counts
 from npuflow.ir.space import Axis, Tile
-
-COUNTS = {"channels": (1, 2, 3, 4), "rows": (1, 2, 3, 4, 5, 6), "columns": (1, 2), "sums": (1, 2)}
-MOST = 8                                  # tiles of a part
-SLACK = 1.3                               # of the fewest array cycles of a part, for a tiling that is tried
-SWEEPS = 2
-CORES = 3                                 # that a group is looked at on, of those that have nearly as much to do as the first
-NEARLY = 0.8
-PIECE = 0.25                              # of a load's set-up, where the bus has time to spare
 
 
 class Overlap:
@@ -51,7 +44,7 @@ class Overlap:
             windows = [w for w in frame.strips[core][0].windows if w is not None]
             if len(windows) < len(group.parts):
                 return group
-            if work[core] < NEARLY * max(work) or len(cores) == CORES:
+            if work[core] < tuned.OVERLAP_BUSY * max(work) or len(cores) == tuned.OVERLAP_CORES:
                 break
             late = [(b.value, b.box) for b in borders if core in b.targets]
             key = tuple(tuple((a, b - a_) for a, (a_, b) in w.items()) for w in windows), _lie(frame.members, windows, late)
@@ -85,13 +78,13 @@ class _Draw:
 
     def __init__(self, frame: Frame, cores: Sequence[Course], machine: Machine) -> None:
         self.frame, self.cores, self.machine = frame, cores, machine
-        self.piece = PIECE * (machine.dma.setup_cycles + machine.compute.command_cycles)
+        self.piece = tuned.CONSTANT_PIECE * (machine.dma.setup_cycles + machine.compute.command_cycles)
 
     def settled(self) -> tuple[Choice, ...]:
         now = [p.choice for p in self.frame.group.parts if p.choice is not None]
         best = self._end(now)
         options = [self._options(p, choice) for p, choice in enumerate(now)]
-        for _ in range(SWEEPS):
+        for _ in range(tuned.OVERLAP_SWEEPS):
             before = best
             for p, tried in enumerate(options):
                 for other in tried:
@@ -99,7 +92,7 @@ class _Draw:
                     end = self._end(trial, best)
                     if end < best:
                         best, now = end, trial
-            if best >= before * 0.995:
+            if best >= before * tuned.OVERLAP_GAIN:
                 break
         return tuple(now)
 
@@ -122,7 +115,7 @@ class _Draw:
             (c, first.tiles(p, c)) for c in _choices(layer, self.machine) if c.local_bytes <= room
         ]
         least = min((t.work for _, t in found), default=0.0)
-        return [c for c, t in found if t.work <= SLACK * least]
+        return [c for c, t in found if t.work <= tuned.OVERLAP_WORK * least]
 
 
 def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
@@ -130,7 +123,7 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
     names = [a.name for a in layer.axes]
     sizes = [_sizes(layer, a, machine) for a in layer.axes]
     counted = [(d, [-(-a.size // s) for a, s in zip(layer.axes, d, strict=True)]) for d in product(*sizes)]
-    few = [(drawn, counts) for drawn, counts in counted if prod(counts) <= MOST]
+    few = [(drawn, counts) for drawn, counts in counted if prod(counts) <= tuned.OVERLAP_TILES]
     grid = Grid({n: np.array([drawn[i] for drawn, _ in few], np.int64) for i, n in enumerate(names)},
                 {n: np.array([counts[i] for _, counts in few], np.int64) for i, n in enumerate(names)}, len(few))  # fmt: skip
     moved = traffic(layer, machine, grid)
@@ -161,7 +154,7 @@ def _sizes(layer: Layer, axis: Axis, machine: Machine) -> list[int]:
     if mac is not None and axis.name in (mac.cols, mac.rows):
         array = c.array_cols if axis.name == mac.cols else c.array_rows
         unit = max(unit, array // unit * unit)
-    found = {min(axis.size, -(-ceil(axis.size / n) // unit) * unit) for n in COUNTS[kind]}
+    found = {min(axis.size, -(-ceil(axis.size / n) // unit) * unit) for n in tuned.OVERLAP_COUNTS[kind]}
     return sorted(found, reverse=True)
 
 

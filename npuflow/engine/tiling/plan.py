@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from math import inf
@@ -14,12 +12,12 @@ from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import SURE, Finalist, chosen, overlapping
+from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
 from npuflow.engine.tiling.frame import Topology, moves_of
 from npuflow.engine.tiling.fuse import Fuser
 from npuflow.engine.tiling.groups import Group, group_of_json
-from npuflow.engine.tiling.local import WIDE
 from npuflow.engine.tiling.model import packed_arrays
 from npuflow.engine.tiling.parts import Planner, Solved
 from npuflow.engine.tiling.pinned import NO_PINS, Pins, with_tiles
@@ -27,13 +25,13 @@ from npuflow.engine.tiling.pins import check
 from npuflow.engine.tiling.pipeline import makespan
 from npuflow.engine.tiling.search import DEFAULT_LEVEL
 from npuflow.engine.tiling.spans import Window
+from npuflow.engine.tiling.strategies import Form, Tried, usable
 from npuflow.engine.tiling.views import views_of
+from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
 FUSING = 2                                # from this level on, parts are joined
-SMALL = 16                                # parts of a network whose layers are replayed each alone in any case
-REPLAYED = 4500                           # tiles after which no further plan is replayed, up to the default level
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,7 @@ class Plan:
 
     replayed: float = 0.0     # schedule time of the whole plan; 0: its estimate has to do
     origin: str = ""          # how the plan was found
+    tried: tuple[Tried, ...] = ()   # what came of each strategy
 
     @property
     def cycles(self) -> float:
@@ -94,43 +93,33 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
                 "kept": list(self.kept), "asked": self.asked, "spans": self.spans, "different": self.different,
-                "room": self.room, "allocation": self.allocation, "replayed": self.replayed, "origin": self.origin}
+                "room": self.room, "allocation": self.allocation, "replayed": self.replayed, "origin": self.origin,
+                "tried": [asdict(t) for t in self.tried]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         return cls(
             tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"]),
             data["asked"], data["spans"], data["different"], data["room"],
-            data["allocation"], data["replayed"], data["origin"],
+            data["allocation"], data["replayed"], data["origin"], tuple(Tried(**t) for t in data["tried"]),
         )
 
 
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
-    allocation: Method = "greedy", known: Known | None = None,
-) -> Plan:  # fmt: skip
+    allocation: Method = "greedy", known: Known | None = None, without: Collection[str] = (),
+) -> Plan:
     """Group and tile every integer node of a quantised graph; equal layers and equal runs of them are costed once.
 
-    `known`: costs that steps before this one have found.
+    `known`: costs that steps before this one have found; `without`: names of strategies that are left out.
     """
-    with _uncollected():
-        return _searched(graph, machine, numerics, level, pins, allocation, known or Known())
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """A search makes millions of small things and hardly a circle: looking for some costs a tenth of its time."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
+    with uncollected():
+        return _searched(graph, machine, numerics, level, pins, allocation, known or Known(), frozenset(without))
 
 
 def _searched(
-    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, known: Known
+    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, known: Known,
+    without: frozenset[str],
 ) -> Plan:
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
     planner = Planner(graph, machine, numerics, level, known.parts)
@@ -139,63 +128,109 @@ def _searched(
         raise _together(planner.faults)
     check(planner, groups, pins)
     groups = with_tiles(planner, groups, pins.tiles)
-    peak = machine.compute.macs
-    tiled = [n for g in groups for p in g.parts if p.choice for n in p.nodes]
-    packed = {d for n in tiled for d in packed_arrays(graph.site(graph.nodes[n]), planner.space(n), numerics)}
-    macs = sum(planner.space(n).total_macs for n in tiled)
-    amount = _compulsory(graph, packed, not machine.inside)
-    compute = sum(g.costs.bound_cycles for g in groups) / machine.compute.cores
-    bounds = Bounds(compute, amount / machine.memory.external_bandwidth, macs / peak / machine.compute.cores, amount)
-    topology = Topology(graph, machine, numerics)
+    bounds = _bounds(planner, groups)
+    contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
     grouping = level >= FUSING or pins != NO_PINS
-    fusers = [Fuser(topology, machine, groups, each, pins, known=known.windows) for each in levels(level)] if grouping else []
-    below = f"at level {DEFAULT_LEVEL}"
-    best = _planned(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation, below) if level > DEFAULT_LEVEL else None
-    best = _fastest(fusers, topology, machine, allocation, best)
+    fusers = [
+        Fuser(contest.topology, machine, groups, each, pins, known=known.windows) for each in levels(level) if grouping
+    ]
+    if contest.uses("lower level"):
+        contest.enter(_planned(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation, without))
+    contest.run(fusers)
     if not grouping:
-        best = chosen([Finalist(tuple(groups))], topology, machine, allocation)
-    elif pins == NO_PINS and (best is None or len(groups) <= SMALL or _apart_at_best(groups, machine) < best.cycles):
-        apart = Finalist(tuple(Planner(graph, machine, numerics, 0).groups()), origin="every layer alone")
-        best = chosen([apart], topology, machine, allocation, best=best)
-    if machine.compute.cores > 1 and (best is None or max(compute * machine.compute.cores, bounds.traffic) < best.cycles):
+        contest.offer([Finalist(tuple(groups), origin="every layer alone")])
+    elif pins == NO_PINS and contest.uses("layers alone") and (
+        len(groups) <= tuned.ALONE_PARTS or contest.open(_apart_at_best(groups, machine))
+    ):
+        alone = tuple(Planner(graph, machine, numerics, 0).groups())
+        contest.offer([Finalist(alone, origin="every layer alone")])
+    if contest.uses("one core") and contest.open(max(bounds.compute * machine.compute.cores, bounds.traffic)):
         single = replace(machine, compute=replace(machine.compute, cores=1))
-        alone = [Fuser(topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers]
-        one = _fastest(alone, topology, machine, allocation, None, best)
-        best = replace(one, origin=f"{one.origin}, on one core") if one and (best is None or one.cycles < best.cycles) else best
+        contest.enter(contest.on_one_core([
+            Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
+        ]))
+    best = contest.best
     if best is None:
-        raise FitError("no plan of the network fits local memory", code="NF-FIT-005")
+        hint = "[tiling] without leaves strategies out: fewer of them" if without else ""
+        raise FitError("no plan of the network fits local memory", hint=hint, code="NF-FIT-005")
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
     return Plan(
         best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
-        WIDE * machine.memory.local_bytes, allocation, best.cycles if best.replayed else 0.0, best.origin,
-    )  # fmt: skip
+        tuned.CONSTANT_ROOM * machine.memory.local_bytes, allocation, best.cycles if best.replayed else 0.0, best.origin,
+        tuple(contest.tried),
+    )
+
+
+def _bounds(planner: Planner, groups: Sequence[Group]) -> Bounds:
+    graph, machine, numerics = planner.graph, planner.machine, planner.numerics
+    tiled = [n for g in groups for p in g.parts if p.choice for n in p.nodes]
+    packed = {d for n in tiled for d in packed_arrays(graph.site(graph.nodes[n]), planner.space(n), numerics)}
+    macs = sum(planner.space(n).total_macs for n in tiled)
+    amount, cores = _compulsory(graph, packed, not machine.inside), machine.compute.cores
+    compute = sum(g.costs.bound_cycles for g in groups) / cores
+    roofline = macs / machine.compute.macs / cores
+    return Bounds(compute, amount / machine.memory.external_bandwidth, roofline, amount)
+
+
+@dataclass
+class Contest:
+    """What strategies propose, one after the other, and the best of it."""
+
+    topology: Topology
+    machine: Machine
+    allocation: Method
+    level: int
+    without: frozenset[str]
+    best: Finalist | None = None
+    tried: list[Tried] = field(default_factory=list)
+
+    def uses(self, form: Form) -> bool:
+        return any(s.form == form for s in usable(self.machine.compute.cores, self.level, self.without))
+
+    def open(self, least: float) -> bool:
+        """Whether a plan that takes at least so many cycles could be the best."""
+        return self.best is None or least < self.best.cycles
+
+    def enter(self, other: Finalist | None) -> None:
+        """A plan whose cycles are known."""
+        if other is not None and self.open(other.cycles):
+            self.best = other
+
+    def offer(self, finalists: Iterable[Finalist], most: float = inf, rival: Finalist | None = None) -> None:
+        self.best = chosen(
+            finalists, self.topology, self.machine, self.allocation, most, self.best, rival, self.tried
+        )
+
+    def run(self, fusers: Sequence[Fuser], rival: Finalist | None = None) -> None:
+        """Level by level, the higher one's parts in shorter groups first. `rival`: a plan to be beaten."""
+        for fuser in fusers:
+            before = self.best
+            most = tuned.SCHEDULED_TILES if fuser.level <= DEFAULT_LEVEL else inf
+            self.offer(fuser.finalists(self.without, self.tried), most, rival)
+            found = self.best
+            if self.uses("overlapping") and found is not None and found is not before and found.replayed:
+                fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
+                other = overlapping(found, self.topology, self.machine, fixed)
+                self.offer([other] if other.groups != found.groups else [])
+
+    def on_one_core(self, fusers: Sequence[Fuser]) -> Finalist | None:
+        """The best plan of the same strategies where the other cores are idle."""
+        alone = replace(self, best=None, tried=[])
+        alone.run(fusers, self.best)
+        self.tried += [replace(t, origin=f"{t.origin}, on one core") for t in alone.tried]
+        return replace(alone.best, origin=f"{alone.best.origin}, on one core") if alone.best is not None else None
 
 
 def _planned(
-    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, how: str
+    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, without: frozenset[str]
 ) -> Finalist | None:
     """The plan of a lower level, where there is one: the higher one takes it or a faster one."""
     try:
-        plan = plan_network(graph, machine, numerics, level, pins, allocation)
+        plan = plan_network(graph, machine, numerics, level, pins, allocation, without=without)
     except TargetError:
         return None
-    return Finalist(plan.groups, plan.kept, f"{plan.origin}, {how}", plan.cycles, replayed=bool(plan.replayed))
-
-
-def _fastest(
-    fusers: Sequence[Fuser], topology: Topology, machine: Machine, allocation: Method, best: Finalist | None,
-    rival: Finalist | None = None,
-) -> Finalist | None:  # fmt: skip
-    """Level by level, the higher one's parts in shorter groups first. `best`: of other parts; `rival`: to be beaten."""
-    for fuser in fusers:
-        most = REPLAYED if fuser.level <= DEFAULT_LEVEL else inf
-        found = chosen(fuser.finalists(), topology, machine, allocation, most, best, rival)
-        if found is not None and found is not best and found.replayed:
-            fixed = [fuser.singles[i].nodes for i in sorted(fuser.tiled)]
-            other = overlapping(found, topology, machine, fixed)
-            found = chosen([other] if other.groups != found.groups else [], topology, machine, allocation, best=found)
-        best = found
-    return best
+    origin = f"{plan.origin}, at level {level}"
+    return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
 
 
 def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
@@ -203,8 +238,8 @@ def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
     but by far."""
     costs = [g.costs for g in groups if g.choice is not None]
     amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
-    sums = makespan([g.costs for g in groups], WIDE * machine.memory.local_bytes)
-    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth, sums / SURE)
+    sums = makespan([g.costs for g in groups], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
+    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth, sums / tuned.HARDLY_BELOW)
 
 
 def levels(level: int) -> tuple[int, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from npuflow.engine.allocate import aligned
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Machine
 from npuflow.engine.tiling.frame import Frame, Passage, Topology
 from npuflow.engine.tiling.geometry import Uncuttable, Walk, piece
@@ -16,10 +17,6 @@ from npuflow.engine.tiling.search import Choice, Costs, Solution, Tilings
 from npuflow.engine.tiling.units import units_of
 from npuflow.ir.space import Tile, elements
 
-BUDGETS = (1.0, 0.875, 0.75, 0.625, 0.5, 0.4, 0.3, 0.225, 0.175, 0.125, 0.09, 0.0625, 0.03)   # shares of local memory
-ROLLED = 2                                # a whole buffer at most this many times a strip's is kept whole: no copies
-AHEAD = 8                                 # constants of a part up to this share of local memory may all be there before it runs
-QUICK = 0                                 # the level of sizes tried for a part of a group
 WASTE = Costs(*[0.0] * 12)
 
 
@@ -34,24 +31,37 @@ class Scored:
     @property
     def score(self) -> float:
         """Cycles, with external bytes as what they cost a neighbour that would rather have the bus."""
-        return self.costs.cycles + 0.2 * self.costs.bus
+        return self.costs.cycles + tuned.BUS_COST * self.costs.bus
+
+
+@dataclass(eq=False)
+class Costed:
+    """What is known on one machine: tilings of layers, and costs of groups by their structure."""
+
+    tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = field(default_factory=dict)
+    solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = field(default_factory=dict)
+    groups: dict[object, Scored | None] = field(default_factory=dict)
+    names: dict[Layer, int] = field(default_factory=dict)
 
 
 class Scorer:
-    """Costs of groups of parts; equal parts in equal windows are tiled once."""
+    """Costs of groups of parts; equal parts in equal windows are tiled once. `known`: of the same machine."""
 
-    def __init__(self, topology: Topology, machine: Machine, level: int) -> None:
+    def __init__(self, topology: Topology, machine: Machine, level: int, known: Costed | None = None) -> None:
         self.topology, self.machine, self.level = topology, machine, level
-        self.tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = {}
-        self.solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = {}
-        self.canonical: dict[object, Scored | None] = {}
-        self.asked = self.repeated = 0
-        self._names: dict[Layer, int] = {}
+        self.known = known if known is not None else Costed()
 
     def score(
         self, parts: Sequence[tuple[int, ...]], strips: tuple[Cut, ...], cores: Cut, kept: frozenset[str], room: int
     ) -> Scored | None:
         """The group of these parts, or None where it cannot be cut so or does not fit into `room` bytes."""
+        frame = self.frame(parts, strips, cores, kept)
+        return self.cost(frame, room) if frame is not None else None
+
+    def frame(
+        self, parts: Sequence[tuple[int, ...]], strips: tuple[Cut, ...], cores: Cut, kept: frozenset[str]
+    ) -> Frame | None:
+        """The group of these parts, not yet tiled; None where its operators cannot be cut so."""
         held = self._held(parts, kept)
         group = Group(tuple(Part(p, None) for p in parts), WASTE, strips, cores, tuple((v, 1) for v in held))
         frame = Frame(self.topology, group, kept)
@@ -59,19 +69,16 @@ class Scorer:
             return None
         if group.is_split and not all(m.can_split for m in frame.members):
             return None
-        key = self._key(frame, room)
-        self.asked += 1
-        if key in self.canonical:
-            self.repeated += 1
-            found = self.canonical[key]
-            return None if found is None else self._renamed(found, group)
-        self.canonical[key] = found = self._score(frame, room)
-        return found
+        return frame
 
-    @property
-    def costed(self) -> int:
-        """Different groups so far."""
-        return self.asked - self.repeated
+    def cost(self, frame: Frame, room: int) -> Scored | None:
+        """The group with the tilings that fit into `room` bytes; None where none do. Equal groups are costed once."""
+        key, known = self._key(frame, room), self.known.groups
+        if key in known:
+            found = known[key]
+            return None if found is None else self._renamed(found, frame.group)
+        known[key] = found = self._score(frame, room)
+        return found
 
     def _renamed(self, found: Scored, group: Group) -> Scored:
         """The answer for an equal group elsewhere: the same tilings under other names."""
@@ -94,7 +101,7 @@ class Scorer:
         return parts, held, frame.group.strips, frame.group.cores, self._budget(room)
 
     def _name(self, layer: Layer) -> int:
-        return self._names.setdefault(layer, len(self._names))
+        return self.known.names.setdefault(layer, len(self.known.names))
 
     def _held(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> list[str]:
         """Values with buffers: made in one part and read in another, or read in several, or staying."""
@@ -116,7 +123,8 @@ class Scorer:
         return list(found)
 
     def _budget(self, room: int) -> int:
-        return next((int(self.machine.memory.local_bytes * s) for s in BUDGETS if self.machine.memory.local_bytes * s <= room), 0)
+        size = self.machine.memory.local_bytes
+        return next((int(size * s) for s in tuned.BUDGETS if size * s <= room), 0)
 
     # --- one group
     def _score(self, frame: Frame, room: int) -> Scored | None:
@@ -142,7 +150,7 @@ class Scorer:
                 answer, stays = self._part(layer, free, False, group.cores), False
             if answer is None:
                 return None
-            small = _const_bytes(layer) * AHEAD <= self.machine.memory.local_bytes
+            small = _const_bytes(layer) * tuned.AHEAD <= self.machine.memory.local_bytes
             ahead = self._part(layer, free, True, group.cores) if small and not turns and weights[p] == 1 else None
             if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
                 answer, stays = ahead, True
@@ -169,17 +177,19 @@ class Scorer:
             return None
         together, apart = (cores if self.machine.dma.multicast else 1), self._apart(layer, cut)
         key = layer, stays, cores, apart
-        if key not in self.tilings:
+        tilings, solutions = self.known.tilings, self.known.solutions
+        if key not in tilings:
             memory = self.machine.memory
             own = replace(
                 memory, external_bandwidth=memory.external_bandwidth / cores, shared_bandwidth=memory.shared_bandwidth / cores,
             )  # fmt: skip
             one = replace(self.machine, memory=own, together=together, apart=apart)
-            other = self.tilings.get((layer, not stays, cores, apart))
-            self.tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, min(self.level, QUICK), stays)
-        if (key, budget) not in self.solutions:
-            self.solutions[key, budget] = self.tilings[key].best(budget)
-        return self.solutions[key, budget]
+            other = tilings.get((layer, not stays, cores, apart))
+            level = min(self.level, tuned.PART_LEVEL)
+            tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, level, stays)
+        if (key, budget) not in solutions:
+            solutions[key, budget] = tilings[key].best(budget)
+        return solutions[key, budget]
 
     def _times(self, layer: Layer, c: Costs, weight: float, stays: bool, cut: Cut, turns: bool) -> Costs:
         """All strips of a part; constants that stay are loaded once."""
@@ -211,10 +221,10 @@ class Scorer:
             for value, _ in group.held:
                 strip = max((elements(s.holds[value].box) for s in strips if value in s.holds), default=0)
                 whole = prod(self.topology.graph.type(value).shape) // group.cores[1]
-                held[value] = 1 if value in frame.kept or whole <= ROLLED * strip else 2
+                held[value] = 1 if value in frame.kept or whole <= tuned.ROLLED * strip else 2
             group = replace(group, held=tuple(held.items()))
             frame = Frame(self.topology, group, frame.kept)
-        frame.__dict__["passage"] = Passage((strips,))        # the search looks at the first strips of one core only
+        frame = replace(frame, sampled=Passage((strips,)))    # the search looks at the first strips of one core only
         weights = []
         for p in range(len(frame.members)):
             sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]

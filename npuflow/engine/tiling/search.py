@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import FitError, TargetError, Where
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, Try, estimate, tensor_cycles, traffic
 from npuflow.engine.tiling.model import Layer
 from npuflow.ir.space import Axis, Interval
 
-LEVELS = ((4, 3), (6, 4), (10, 6), (14, 8), (20, 12), (40, 24))   # candidate sizes of a `par` and a `sum` axis, by level
 DEFAULT_LEVEL = 3
-STEP_COST = 16                          # cycles of gain that one more tile must bring: programs stay short
-LIMIT = 20_000                          # candidates of one layer, per level + 1
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: M
 
 def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Mapping[str, int] | None = None) -> Grid:
     """`likes`: by axis what the hardware takes at a time, or 0."""
-    most = dict(zip(("par", "sum"), LEVELS[level], strict=True))
+    most = dict(zip(("par", "sum"), tuned.SIZES[level], strict=True))
     while True:
         lists = [
             [fixed[axis.name]] if fixed and axis.name in fixed
@@ -123,7 +121,7 @@ def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Map
             for axis, unit in zip(axes, likes, strict=True)
         ]
         total = prod(len(x) for x in lists)
-        if total <= LIMIT * (level + 1) or most["par"] <= 3:
+        if total <= tuned.CANDIDATES * (level + 1) or most["par"] <= 3:
             break
         most = {k: max(3, v - 2) for k, v in most.items()}
     mesh = np.meshgrid(*[np.arange(len(x)) for x in lists], indexing="ij") if lists else []
@@ -235,7 +233,7 @@ class Tilings:
             self.grid.memo[key] = tensor_cycles(layer, machine, self.grid)
         self.tensor: Floats = self.grid.memo[key]
         counts = list(self.grid.counts.values())
-        self.steps = STEP_COST * reduce(np.multiply, counts) if counts else np.zeros(1)
+        self.steps = tuned.STEP_COST * reduce(np.multiply, counts) if counts else np.zeros(1)
         self.bound_cycles = max(float(self.tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes)
         self.ceiling = inf
         self.kinds = tuple(_there(layer) if stays else variants(layer))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod
 from typing import Any, Self
 
 from npuflow.base.digest import digest
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.across import cuts_over
 from npuflow.engine.tiling.alike import Alike, Answers
 from npuflow.engine.tiling.cost import Machine
@@ -20,14 +20,6 @@ from npuflow.engine.tiling.packed import packed, unpacked
 from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.search import Choice, Costs
 from npuflow.hw.target import Numerics
-
-LENGTHS = {2: 6, 3: 9, 4: 12, 5: 16}      # parts of a group, by level
-STRIPS = (2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112)
-MISSES = 3                                # lengths in a row that are no gain: longer ones are not tried
-NEAR = 1.04                               # of its lower bound: no further way to run a group is tried
-TRIALS = {2: 16, 3: 20, 4: 128, 5: 512}   # ways to run groups that begin at one part, in a network of up to PARTS, by level
-PARTS = 64                                # of twice as many parts half as many ways are tried
-PATIENCE = 1                              # strip counts beyond the first that fits, while they gain
 
 
 @dataclass(frozen=True)
@@ -97,45 +89,50 @@ class Coster:
         self.room = machine.memory.local_bytes
 
     def best(self, start: int, end: int) -> Scored | None:
-        """The best way to run these parts as one group; equal stretches of parts are costed once."""
+        """The best way to run these parts as one group."""
+        return self.costed(start, end)[0]
+
+    def costed(self, start: int, end: int) -> tuple[Scored | None, int]:
+        """The best way, and how many ways that takes to find; equal stretches of parts are costed once."""
         if any(g.choice is None for g in self.singles[start:end]):
-            return self._best(start, end)
+            return self._costed(start, end)
         stretch, known = self.alike.stretch(start, end), self.answers.best
         if stretch.key not in known:
-            before = self.scorer.asked
-            found = self._best(start, end)
-            known[stretch.key] = stretch, found, self.scorer.asked - before
-            return found
-        other, found, asked = known[stretch.key]
-        self.scorer.asked, self.scorer.repeated = self.scorer.asked + asked, self.scorer.repeated + asked
+            found, ways = self._costed(start, end)
+            known[stretch.key] = stretch, found, ways
+            return found, ways
+        other, found, ways = known[stretch.key]
         self.answers.repeated += 1
-        return stretch.renamed(found, other) if found is not None else None
+        return stretch.renamed(found, other) if found is not None else None, ways
 
-    def _best(self, start: int, end: int) -> Scored | None:
+    def _costed(self, start: int, end: int) -> tuple[Scored | None, int]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         found: list[Scored] = []
         single = self.singles[start]
         if end == start + 1:
             found.append(Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2))
             if single.choice is None:
-                return found[0]
+                return found[0], 0
+        ways = 0
         whole, bound = self._whole(parts), self._bound(start, end)
         for cores in self._cores(parts):
             fits = 0
             rest = None
             for strips in self._strips(parts, whole // cores[1], end - start > 1):
-                scored = self.scorer.score(parts, strips, cores, frozenset(), self.room)
+                frame = self.scorer.frame(parts, strips, cores, frozenset())
+                ways += frame is not None
+                scored = self.scorer.cost(frame, self.room) if frame is not None else None
                 if scored is None:
                     if fits:
                         break
                     continue
                 fits += 1
                 found.append(scored)
-                near = scored.costs.cycles <= NEAR * bound / cores[1]
-                if near or (rest is not None and scored.score >= rest and fits > PATIENCE):
+                near = scored.costs.cycles <= tuned.NEAR * bound / cores[1]
+                if near or (rest is not None and scored.score >= rest and fits > tuned.PATIENCE):
                     break
                 rest = scored.score if rest is None else min(rest, scored.score)
-        return min(found, key=lambda s: s.score) if found else None
+        return min(found, key=lambda s: s.score) if found else None, ways
 
     def _results(self, parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         nodes = [n for p in parts for n in p]
@@ -151,11 +148,11 @@ class Coster:
         if not several or any(len(s) < 3 for s in shapes):
             return found
         rows = max(s[2] for s in shapes) if len(shapes[0]) > 2 else 1
-        least = whole / self.room * 0.8
+        least = whole / self.room * tuned.STRIPE_ROOM
         batch: tuple[Cut, ...] = ((0, shapes[0][0]),) if shapes[0][0] > 1 else ()
         if batch:
             found.append(batch)
-        counts = [n for n in (*STRIPS, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
+        counts = [n for n in (*tuned.STRIPES, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
         return found + [(*batch, (2, n)) for n in dict.fromkeys(counts)]
 
     def _whole(self, parts: Sequence[tuple[int, ...]]) -> int:
@@ -176,9 +173,7 @@ class Coster:
 
 def elsewhere(scorer: Scorer, topology: Topology) -> Scorer:
     """A scorer of groups in another graph; tilings and costs of equal groups are shared."""
-    found = copy(scorer)
-    found.topology, found.asked, found.repeated = topology, 0, 0
-    return found
+    return Scorer(topology, scorer.machine, scorer.level, scorer.known)
 
 
 def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int) -> tuple[Span, Cutting] | None:
@@ -192,13 +187,13 @@ def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int
     nodes = [p.nodes for p in parts]
     cut = cutting(topology.graph, nodes, topology.needed([n for p in nodes for n in p]))
     alone = tuple(Alone(g.choice, g.costs) for g in singles[start:end] if g.choice is not None)
-    size = max(0, (len(singles) - 1).bit_length() - (PARTS - 1).bit_length())
-    trials = max(4, TRIALS[max(2, min(5, level))] >> size)
+    size = max(0, (len(singles) - 1).bit_length() - (tuned.WAYS_PARTS - 1).bit_length())
+    trials = max(4, tuned.WAYS[max(2, min(5, level))] >> size)
     return Span(cut.excerpt, alone, topology.machine.inside, level, trials), cut
 
 
 def reach(level: int) -> int:
-    return LENGTHS[max(2, min(5, level))]
+    return tuned.GROUP_PARTS[max(2, min(5, level))]
 
 
 def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) -> bool:
@@ -235,11 +230,10 @@ def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tupl
     best = [0.0]                           # score of the first parts, by what has been seen
     misses = asked = 0
     for end in range(start + 1, last + 1):
-        if end > start + 2 and (misses >= MISSES or asked >= trials):
+        if end > start + 2 and (misses >= tuned.GROUP_MISSES or asked >= trials):
             break
-        before = coster.scorer.asked
-        found = coster.best(start, end)
-        asked += coster.scorer.asked - before
+        found, tried = coster.costed(start, end)
+        asked += tried
         alone = coster.best(end - 1, end) if end > start + 1 else found
         apart = best[-1] + (alone.score if alone is not None else inf)
         if found is not None:

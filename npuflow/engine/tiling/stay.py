@@ -7,9 +7,10 @@ through external memory. A group is costed by what nobody else can hide: its com
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
+from npuflow.engine.tiling import tuned
 from npuflow.engine.tiling.across import cuts_over
 from npuflow.engine.tiling.alike import Alike, Answers, Stretch
 from npuflow.engine.tiling.borders import spreads
@@ -21,9 +22,6 @@ from npuflow.engine.tiling.score import Scored, Scorer
 from npuflow.engine.tiling.spans import joins
 from npuflow.ir.space import elements
 
-LONGEST = 7                               # parts of a group
-MISSES = 2                                # lengths in a row that are no gain: longer ones are not tried
-SHARE = 0.75                              # of local memory for a group, beside what stays for others
 STATES = (False, True)                    # what crosses a cut: goes through external memory, stays
 
 
@@ -57,7 +55,7 @@ class Stayer:
         self.alike, self.memo = Alike(topology, singles, Answers()), memo
         self.solved: dict[object, tuple[Stretch, list[_Way]]] = {}
         self.repeated = 0
-        self.room = int(SHARE * machine.memory.local_bytes)
+        self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
         self.can = [self._can(g) for g in singles]
         self._known: dict[tuple[int, int, bool, bool], list[_Way]] = {}
 
@@ -84,7 +82,7 @@ class Stayer:
 
     def _from(self, start: int, before: bool, best: list[list[_Step]], weight: float) -> None:
         misses = 0
-        for end in range(start + 1, min(len(self.singles), start + LONGEST) + 1):
+        for end in range(start + 1, min(len(self.singles), start + tuned.STAY_PARTS) + 1):
             if not joins(self.topology, self.singles, start, end):
                 break
             gain = False
@@ -94,7 +92,7 @@ class Stayer:
                     if score < best[end][after].score:
                         best[end][after], gain = _Step(score, start, before, way), True
             misses = 0 if gain else misses + 1
-            if misses > MISSES:
+            if misses > tuned.STAY_MISSES:
                 break
 
     @staticmethod
@@ -163,7 +161,7 @@ class Stayer:
         frame, core, others = Frame(self.topology, scored.group, kept), scored.group.cores[1] // 2, c.cores - 1
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
-            frame.__dict__["passage"] = Passage(tuple(w.run(1) if w.core == core else [] for w in frame.walks))
+            frame = replace(frame, sampled=Passage(tuple(w.run(1) if w.core == core else [] for w in frame.walks)))
             for value in read:
                 wants = frame.wants(value, core) or ()
                 own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)

@@ -1,0 +1,38 @@
+"""What every strategy of the tiling search proposed, what it would take, and which plan won, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npuflow.cli._show_verdict import loaded, opened, table
+
+if TYPE_CHECKING:
+    from npuflow.engine.tiling.plan import Plan
+
+
+def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
+    """Of the last build of a recipe."""
+    from npuflow.stages.tiling import Tiled
+
+    wired, kept = opened(path, sets, cache)
+    return "\n".join(_lines(loaded(wired, kept, "tiling", Tiled).plan)) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    from npuflow.engine.tiling.strategies import STRATEGIES
+
+    best = min((t.cycles for t in plan.tried if t.cycles), default=0.0)
+    rows = [("plan", "cycles", "beside the best", "result")]
+    for one in plan.tried:
+        cycles = f"{one.cycles:,.0f}" if one.cycles else "-"
+        ratio = f"{one.cycles / best:.3f}" if one.cycles else "-"
+        rows.append((one.origin, cycles, ratio, f"{one.result}, taken" if one.origin == plan.origin else one.result))
+    yield from table(rows)
+    yield ""
+    yield f"taken: {plan.origin}, {plan.cycles:,.0f} cycles"
+    yield ""
+    yield from table([("strategy", "applies", "what it does"), *((s.name, s.when, s.what) for s in STRATEGIES)])
+    yield ""
+    yield '[tiling] without = ["NAME", ...] leaves strategies out'

@@ -1,0 +1,96 @@
+"""The strategies by which plans of a network are found: one table, to be printed, and each can be left out by its name.
+
+Every strategy proposes finished plans; of all of them the one with the fewest cycles of schedule time is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from npuflow.base.errors import RecipeError, TargetError, Where, suggestion
+from npuflow.base.tables_toml import dotted
+from npuflow.engine.tiling import tuned
+from npuflow.engine.tiling.search import DEFAULT_LEVEL
+
+Form = Literal["lower level", "rows stay", "groups", "overlapping", "layers alone", "one core"]
+When = Literal["always", "above the default level", "on several cores", "on one core, or above the default level"]
+Result = Literal["scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan"]
+
+APPLIES: Mapping[When, Callable[[int, int], bool]] = {
+    "always": lambda cores, level: True,
+    "above the default level": lambda cores, level: level > DEFAULT_LEVEL,
+    "on several cores": lambda cores, level: cores > 1,
+    "on one core, or above the default level": lambda cores, level: cores == 1 or level > DEFAULT_LEVEL,
+}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """`bus`: cycles that a cycle of the bus is taken to cost neighbours which would rather have it; `keeps`: whether
+    tensors stay in local memory between groups where that saves cycles."""
+
+    name: str
+    form: Form
+    what: str
+    when: When = "always"
+    bus: float = 0.0
+    keeps: bool = True
+
+
+def _groups(bus: float, when: When = "always") -> tuple[Strategy, Strategy]:
+    what = "fusion groups by dynamic programming over cuts, then tensors that stay between groups"
+    alone = "the same groups, and all tensors between them in external memory"
+    return (
+        Strategy(f"bus x {bus}", "groups", what, when, bus),
+        Strategy(f"bus x {bus}, nothing stays", "groups", alone, "above the default level", bus, keeps=False),
+    )
+
+
+def _rows(bus: float) -> Strategy:
+    what = "dynamic programming over cuts, with activations that stay on the cores that make them"
+    return Strategy(f"rows stay, bus x {bus}", "rows stay", what, "on several cores", bus)
+
+
+STRATEGIES: tuple[Strategy, ...] = (
+    Strategy("default level", "lower level", "the plan of the default level", "above the default level"),
+    _rows(2.0),
+    _rows(1.0),
+    *_groups(tuned.BUS_COST),
+    *_groups(0.6, "on one core, or above the default level"),
+    *_groups(0.0, "on one core, or above the default level"),
+    Strategy("overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"),
+    Strategy("every layer alone", "layers alone", "no groups: every layer with its best tiling"),
+    Strategy("on one core", "one core", "all of these on one core, and the others idle", "on several cores"),
+)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a plan that a strategy proposed: its cycles, by its schedule or by the estimate; 0: neither was needed."""
+
+    origin: str
+    cycles: float
+    result: Result
+
+
+def usable(cores: int, level: int, without: Collection[str] = ()) -> tuple[Strategy, ...]:
+    """The strategies that apply, but those that are left out."""
+    return tuple(s for s in STRATEGIES if APPLIES[s.when](cores, level) and s.name not in without)
+
+
+def check_names(without: Sequence[str]) -> None:
+    """An error for every name that no strategy has, at its key."""
+    names = [s.name for s in STRATEGIES]
+    faults = [
+        TargetError(
+            f'there is no strategy "{name}"', where=Where(key=dotted(("tiling", "without", i))),
+            because=f"there are {', '.join(names)}", hint=suggestion(name, names), code="NF-TILING-013",
+        )
+        for i, name in enumerate(without) if name not in names
+    ]
+    if len(faults) > 1:
+        raise RecipeError(faults)
+    if faults:
+        raise faults[0]
