@@ -81,10 +81,11 @@ def test_without_trust_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("acc", ["int32", "int64"])
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
-@pytest.mark.parametrize("kind", ["pointwise", "depthwise", "inserted"])
+@pytest.mark.parametrize("kind", ["pointwise", "windows", "depthwise", "inserted"])
 def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
     """The fast ways of 16-bit operands: bytes of a tile as it lies, and depthwise sums into any accumulator."""
-    groups, kernel, insert = (4, 3, 1) if kind == "depthwise" else (1, 1, 2 if kind == "inserted" else 1)
+    groups, kernel = 4 if kind == "depthwise" else 1, 3 if kind in ("windows", "depthwise") else 1
+    insert = 2 if kind == "inserted" else 1
     for seed in range(6):
         c = Case(np.random.default_rng(seed), "CONV")
         dims = (1, 4, 5, 6)

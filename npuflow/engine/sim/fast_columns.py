@@ -32,11 +32,13 @@ def filler(bench: Bench, c: Command, x: Operand, out: Array, first: int, half: A
         n, (xo, to), steps, _ = walk((count, *dims), ((x.sample, *x.strides), dense((count, *dims), 1)))
         if steps[0] == 1:
             return partial(w.half_rows, x.flat, xo + at, n, half.shift == 8, half.add, out.reshape(-1), to)
-    if insert != (1, 1) or x.flat.itemsize > 1 or not whole:
+    item = x.flat.itemsize
+    if insert != (1, 1) or item > 2 or not whole:
         where = (x.flat, x.base, x.sample, x.strides, dims, *shape, size)
         return partial(w.columns, *where, out, first, half.shift, half.add, half.zero)
-    # byte operands: strides in elements are strides in bytes
-    source = np.ndarray((count, *dims), np.uint8, buffer=x.flat.view(np.uint8), offset=at, strides=(x.sample, *x.strides))
+    # the low or the high byte of every element
+    steps = tuple(step * item for step in (x.sample, *x.strides))
+    source = np.ndarray((count, *dims), np.uint8, x.flat.view(np.uint8), at * item + half.shift // 8, steps)
     add = np.uint8(half.add)
     if plain:
         return partial(np.add, source, add, out.reshape(count, *dims))
