@@ -170,7 +170,8 @@ class Emitter(Protocol):
     numerics: Numerics
 
     def emit(self, opcode: str, **values: object) -> None:
-        """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields take names, vectors tuples."""
+        """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields take names, vectors
+        tuples."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def attended(
     batch, count, length, size = parts.shape(q)
     shared, keys = parts.shape(k)[1:3]
     rows = count // shared * length
-    q = parts.mul(q, scale or 1.0 / sqrt(size), "query")
+    factor = scale or 1.0 / sqrt(size)
+    q = parts.mul(q, factor, "query") if factor != 1.0 else q
     products = parts.matmul(parts.reshape(q, (batch, shared, rows, size)), parts.swapped(k), "product")
     products = scores = parts.reshape(products, (batch, count, length, keys))
     if softcap:

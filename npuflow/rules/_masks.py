@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from npuflow.ir.graph import Node
 from npuflow.ir.match import attribute, kind, maker
 from npuflow.ir.movement import MoveOp
@@ -52,6 +54,10 @@ def _compared(parts: Parts, node: Node, name: str) -> str | Refused:
     a, b = node.inputs
     if any(parts.type(v).dtype != "float32" for v in (a, b)):
         return Refused(f"a comparison of {parts.type(a).dtype}")
+    held = parts.array(b)
+    if held is not None and held.size == 1 and np.isinf(held).all():
+        sample = np.zeros((), np.float32)        # any finite number: no integer stands for another
+        return parts.const(getattr(np, _NUMPY[name])(sample, held), "mask")
     return _COMPARISONS[name](parts, a, b)
 
 
@@ -68,6 +74,9 @@ _COMPARISONS: dict[str, Callable[[Parts, str, str], str]] = {
         parts, parts.op("abs", (parts.op("sign", (parts.sub(a, b, "difference"),)),), "mask")
     ),
 }
+_NUMPY = {
+    "greater": "greater", "less": "less", "greaterorequal": "greater_equal", "lessorequal": "less_equal", "equal": "equal",
+}  # fmt: skip
 _LOGIC: dict[str, Callable[..., str]] = {
     "not": opposite,
     "and": lambda parts, a, b: parts.mul(a, b, "mask"),

@@ -16,8 +16,8 @@ class DropNoop(Rule):
 
     order = 10
     triggers = (
-        "identity", "host:identity", "host:dropout", "host:cast", "host:castlike", "reshape", "transpose", "pad", "slice", "concat", "clip",
-        "host:concat", "host:sum", "expand", "split",
+        "identity", "host:identity", "host:dropout", "host:cast", "host:castlike", "reshape", "transpose", "pad", "slice",
+        "concat", "clip", "host:concat", "host:sum", "expand", "split",
     )  # fmt: skip
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:

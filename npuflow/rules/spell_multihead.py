@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
 from npuflow.ir.match import kind
@@ -43,7 +45,8 @@ class SpellMultihead(Decomposition):
         for one in masks:
             if isinstance(one, Refused):
                 return str(one)
-        y = joined(parts, attended(parts, q, k, v, parts.real("scale", 0.0), masks).y)
+        scale = 1.0 if fused else parts.real("scale", 0.0)       # it is in the weights of the first
+        y = joined(parts, attended(parts, q, k, v, scale, masks).y)
         if fused:
             return (y,) if not parts.output(1) else "a packed present"
         return y, k, v
@@ -58,12 +61,13 @@ def _projected(parts: Parts) -> tuple[str, str, str] | str:
     sizes = parts.attribute("qkv_hidden_sizes")
     widths = [int(s) for s in sizes] if isinstance(sizes, tuple) else [weights.shape[1] // 3] * 3
     rows = parts.reshape(parts.input(0), (batch * length, inner))
-    found, at = [], 0
-    for width, name in zip(widths, ("query", "key", "value"), strict=True):
-        more = () if bias is None else (parts.const(bias[at : at + width], f"{name}_b"),)
-        weight = parts.const(weights[:, at : at + width], f"{name}_w")
+    count, found, at = parts.integer("num_heads", 1), [], 0
+    scale = parts.real("scale", 0.0) or 1.0 / sqrt(widths[0] // count)
+    for width, name, factor in zip(widths, ("query", "key", "value"), (scale, 1.0, 1.0), strict=True):
+        more = () if bias is None else (parts.const(factor * bias[at : at + width], f"{name}_b"),)
+        weight = parts.const(factor * weights[:, at : at + width], f"{name}_w")
         y = parts.op("gemm", (rows, weight, *more), f"{name}_rows")
-        found.append(heads(parts, parts.reshape(y, (batch, length, width)), parts.integer("num_heads", 1)))
+        found.append(heads(parts, parts.reshape(y, (batch, length, width)), count))
         at += width
     return found[0], found[1], found[2]
 

@@ -29,7 +29,8 @@ class SpellRotary(Decomposition):
                 return "caches or positions that are not constants"
             batch, length, half = parts.shape(found)
             angles.append(parts.reshape(found, (batch, 1, length, half)))
-        y = _rotated(parts, parts.slice(x, 3, 0, turned), *angles, bool(parts.integer("interleaved", 0)))
+        cos, sin = angles
+        y = _rotated(parts, parts.slice(x, 3, 0, turned), cos, sin, bool(parts.integer("interleaved", 0)))
         if turned < size:
             y = parts.concat((y, parts.slice(x, 3, turned, size)), 3)
         if len(shape) == 3:

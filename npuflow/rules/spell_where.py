@@ -19,7 +19,7 @@ class SpellWhere(Decomposition):
 
     order = 24
     triggers = ("host:where", "host:cast")
-    makes = (*MAKES, "add")
+    makes = (*MAKES, "add", "expand")
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         if kind(node) == "host:cast" and (graph.type(node.inputs[0]).dtype, graph.type(node.outputs[0]).dtype) != (
@@ -45,18 +45,19 @@ class SpellWhere(Decomposition):
         terms = [_times(parts, v, m) for v, m in zip(sides, factors, strict=True)]
         left = [t for t in terms if t]
         shape = parts.shape(parts.node.outputs[0])
-        if len(left) == 1 and parts.shape(left[0]) == shape:
-            return (left[0],)
-        both = [t or parts.const(0.0) for t in terms]
-        y = parts.add(*both)
-        return (y,) if parts.shape(y) == shape else "a result wider than its parts"
+        if len(left) == 1:
+            return (parts.expand(left[0], shape),)
+        y = parts.add(*(t or parts.const(0.0) for t in terms))
+        return (parts.expand(y, shape),)
 
 
 def _times(parts: Parts, value: str, factor: str) -> str:
     """value * factor; "" where that is a constant 0."""
     held, given = parts.array(value), parts.array(factor)
-    if held is not None and not np.any(held):
+    if any(a is not None and not np.any(a) for a in (held, given)):
         return ""
+    if given is not None and given.size == 1 and np.all(given == 1):
+        return value
     if held is not None and given is not None:
         return parts.const(held * given, "term")
     return parts.mul(value, factor, "term")

@@ -107,7 +107,7 @@ def _band(parts: Parts, weight: np.ndarray, bands: tuple[Band, ...], counts: lis
         x = parts.slice(x, 2 + axis, max(low, 0), min(size, count + high))
         before.append(max(-low, 0))
         after.append(max(count + high - size, 0))
-    more = ()
+    more: tuple[str, ...] = ()
     if parts.input(2):
         bias = parts.number(2)
         assert bias is not None

@@ -11,6 +11,7 @@ from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.config import Precision, Probing
 from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.precision.problem import described
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Quantize
@@ -78,10 +79,13 @@ def baseline(
         return Baseline((), False)
     made = ready.quantized((NARROW,) * len(ready.names)).graph
     found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
-    if correct.bias != "off" and not precision.budget.holds(found):
+    budget, again = budget_of(precision, graph.graph), feedback(graph.graph)
+    if again:
+        log(f"{budget.sqnr_db:g} dB are asked for: {again}")
+    if correct.bias != "off" and not budget.holds(found):
         made = correct_biases(graph.graph, made, numerics, ready.fit, (), judge=False).graph
         found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
     for one in found:
         log(described(one))
     wider = max(numerics.activation_bits) > quantize.activations.bits or max(numerics.weight_bits) > quantize.weights.bits
-    return Baseline(found, wider and not precision.budget.holds(found))
+    return Baseline(found, wider and not budget.holds(found))

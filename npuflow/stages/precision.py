@@ -11,6 +11,7 @@ from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.feedback import budget_of
 from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -100,14 +101,15 @@ def precision(
         log(line)
 
     narrow = (NARROW,) * len(ready.names)
+    budget = budget_of(precision, graph.graph)
     problem = SearchProblem(
-        ready, cost, precision.budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
+        ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
         verdicts={narrow: baseline.outputs},
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
     levels = strategy(problem)
     after = tuple(problem.verified(levels))
-    choice, holds = ready.choice(levels), precision.budget.holds(after)
+    choice, holds = ready.choice(levels), budget.holds(after)
     cycles = cost.cycles(levels) / cost.cycles(narrow)
     wide, floats = sum(x == WIDE for x in levels), sum(x == FLOAT for x in levels)
     log(f"taken: {wide} of {len(levels)} wide, {floats} float, about {cycles:.2f} times the cycles")

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, str, list[str], int, int]] = {   # input, call, oper
     "bias gelu": (ROWS, "y = com.microsoft.BiasGelu(x, g)", ["add", "gelu"], 0, 0),
     "quick": (ROWS, "y = com.microsoft.QuickGelu(x)", ["silu"], 0, 0),
     "norm": (ROWS, "t = Tanh(x) y,,,q = com.microsoft.SkipLayerNormalization<epsilon=0.1>(x, t, g, h, h)",
-             ["tanh", "add", "add", "host:layernormalization"], 0, 0),
+             ["tanh", "add", "add", "reducemean", "sub", "mul", "reducemean", "add", "sqrt", "div", "mul", "add"], 0, 0),
     "matmul": (ROWS, "y = com.microsoft.FusedMatMul<transB=1, alpha=0.5>(x, w)", ["matmul", "mul"], MAT, MAT),
     "matmul both": (ROWS, "t = Transpose<perm=[0,2,1]>(x) y = com.microsoft.FusedMatMul<transA=1>(t, v)", ["matmul"],
                     5 * 16 * 7, 5 * 16 * 7),
@@ -53,10 +53,13 @@ CASES: dict[str, tuple[str, str, list[str], int, int]] = {   # input, call, oper
                 0, 16 * 16 * 5),
     "gemm": (ROWS, f'{FLAT} y = com.microsoft.FusedGemm<activation="LeakyRelu", activation_alpha=0.3>(f, m, n)',
              ["reshape", "gemm", "leakyrelu"], MAT, MAT),
-    "attention": (ROWS, "y = com.microsoft.Attention<num_heads=2>(x, qkv, qkvb)", ["host:attention"],
-                  0, 5 * 16 * 48 + 5 * 5 * 32),
-    "heads": (ROWS, "y = com.microsoft.MultiHeadAttention<num_heads=2>(x, x, x)", ["host:multiheadattention"], 0, 5 * 5 * 32),
-    "einsum": (ROWS, 'y = Einsum<equation="bij,jk->bik">(x, m)', ["host:einsum"], 0, MAT),
+    "attention": (ROWS, "y = com.microsoft.Attention<num_heads=2>(x, qkv, qkvb)", [
+        "reshape", "gemm", "reshape", "transpose", "gemm", "reshape", "gemm", "reshape", "transpose", "transpose", "matmul",
+        "softmax", "matmul", "transpose", "reshape"], 5 * 16 * 48 + 5 * 5 * 32, 5 * 16 * 48 + 5 * 5 * 32),
+    "heads": (ROWS, "y = com.microsoft.MultiHeadAttention<num_heads=2>(x, x, x)", [
+        "reshape", "transpose", "mul", "transpose", "matmul", "softmax", "matmul", "transpose", "reshape"],
+        5 * 5 * 32, 5 * 5 * 32),
+    "einsum": (ROWS, 'y = Einsum<equation="bij,jk->bik">(x, m)', ["reshape", "matmul", "reshape"], MAT, MAT),
 }  # fmt: skip
 
 

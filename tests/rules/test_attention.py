@@ -8,7 +8,7 @@ import pytest
 
 from .model import normal, on_npu, ops, refused, rewritten
 
-F, B, I = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+FLOAT = onnx.TensorProto.FLOAT
 
 
 def attention(
@@ -18,9 +18,9 @@ def attention(
     """A model of one node; `names` of its inputs, of which `weights` are constants."""
     make = onnx.helper
     node = make.make_node(op, list(names), ["y"], "attend", domain=domain, **attributes)
-    inputs = [make.make_tensor_value_info(n, F, s) for n, s in shapes.items()]
+    inputs = [make.make_tensor_value_info(n, FLOAT, s) for n, s in shapes.items()]
     stored = [onnx.numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
-    graph = make.make_graph([node], "g", inputs, [make.make_tensor_value_info("y", F, result)], stored)
+    graph = make.make_graph([node], "g", inputs, [make.make_tensor_value_info("y", FLOAT, result)], stored)
     opsets = [make.make_opsetid("", 24), make.make_opsetid("com.microsoft", 1)]
     return bytes(make.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
@@ -42,9 +42,10 @@ STANDARD = (
 PADDING = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]], np.int32)
 FUSED = (
     (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", num_heads=2), "plain"),
-    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"b": normal(1, 24)}, ("q", "k", "v", "b"), num_heads=4), "bias"),
-    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"p": PADDING}, ("q", "k", "v", "", "p"), num_heads=2),
-     "padding"),
+    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"b": normal(1, 24)},
+               ("q", "k", "v", "b"), num_heads=4), "bias"),
+    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"p": PADDING},
+               ("q", "k", "v", "", "p"), num_heads=2), "padding"),
     (attention({**THREE, "m": (1, 2, 3, 5)}, (2, 3, 8), "MultiHeadAttention", "com.microsoft", None,
                ("q", "k", "v", "", "", "m"), num_heads=2, scale=0.2), "mask"),
     (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft", {"w": normal(2, 6, 24), "b": normal(3, 24)},

@@ -10,7 +10,8 @@ from .model import model, normal, on_npu, ops, refused, rewritten
 WEIGHTS = {
     "m": normal(1, 6, 4), "t": normal(2, 4, 6), "row": normal(3, 4), "full": normal(4, 3, 4), "v": normal(5, 6),
     "keep": np.array([[True, False, True, True, False, True]]), "low": np.array(-np.inf, np.float32),
-    "zero": np.array(0.0, np.float32), "half": np.array(0.5, np.float32), "axis": np.array(1, np.int64),
+    "shut": np.array([0.0, -np.inf, 0.0, 1.0, -np.inf, 0.0], np.float32), "zero": np.array(0.0, np.float32),
+    "half": np.array(0.5, np.float32), "axis": np.array(1, np.int64),
     "reps": np.array([2, 1, 3], np.int64), "flags": np.array([[False], [True], [True]]),
 }
 SAME = "float[3,6] x => float[3,6] y"
@@ -49,6 +50,8 @@ PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
         (SAME, "r = Round(x) c = Equal(r, zero) y = Where(c, half, r)"),
         ("float[3,6] x, float[6,3] z => float[6,3] y", "a = Greater(x, zero) u = Transpose<perm=[1,0]>(a) y = Where(u, z, half)"),
         (SAME, "c = Cast<to=9>(x) y = Cast<to=1>(c)"),
+        (SAME, "c = Equal(x, low) s = Sigmoid(x) y = Where(c, zero, s)"),
+        (SAME, "a = Add(x, shut) b = Add(a, v) y = Softmax(b)"),
     ],
 )  # fmt: skip
 def test_spelled(signature: str, body: str) -> None:
@@ -117,6 +120,7 @@ def test_rotary_embedding(attributes: str) -> None:
     [
         ("float[3,3] x => float[3] y", 'y = Einsum<equation="ii->i">(x)', "spell_einsum", "a label twice in one operand"),
         (SAME, "y = Where(keep, x, low)", "spell_where", "an infinite constant"),
+        (SAME, "a = Add(x, low) y = Softmax(a)", "bound_mask", "a row of it is infinite all along"),
         ("bool[3,6] x => float[3,6] y", "y = Where(x, v, half)", "spell_where", 'the truth value "x" comes from outside'),
         ("int64[3,6] x => float[3,6] y", "b = Equal(x, x) y = Cast<to=1>(b)", "spell_where", "a comparison of int64"),
     ],

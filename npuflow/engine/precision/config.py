@@ -20,6 +20,9 @@ class Precision(Config):
     """What every output must reach: over all held-out samples, and on four of five of them."""
     agreement: Annotated[float, Range(0, 1)] = 0.99
     """Or the share of equal answers that it must reach: arg-max after Softmax, mask after Sigmoid."""
+    state_db: Annotated[float, Range(0, 120)] = 30.0
+    """The same of networks that feed back: with a state that the next run takes (an output of the type of an input that it
+    depends on, beside others), or a layer that takes its own results (LSTM, GRU, RNN). Errors add up there."""
 
     @property
     def budget(self) -> Budget:

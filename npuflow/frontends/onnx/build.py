@@ -17,6 +17,7 @@ from npuflow.frontends.onnx.external import EXTERNAL
 from npuflow.frontends.onnx.fit import fit
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
+from npuflow.frontends.onnx.unroll import unrolled
 from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.onnx_nodes import captured, frozen, plain, rename_inputs, subgraphs
@@ -148,6 +149,11 @@ class Builder:
         if branch is not None:
             self.inline(node, branch, version)
             return
+        stays = ""
+        if node.op_type in ("Loop", "Scan"):
+            stays = unrolled(self, node, version)
+            if not stays:
+                return
         if node.op_type == "Range" and not node.domain:
             known = self.scalars(node, known)
         types = output_types(node, version, known, self.arrays)
@@ -162,7 +168,7 @@ class Builder:
         origin = (node.name,) if node.name else (next((o for o in node.output if o), node.op_type),)
         native = self.native(node, version, types, origin)
         if isinstance(native, str):
-            self.host(node, version, types, native, origin)
+            self.host(node, version, types, stays or native, origin)
 
     # --- other floating-point types
     def port(self, name: str, kind: TensorType) -> None:

@@ -96,7 +96,8 @@ def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str
             inner = words(graph.node, opsets)
             if inner is None:
                 return None
-            found |= inner | {"Identity"}                     # a folded branch ends in these
+            # a folded branch ends in the first; a loop that is written out takes and gives by the others
+            found |= inner | {"Identity", "Gather", "Unsqueeze", "Concat"}
         version = opsets.get("", opsets.get("ai.onnx", target))
         found |= {new.op_type for new in (spelled(node, {}, "") or sequence_first(node, "") or ())}
         if node.domain not in ("", "ai.onnx") or version > target or compatible(node.op_type, version, target):

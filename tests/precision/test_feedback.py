@@ -1,0 +1,44 @@
+"""Which networks feed back, and what is asked of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.precision.config import Precision
+from npuflow.engine.precision.feedback import budget_of, feedback
+from npuflow.engine.rewrite import rewrite
+from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.ir.graph import Graph
+from tests.rules.model import model
+from tests.rules.test_recurrent import layer
+
+
+def graph(data: bytes) -> Graph:
+    return rewrite(FRONTENDS["onnx"]().read(data, Bindings()).graph).graph
+
+
+WEIGHTS = {"w": np.eye(4, dtype=np.float32)}
+STEP = "a = Add(x, s) t = MatMul(a, w) y = Tanh(t) s2 = Add(t, s)"
+
+
+def body(signature: str, text: str) -> bytes:
+    return model(signature, text, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (layer("GRU", states="input"), '"y_h" is an input of the next run'),
+        (layer("RNN"), "y takes its own results"),
+        (body("float[1,4] x, float[1,4] s => float[1,4] y, float[1,4] s2", STEP), '"y" is an input of the next run'),
+        (body("float[1,4] x => float[1,4] y", "a = MatMul(x, w) b = Tanh(a) y = MatMul(b, w)"), "b takes its own results"),
+        (body("float[1,4] x => float[1,4] y", "a = MatMul(x, w) t = Tanh(x) b = MatMul(t, w) y = Add(a, b)"), ""),
+        (body("float[1,4] x => float[1,4] y", "y = Tanh(x)"), ""),
+    ],
+)
+def test_what_is_taken_again(data: bytes, said: str) -> None:
+    found = graph(data)
+    assert feedback(found).split(" ", 1)[-1] == said.split(" ", 1)[-1]
+    assert budget_of(Precision(), found).sqnr_db == (30.0 if said else 20.0)
+    assert budget_of(Precision(state_db=0.0), found).sqnr_db == 20.0
