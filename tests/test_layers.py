@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "npuflow"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-SIBLINGS = {"ops", "rules", "calibrators", "strategies", "frontends", "metrics", "exchange"}
+SIBLINGS = {"ops", "rules", "calibrators", "rounders", "strategies", "frontends", "metrics", "exchange"}
 BELOW: dict[str, set[str]] = {
     "base": set(),
     "flow": {"base"},

@@ -228,6 +228,27 @@ class Op:
         """Axis of a weight along which scales may differ."""
         return None
 
+    def places(self, site: Site) -> int:
+        """How many places an output has that are sums of the input's columns times the rows of a constant weight; 0 for
+        operators that are no such products."""
+        return 0
+
+    def column_groups(self) -> int:
+        """In how many groups the input's channels, and the weight's rows, fall."""
+        return 1
+
+    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
+        """[groups, places, terms]: of the float input what the rows of each group multiply at these places."""
+        raise NotImplementedError
+
+    def rows(self, weight: Array) -> Array:
+        """A weight as [output channel, term of the sum]."""
+        raise NotImplementedError
+
+    def bias_gain(self) -> float:
+        """Real size of one unit of the bias input in units of the accumulator."""
+        return 1.0
+
     def output_range(self, site: Site) -> tuple[float, float] | None:
         """The exact range of the output when the function fixes it (Softmax: 0..1); then statistics are not asked."""
         return None

@@ -42,16 +42,8 @@ class WeightedOp(Op):
         """The sums of products, in the dtype of the operands; channels are dimension 1."""
         raise NotImplementedError
 
-    def rows(self, weight: Array) -> Array:
-        """The weight as [output channel, term of the sum]."""
-        raise NotImplementedError
-
     def gain(self) -> float:
         """Real factor on the products."""
-        return 1.0
-
-    def bias_gain(self) -> float:
-        """Real size of one unit of the bias input in units of the accumulator."""
         return 1.0
 
     def role(self, index: int) -> Role:
@@ -94,6 +86,9 @@ class ConvOp(WeightedOp):
     group: int = 1
 
     what: ClassVar[str] = "a convolution"
+
+    def column_groups(self) -> int:
+        return self.group
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         x, w = inputs[0], inputs[1]

@@ -110,6 +110,20 @@ def convolve(x: Array, weight: Array, spec: Sequence[Window], group: int) -> Arr
     return acc.reshape(n, out_channels, *out)
 
 
+def window_columns(x: Array, spec: Sequence[Window], group: int, at: npt.NDArray[np.int64]) -> Array:
+    """[groups, places, channels of a group * taps]: what the kernels of each group multiply at flat places of the output."""
+    padding = any(w.before or w.after for w in spec)
+    whole = padded(x, spec, 0) if padding else x
+    batch, *places = np.unravel_index(at, (x.shape[0], *(w.out for w in spec)))
+    found = []
+    for tap in product(*(range(w.kernel) for w in spec)):
+        rows = (p * w.stride + i * w.dilation for p, i, w in zip(places, tap, spec, strict=True))
+        at_tap: tuple[Any, ...] = (batch, slice(None), *rows)
+        found.append(whole[at_tap])
+    terms = np.stack(found, axis=-1)
+    return np.ascontiguousarray(terms.reshape(len(at), group, -1).swapaxes(0, 1))
+
+
 def exact(*arrays: npt.NDArray[np.integer], terms: int) -> tuple[Array, ...]:
     """The integer arrays in a dtype in which a sum of `terms` of their products is exact: float64 (fast) or int64."""
     peak = terms

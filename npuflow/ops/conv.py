@@ -8,13 +8,14 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Sample, Site, TileView, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.weighted import ConvOp, conv_rows
-from npuflow.ir.windows import Window, convolve, spatial_names, windows, within
+from npuflow.ir.windows import Window, convolve, spatial_names, window_columns, windows, within
 
 
 @OPS.entry
@@ -60,6 +61,12 @@ class Conv(ConvOp):
 
     def rows(self, weight: Array) -> Array:
         return conv_rows(weight)
+
+    def places(self, site: Site) -> int:
+        return site.out_shape[0] * prod(site.out_shape[2:])
+
+    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
+        return window_columns(x, self.windows(x.shape[2:]), self.group, at)
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.draw import draw
@@ -64,6 +65,12 @@ class Gemm(WeightedOp):
 
     def bias_gain(self) -> float:
         return self.alpha / self.beta
+
+    def places(self, site: Site) -> int:
+        return self.sides(site.shape(0), site.shape(1))[0]
+
+    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
+        return np.ascontiguousarray((x.T if self.transA else x)[at])[None]
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:

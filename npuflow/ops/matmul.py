@@ -9,6 +9,7 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.broadcast import broadcast_shape
@@ -76,6 +77,15 @@ class MatMul(Op):
         assert a is not None and b is not None
         left, right = exact(centred(a, site.quant(0)), centred(b, site.quant(1)), terms=a.shape[-1])
         return (finish(site, np.matmul(left, right), -1, numerics),)
+
+    def places(self, site: Site) -> int:
+        return prod(site.out_shape[:-1]) if len(site.shape(1)) == 2 and site.consts[1] is not None else 0
+
+    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
+        return x.reshape(-1, x.shape[-1])[at][None]
+
+    def rows(self, weight: Array) -> Array:
+        return weight.T
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:

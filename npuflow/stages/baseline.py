@@ -22,6 +22,7 @@ from npuflow.ir.precision import NARROW, Output
 from npuflow.stages._held_out import is_random, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -55,6 +56,7 @@ def baseline(
     placement: Placement,
     thresholds: Thresholds,
     statistics: Statistics,
+    rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Precision,
@@ -70,7 +72,8 @@ def baseline(
         log("the samples are noise: no width is chosen by them")
         return Baseline((), False)
     stated = {**graph.stated, **thresholds.codes}
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated)
+    known = (rounded or Rounded()).weights
+    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

@@ -15,6 +15,7 @@ from npuflow.hw.target import Numerics
 from npuflow.stages._held_out import is_random, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -28,6 +29,7 @@ def clipping(
     graph: Parsed,
     placement: Placement,
     statistics: Statistics,
+    rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,
     quantize: Quantize,
@@ -41,7 +43,8 @@ def clipping(
     if is_random(samples):
         log("the samples are noise: the extrema stay")
         return thresholds
-    network = Network(graph.graph, placement.placed, quantize, numerics, {**graph.stated, **thresholds.codes})
+    stated, known = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
+    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
     ready = rig(graph, network, thresholds, statistics.content, calibrate, samples, USED, auto.samples)
     if not ready.held or not network.groups:
         log("one sample cannot both give ranges and judge them: the extrema stay")

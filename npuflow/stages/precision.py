@@ -23,6 +23,7 @@ from npuflow.stages._held_out import rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.statistics import Statistics
@@ -77,6 +78,7 @@ def precision(
     placement: Placement,
     thresholds: Thresholds,
     statistics: Statistics,
+    rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Table,
@@ -89,7 +91,8 @@ def precision(
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
     stated = {**graph.stated, **thresholds.codes}
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated)
+    known = (rounded or Rounded()).weights
+    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

@@ -25,6 +25,7 @@ from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.precision import Precision
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.thresholds import Thresholds
 
 
@@ -92,6 +93,7 @@ def quantize(
     placement: Placement,
     thresholds: Thresholds,
     precision: Precision,
+    rounded: Rounded | None,
     quantize: Quantize,
     numerics: Numerics, memory: Memory, host: Host, least: Least,
 ) -> Quantized:  # fmt: skip
@@ -101,11 +103,14 @@ def quantize(
     stranded = partial(placed.stranded, prices=prices)
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
     ranges, pixels = {**thresholds.ranges, **precision.ranges}, graph.pixels
-    done = quantising.quantize_graph(graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded, tuple(pixels))
+    known = rounded or Rounded()
+    done = quantising.quantize_graph(
+        graph.graph, placed.on_npu, ranges, scheme, numerics, stated, stranded, tuple(pixels), known.weights
+    )
     borders = tuple(bordered(done.graph, graph.graph, graph.borders))
     said = (*moved(stated, done.graph), *((one.node, one.text) for one in borders))
     notes = (*done.notes, *(quantising.Note(name, what, on_host=False) for name, what in said))
     for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
     worst = max((one.codes for one in borders), default=0.0)
-    return Quantized(done.graph, notes, float_macs=graph_macs(graph.graph), pixels=pixels, border=worst)
+    return Quantized(done.graph, notes, known.trials, float_macs=graph_macs(graph.graph), pixels=pixels, border=worst)

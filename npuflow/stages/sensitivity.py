@@ -20,6 +20,7 @@ from npuflow.stages._held_out import rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -55,6 +56,7 @@ def sensitivity(
     placement: Placement,
     thresholds: Thresholds,
     statistics: Statistics,
+    rounded: Rounded | None,
     samples: Items[Sample],
     calibrate: Calibrate,
     probing: Probing,
@@ -65,7 +67,8 @@ def sensitivity(
     if not baseline.search:
         return Sensitivity((), np.zeros((0, 0, 0)))
     stated = {**graph.stated, **thresholds.codes}
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated)
+    known = (rounded or Rounded()).weights
+    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

@@ -38,6 +38,7 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
@@ -119,6 +120,7 @@ def verdict(
     precision: Precision,
     quantized: Quantized,
     statistics: Statistics,
+    rounded: Rounded | None,
     samples: Items[Sample],
     input_check: InputCheck,
     verdict: VerdictTable,
@@ -136,8 +138,8 @@ def verdict(
     if is_random(samples):
         return _unjudged("the calibration samples are random numbers")
     known = list(feeds(samples, graph.graph, correct.samples + MOST))
-    fit, held = split(known[: correct.samples], correct.held_out)
-    held = affordable(graph.graph, [*held, *known[correct.samples :]])
+    fit, others = split(known[: correct.samples], correct.held_out)
+    held = affordable(graph.graph, [*others, *known[correct.samples :]])
     if not held:
         return _unjudged("there is only one calibration sample, which cannot both calibrate and judge")
     found = shown(graph.graph, quantized.graph, held, budget)
@@ -147,16 +149,17 @@ def verdict(
     if not verdict.advice or not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    network = Network(graph.graph, placement.placed, scheme, numerics, {**graph.stated, **thresholds.codes})
+    stated, rounds = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
+    network = Network(graph.graph, placement.placed, scheme, numerics, stated, rounds)
     chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
     rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
     if not poor:
         return replace(made, better=chosen.automatic(rig, found, frozenset(precision.ranges)))
     target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
-    others = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
+    rivals = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
     off = widths.strategy == "none"
     searched = partial(_searched, rig, quantize, target, widths, probing, correct.bias != "off") if off else lambda: None
-    clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, others, searched, log)
+    clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, rivals, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     place = graph.graph.outputs.index(worst.name)
     if place not in rig.which or not network.groups:

@@ -30,6 +30,8 @@ arrays = { x = "x" }
 method = "minmax"
 [quantize]
 weights = { bits = 6, per = "tensor" }
+[round]
+method = "nearest"
 [equalize]
 [correct]
 held_out = 6

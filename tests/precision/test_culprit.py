@@ -41,7 +41,7 @@ def test_the_tensor_with_the_lowest_sqnr_is_not_to_blame_where_it_does_not_matte
     graph = rig.network.graph
     kept = {v for group in rig.network.groups for v in group}
     types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
-    weights = {w.value: rig.weight(j, False) for j, w in enumerate(rig.network.weights)}
+    weights = {k: v for j in range(len(rig.network.weights)) for k, v in rig.weight(j, False).items()}
     real = [node_by_node(graph, feed, {}, {}) for feed in rig.held]
     made = [node_by_node(graph, feed, types, weights) for feed in rig.held]
     own = {v: sqnr([r[v] for r in real], [m[v] for m in made]) for v in ("loud", "faint", "x")}
@@ -60,7 +60,7 @@ def test_its_figures_are_those_of_the_substitution(value: str, factor: float) ->
     assert first.kind == "activation" and value in group
     kept = {v for g in rig.network.groups for v in g}
     types = {v: t for v, t in rig.network.types(rig.ranges).items() if v in kept}
-    weights = {w.value: rig.weight(j, False) for j, w in enumerate(rig.network.weights)}
+    weights = {k: v for j in range(len(rig.network.weights)) for k, v in rig.weight(j, False).items()}
     for figure, left_out in ((first.before, ()), (first.after, group)):
         noise = []
         for s, feed in enumerate(rig.held[:4]):

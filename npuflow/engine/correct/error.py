@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
 Feed = Mapping[str, Array]
+S = TypeVar("S")
 
 
 def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
@@ -37,7 +39,7 @@ def output_error(real: Sequence[Sequence[Array]], found: Sequence[Sequence[Array
     return float(np.mean(parts)) if parts else 0.0
 
 
-def split(feeds: Sequence[Feed], held: int) -> tuple[list[Feed], list[Feed]]:
+def split(feeds: Sequence[S], held: int) -> tuple[list[S], list[S]]:
     """(samples to fit, held-out samples), the latter spread evenly over the order, which files may have by kind."""
     count = min(held, len(feeds) // 2)
     chosen = {round((k + 0.5) * len(feeds) / count - 0.5) for k in range(count)}

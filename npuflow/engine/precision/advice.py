@@ -130,7 +130,9 @@ class Clinic:
         scheme, placed = self._scheme(one), network.placed
         ranges = {**self.rig.ranges, **one.ranges}
         stated = {v: q for v, q in network.stated.items() if v not in one.ranges}
-        done = quantize_graph(network.graph, placed.on_npu, ranges, scheme, network.numerics, stated, placed.stranded)
+        done = quantize_graph(
+            network.graph, placed.on_npu, ranges, scheme, network.numerics, stated, placed.stranded, rounded=network.rounded,
+        )
         return done.graph
 
     def cycles(self, one: Candidate) -> float:

@@ -67,7 +67,7 @@ def clip(rig: Rig, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], 
 
 def _score(rig: Rig, held: Sequence[Feed], table: Table) -> float:
     """Mean dB over samples, of the worst output, weights quantised as the recipe says."""
-    weights = {w.value: rig.weight(j, False) for j, w in enumerate(rig.network.weights)}
+    weights = {v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, False).items()}
     return float(decibels(rig.noise(rig.fake.run(held, table, weights))).mean(0).min(initial=200.0))
 
 

@@ -20,11 +20,13 @@ from npuflow.engine.fidelity import real_of
 from npuflow.engine.place import Placement, op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
+from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
 from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types
 from npuflow.engine.quantize.types import encode, weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
+from npuflow.ir.rounding import RoundedWeight
 from npuflow.ir.types import Array, QuantType
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -47,7 +49,7 @@ class Weight:
 class Network:
     """What is quantised: the float graph, the place of its nodes, the scheme and the target's arithmetic.
 
-    `stated`: types that the model or a table fixes, by value id.
+    `stated`: types that the model or a table fixes, by value id; `rounded`: codes of weights that were chosen before.
     """
 
     graph: Graph
@@ -55,6 +57,7 @@ class Network:
     quantize: Quantize
     numerics: Numerics
     stated: Mapping[str, QuantType] = field(default_factory=dict)
+    rounded: Mapping[str, RoundedWeight] = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -109,19 +112,26 @@ class Network:
             rows.append((quant.scale[0], quant.lo - zero, quant.hi - zero))
         return np.array(rows, np.float32).reshape(-1, 3)
 
-    def coded(self, weight: Weight, bits: int | None = None) -> Array:
-        """A weight as its codes give it back; at the recipe's width, or at `bits` where the recipe has no exception."""
+    def coded(self, weight: Weight, bits: int | None = None) -> dict[str, Array]:
+        """A weight as its codes give it back, by value id, and the bias that goes with it where it is not the float one; at
+        the recipe's width, or at `bits` where the recipe has no exception."""
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))
         pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
         scheme = scheme if bits is None or pinned else replace(scheme, bits=bits)
         real = self.graph.const(weight.value)
         assert real is not None
+        known = chosen(self.rounded, weight.value, scheme, self.numerics) if weight.value not in self.stated else None
+        if known is not None:
+            bias = self.graph.const(known.bias) if known.bias else None
+            shifted = {known.bias: np.ascontiguousarray(real_bias(known, bias))} if bias is not None else {}
+            return {weight.value: np.ascontiguousarray(real_weight(known).astype(real.dtype)), **shifted}
         axis = node.op.channel_axis(self.graph.site(node), weight.operand)
         quant = self.stated.get(weight.value)
         if quant is None or bits is not None:
             quant = weight_type(real, axis, scheme, self.numerics)
-        return np.ascontiguousarray(real_of(encode(real, quant), quant).reshape(real.shape).astype(real.dtype))
+        found = real_of(encode(real, quant), quant).reshape(real.shape).astype(real.dtype)
+        return {weight.value: np.ascontiguousarray(found)}
 
 
 def unclipped_steps(table: Table) -> Table:
@@ -139,7 +149,7 @@ class FakeQuant:
     def __init__(self, network: Network, probes: Sequence[str] = ()) -> None:
         self.network, self.probes = network, tuple(probes)
         self._session, fed = self._start()
-        self._plain = {w.value: np.ascontiguousarray(network.graph.const(w.value)) for w in network.weights if w.value in fed}
+        self._plain = {v: np.ascontiguousarray(network.graph.const(v)) for v in self._given() if v in fed}
         self.fed = fed
 
     def run(
@@ -153,6 +163,13 @@ class FakeQuant:
             inputs = {k: v for k, v in feed.items() if k in self.fed}
             rows.append(self._session.run(self._probed if probes else self._outputs, {**inputs, **given}))
         return [[row[k] for row in rows] for k in range(len(rows[0]) if rows else 0)]
+
+    def _given(self) -> list[str]:
+        """Constants that are inputs here: weights, and biases that differ with how their weight is rounded."""
+        network = self.network
+        weights = [w.value for w in network.weights]
+        biases = (network.rounded[v].bias for v in weights if v in network.rounded)
+        return list(dict.fromkeys((*weights, *(b for b in biases if b and network.graph.const(b) is not None))))
 
     def _start(self) -> tuple[Any, set[str]]:
         import onnx
@@ -186,11 +203,11 @@ class FakeQuant:
         for value_id in (*(i.name for i in proto.input), *stored):
             if value_id in members:
                 quantiser(value_id)
-        for weight in self.network.weights:
-            held = stored.get(weight.value)
-            if held is not None and weight.value not in quantised:
+        for value_id in self._given():
+            held = stored.get(value_id)
+            if held is not None and value_id not in quantised:
                 proto.initializer.remove(held)
-                kind = onnx.helper.make_tensor_value_info(weight.value, held.data_type, list(held.dims))
+                kind = onnx.helper.make_tensor_value_info(value_id, held.data_type, list(held.dims))
                 proto.input.append(kind)
         for node in list(proto.node):
             node.input[:] = [named(v) for v in node.input]

@@ -67,7 +67,7 @@ def better(
 def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, choosing: int) -> Better | None:
     """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which take no part in the comparison."""
     network, judging = rig.network, rig.held[choosing:]
-    weights = {w.value: rig.weight(j, False) for j, w in enumerate(network.weights)}
+    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
     truth = [column[choosing:] for column in rig.truth]
     made = [rig.fake.run(judging, network.table(ranges), weights) for ranges in (rig.ranges, {**rig.ranges, **others})]
     named, auto = (quality(network.graph, truth, one) for one in made)

@@ -45,7 +45,7 @@ class Rig:
     wide_ranges: Ranges
     fit: Sequence[Feed]
     held: Sequence[Feed]
-    _known: dict[tuple[str, bool], Array] = field(default_factory=dict)
+    _known: dict[tuple[str, bool], Mapping[str, Array]] = field(default_factory=dict)
 
     @cached_property
     def widest(self) -> int:
@@ -92,7 +92,8 @@ class Rig:
         groups = [("activation", group[0]) for group in self.network.groups]
         return groups + [("weight", w.value) for w in self.network.weights]
 
-    def weight(self, j: int, wide: bool) -> Array:
+    def weight(self, j: int, wide: bool) -> Mapping[str, Array]:
+        """By value id: the weight, and a bias that goes with it."""
         one = self.network.weights[j]
         key = one.value, wide
         if key not in self._known:
@@ -111,7 +112,7 @@ class Rig:
             if unit < first:
                 table[unit] = (self.wide if wide else self.narrow)[unit]
             else:
-                weights[self.network.weights[unit - first].value] = self.weight(unit - first, wide)
+                weights.update(self.weight(unit - first, wide))
         return self.probe_noise(table, weights, probes)
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
@@ -130,11 +131,10 @@ class Rig:
         for k, level in enumerate(levels[:first]):
             if level != FLOAT:
                 table[k] = (self.wide if level == WIDE else self.narrow)[k]
-        weights = {
-            w.value: self.weight(j, levels[first + j] == WIDE)
-            for j, w in enumerate(self.network.weights)
-            if levels[first + j] != FLOAT
-        }
+        weights: dict[str, Array] = {}
+        for j, level in enumerate(levels[first:]):
+            if level != FLOAT:
+                weights.update(self.weight(j, level == WIDE))
         return table, weights
 
     def choice(self, levels: Levels) -> Choice:
@@ -194,7 +194,8 @@ class Rig:
         ranges = {**self.ranges, **choice.ranges}
         placed = network.placed
         return quantize_graph(
-            network.graph, placed.on_npu, ranges, scheme, network.numerics, network.stated, placed.stranded
+            network.graph, placed.on_npu, ranges, scheme, network.numerics, network.stated, placed.stranded,
+            rounded=network.rounded,
         )
 
 

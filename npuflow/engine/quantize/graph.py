@@ -13,6 +13,7 @@ from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize, activation_grid, check_scheme
 from npuflow.engine.quantize.names import names_of, stated, unknown_layers
 from npuflow.engine.quantize.ports import bare
+from npuflow.engine.quantize.rounded import chosen, recoded, replaced
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type, encode
@@ -22,6 +23,7 @@ from npuflow.ir.graph import Graph, Node, Param, constant, prune
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.ranges import span
 from npuflow.ir.requant import Overflow
+from npuflow.ir.rounding import RoundedWeight
 from npuflow.ir.types import Array, QuantType, Value
 
 
@@ -49,11 +51,13 @@ class Quantization:
 def quantize_graph(
     graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
     codes: Mapping[str, QuantType] = MappingProxyType({}), stranded: Stranded | None = None, coded: Collection[str] = (),
+    rounded: Mapping[str, RoundedWeight] = MappingProxyType({}),
 ) -> Quantization:  # fmt: skip
     """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note.
     `codes`: those that the model or a table fixes, by value id; those that the target lacks are only ranges, with a note.
     `stranded`: of the nodes left to the NPU those that others on the host have made pointless there (`Placement.stranded`).
-    `coded`: inputs that are fed as these codes, whatever the recipe says of inputs.
+    `coded`: inputs that are fed as these codes, whatever the recipe says of inputs. `rounded`: codes of weights by value id,
+    used where the layer has a weight of that width and granularity.
     """
     ports = bare(graph, config)
     graph, on_npu = ports.graph, ports.placed(on_npu)
@@ -74,7 +78,7 @@ def quantize_graph(
         if stranded is not None and notes:
             notes.update({i: Note(graph.nodes[i].name, why) for i, why in stranded(graph, chosen).items()})
             chosen = [i for i in chosen if i not in notes]
-        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed, frozenset(coded))
+        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed, frozenset(coded), rounded)
         result = builder.build()
         if not builder.refused:
             return Quantization(result, (*unused, *(notes[i] for i in sorted(notes)), *builder.notes))
@@ -126,6 +130,7 @@ class _Builder:
     chosen: frozenset[int]
     fixed: Mapping[str, QuantType] = field(default_factory=dict)
     coded: frozenset[str] = frozenset()
+    rounded: Mapping[str, RoundedWeight] = field(default_factory=dict)
     refused: dict[int, TargetError] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -231,7 +236,14 @@ class _Builder:
         assert x is not None
         scheme = self.config.weights_of(names_of(node), op_name(node))
         fixed = self.fixed.get(node.inputs[weight])
+        known = chosen(self.rounded, node.inputs[weight], scheme, self.numerics) if fixed is None else None
+        if known is not None:
+            real, fixed = replaced(real, weight, known), known.quant
         codes, quant = coded_weight(real, weight, x, y, scheme, self.numerics, fixed)
+        if known is not None:
+            own = self.source.const(node.inputs[weight])
+            assert own is not None
+            codes = recoded(own, known, quant)
         inputs[weight] = self.stored(node.inputs[weight], codes, quant)
         bias = weight + 1
         if real.present(bias) and node.op.role(bias) == "bias":

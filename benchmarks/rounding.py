@@ -1,0 +1,150 @@
+"""Rounding methods on one network: what they cost, and what they keep with float and with quantised activations.
+
+    python benchmarks/rounding.py SCORER TASK RECIPE [--bits 4 3] [--methods nearest gptq coordinate] [--limit N]
+        [--float-only] [--cache DIR] [--set KEY=VALUE ...]
+
+SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the moments: processor time of observing the
+calibration samples and of summing up, in passes of the float network by onnxruntime, everything on one thread in this process.
+Then every method: processor time for all layers, and figures of the float network with the weights that its codes stand for
+(biases take up the mean in all rows, nearest included). Last the program, built and simulated: quantised activations, biases
+corrected as the recipe says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from accuracy import Task, module
+
+from npuflow import build, load_program, load_recipe
+from npuflow.engine.calibrate.observe import session
+from npuflow.engine.quantize.config import Weights
+from npuflow.engine.rounding import moments as counting
+from npuflow.engine.rounding.columns import Observer
+from npuflow.engine.rounding.judge import with_weights
+from npuflow.engine.rounding.rounded import rounded
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe_build import Settings, open_cache
+from npuflow.hw.target import Numerics
+from npuflow.ir.rounding import ROUNDERS
+from npuflow.stages.moments import Moments
+from npuflow.stages.parse import Parsed
+from npuflow.stages.picked import Picked
+
+FIGURES = ("top1", "f1", "recall", "ap50", "agreement", "sqnr_db")
+
+
+def shown(line: dict[str, Any]) -> str:
+    held = {key: line[key] for key in FIGURES if line.get(key) is not None}
+    return ", ".join(f"{v:.2f} dB" if k == "sqnr_db" else f"{k} {v:.4f}" for k, v in held.items())
+
+
+def spent(work: Callable[[], Any]) -> tuple[Any, float]:
+    """A result and the processor seconds it took."""
+    start = time.process_time()
+    return work(), time.process_time() - start
+
+
+class Network:
+    """The recipe's float network, its samples and moments, from the cache."""
+
+    def __init__(self, recipe: Path, cache: Path | None, sets: Sequence[str]) -> None:
+        settings = Settings(cache=cache)
+        loaded = load_recipe(recipe, sets)
+        store = open_cache(loaded, settings)
+        done = build(recipe, [*sets, "round.method='coordinate'"], until="rounded", cache=cache)
+        name = next(name for name in ("equalize", "pixels", "checked", "parse") if name in done.refs)
+        self.parsed: Parsed = store.load(done.outputs[name], Parsed)
+        self.moments = [store.load(ref, Moments) for ref in done.refs["moments"].items.values()]
+        self.picked = [store.load(ref, Picked) for ref in done.refs["picked"].items.values()]
+
+    def cost(self) -> str:
+        """What moments cost, with passes of the network as the unit."""
+        graph, layers = self.parsed.graph, [one.layer for one in self.moments]
+        kinds = {name: graph.type(name) for name in graph.inputs}
+        feeds = [one.content.feed(kinds) for one in self.picked]
+        plain = session(export_model(graph))
+        names = [i.name for i in plain.get_inputs()]
+        for _ in range(2):
+            _, unit = spent(lambda: [plain.run(None, {n: feed[n] for n in names}) for feed in feeds])
+        observer = Observer(graph, layers)
+        found, seen = spent(lambda: [observer.columns(feed) for feed in feeds])
+        stored = sum(codes.nbytes for codes in found[0])
+
+        def summed() -> None:
+            for k, layer in enumerate(layers):
+                counting.of_columns((one[k] for one in found), layer.fraction)
+
+        _, summing = spent(summed)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return (
+            f"{len(feeds)} samples: plain pass {unit:.1f} s, columns {seen:.1f} s ({seen / unit:.2f} passes), "
+            f"sums {summing:.1f} s ({summing / unit:.2f} passes); {stored / 1e6:.1f} MB of columns a sample, "
+            f"peak {peak:.0f} MB with all of them in memory"
+        )
+
+    def outputs(self, method: str, bits: int, numerics: Numerics, feeds: Sequence[Any]) -> tuple[list[Any], float]:
+        """Outputs with float activations, and the processor time of rounding."""
+        rounder, scheme = ROUNDERS[method](), Weights(bits=bits)
+        start, weights = time.process_time(), {}
+        for one in self.moments:
+            done = rounded(rounder, one.matrix, one.layer.bias, one.fit, one.held, scheme, numerics)
+            weights[one.layer.weight] = done.weight
+        seconds = time.process_time() - start
+        run = session(export_model(with_weights(self.parsed.graph, weights)))
+        names = [i.name for i in run.get_inputs()]
+        return [run.run(None, {n: feed[n] for n in names})[0] for feed in feeds], seconds
+
+    def fed(self, feed: dict[str, Any]) -> dict[str, Any]:
+        """What a model is fed as this graph takes it: an input of pixels has moved into the first layers."""
+        made = dict(feed)
+        for name, one in self.parsed.pixels.items():
+            made[name] = (one.bytes(feed[name], name).astype(np.float32) - one.zero).astype(np.float32)
+        return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scorer", type=Path)
+    parser.add_argument("task")
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--bits", type=int, nargs="+", default=[4])
+    parser.add_argument("--methods", nargs="+", default=["nearest", "gptq", "coordinate"])
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--float-only", action="store_true")
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--set", nargs="+", default=[])
+    args = parser.parse_args()
+    model = args.recipe.parent / Path(load_recipe(args.recipe).tables["model"]["path"])
+    task = Task(module(args.scorer), args.task, model, args.limit)
+    network = Network(args.recipe, args.cache, args.set)
+    print(network.cost(), flush=True)
+    feeds = [network.fed(feed) for feed in task.samples()]
+    numerics = Numerics(weight_bits=(2, 4, 8, 16))
+    print("| bits | method | rounding | float activations | program |\n| --- | --- | --- | --- | --- |")
+    for bits in args.bits:
+        for method in args.methods:
+            found, seconds = network.outputs(method, bits, numerics, feeds)
+            line = task.scorer.score(args.task, {task.name: np.concatenate(found)}, {task.name: np.concatenate(task.base)})
+            simulated = ""
+            if not args.float_only:
+                sets = [*args.set, f"round.method='{method}'", f"quantize.weights.bits={bits}"]
+                with tempfile.TemporaryDirectory() as out:
+                    done = build(args.recipe, sets, until="codegen", out=Path(out), cache=args.cache)
+                    simulated = shown(task.score(load_program(done.products["program"])))
+            print(f"| {bits} | {method} | {seconds:.1f} s | {shown(line)} | {simulated} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What layers read, sample by sample: columns of their inputs at some places, in fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.engine.calibrate.observe import session
+from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+
+TOP = 2**15 - 1                           # of what lies on a grid
+Codes = npt.NDArray[np.int16]             # [groups, places, terms]
+
+
+@dataclass
+class Observer:
+    """The float network with every input of a layer as an output: one pass a sample for all layers."""
+
+    graph: Graph
+    layers: Sequence[Layer]
+
+    def __post_init__(self) -> None:
+        self.made = list(dict.fromkeys(one.source for one in self.layers if one.source not in self.graph.inputs))
+        self.session = session(export_model(self.graph, self.made)) if self.made else None
+        self.fed = [i.name for i in self.session.get_inputs()] if self.session is not None else []
+
+    def columns(self, feed: Mapping[str, Array]) -> list[Codes]:
+        """Of every layer."""
+        known = dict(feed)
+        if self.session is not None:
+            found = self.session.run(self.made, {name: feed[name] for name in self.fed})
+            known.update(zip(self.made, found, strict=True))
+        seed = 0
+        for name in self.graph.inputs:
+            seed = crc32(np.ascontiguousarray(feed[name]).data, seed)
+        return [columns(self.graph, one, known[one.source], seed) for one in self.layers]
+
+
+def columns(graph: Graph, layer: Layer, source: Array, seed: int) -> Codes:
+    """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its name nor its order matters."""
+    node = graph.nodes[layer.node]
+    count = node.op.places(graph.site(node))
+    if layer.places < count:
+        at = np.sort(np.random.default_rng((seed, layer.node)).choice(count, layer.places, replace=False, shuffle=False))
+    else:
+        at = np.arange(count)
+    return fixed(node.op.columns(source, at), layer.fraction)
+
+
+def fixed(real: Array, fraction: int) -> Codes:
+    """Numbers on a power-of-two grid; what lies beyond it (infinities, too) becomes its end, and NaN zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = real.astype(np.float32, copy=False) * np.float32(2.0**fraction)
+        whole = np.isfinite(scaled.sum())
+    if not whole:
+        scaled = np.nan_to_num(scaled, nan=0.0, posinf=TOP, neginf=-TOP)
+    np.rint(scaled, out=scaled)
+    return np.clip(scaled, -TOP, TOP, out=scaled).astype(np.int16)

@@ -1,0 +1,47 @@
+"""The tables [moments] and [round]: what is known of the layers' inputs, and how weights become codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine.quantize.config import Quantize
+from npuflow.ir.rounding import ROUNDERS, Rounder
+
+
+@dataclass(frozen=True)
+class Counting(Config, table="moments"):
+    """Second moments of what layers read on calibration samples, taken where a weight is rounded by them."""
+
+    samples: Annotated[int, Range(2, None)] = 128
+    """Calibration samples used, the held-out ones included."""
+    held_out: Annotated[int, Range(1, None)] = 16
+    """Of these, how many only judge."""
+    positions: Annotated[int, Range(1, None)] = 64
+    """Places of each layer's output that a sample is looked at, at most; wide layers have fewer."""
+    most_terms: Annotated[int, Range(1, None)] = 4608
+    """Products of so many terms or fewer: layers of more are rounded to the nearest, for their moments take too much
+    memory."""
+
+
+@dataclass(frozen=True)
+class Round(Config):
+    """Rounding of constant weights by what the layer reads on calibration samples."""
+
+    method: Annotated[str, ROUNDERS] = "auto"
+    """"auto" rounds weights of less than 8 bits by coordinate descent, where held-out samples agree; a named method is
+    obeyed."""
+
+    @property
+    def rounder(self) -> Rounder:
+        """The method with its options."""
+        given = self.options
+        made: Rounder = given if given is not None else ROUNDERS[self.method]()
+        return made
+
+
+def rounds(quantize: Quantize, table: Round) -> bool:
+    """Whether any weight is rounded by moments."""
+    widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides)}
+    return any(table.rounder.wants(bits) for bits in widths if bits is not None)

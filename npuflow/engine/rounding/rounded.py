@@ -1,0 +1,102 @@
+"""One layer's weights rounded: the tensor as a matrix, the method, and codes back in the tensor's shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from npuflow.engine.quantize.config import Weights
+from npuflow.engine.quantize.types import weight_type
+from npuflow.engine.rounding.moments import Int64s, Moments
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.rounding import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
+from npuflow.ir.types import Array, QuantType
+
+TINY = 1e-200
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight tensor and where the numbers of its matrix, [groups, outputs, terms], lie in it. `channels`: the axis of its
+    output channels; `gain`: a unit of the sums in units of the bias; `names`, `kind`: what exceptions of the recipe go by."""
+
+    tensor: Array
+    index: Int64s
+    axis: int | None
+    gain: float
+    names: tuple[str, ...]
+    kind: str
+
+    def rows(self, tensor: Array) -> Reals:
+        return np.asarray(tensor, np.float64).reshape(-1)[self.index]
+
+    def tensor_of(self, rows: Reals, dtype: str) -> Array:
+        found = np.empty(self.tensor.size, dtype)
+        found[self.index.reshape(-1)] = rows.reshape(-1)
+        return found.reshape(self.tensor.shape)
+
+
+def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: str) -> Matrix:
+    """The matrix of a node's constant weight."""
+    one = graph.nodes[node]
+    tensor = graph.const(weight)
+    assert tensor is not None
+    index = one.op.rows(np.arange(tensor.size).reshape(tensor.shape))
+    groups, at = one.op.column_groups(), one.inputs.index(weight)
+    axis = one.op.channel_axis(graph.site(one), at)
+    return Matrix(tensor, index.reshape(groups, len(index) // groups, -1), axis, one.op.bias_gain(), names, kind)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The rounded weight, and whether it is used. `was`, `now`: noise over signal of the layer's outputs, rounded to the nearest
+    and so, on held-out samples (on all where there are none). `plain`: the shift of the bias if it were rounded to the nearest.
+    """
+
+    weight: RoundedWeight
+    was: float
+    now: float
+    used: bool
+    plain: Reals | None = None
+
+
+def rounded(
+    rounder: Rounder, source: Matrix, bias: str, fit: Moments, held: Moments | None, scheme: Weights, numerics: Numerics
+) -> Done:
+    """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take up what rounding does
+    to the mean of its outputs, only what varies counts."""
+    quant = weight_type(source.tensor, source.axis, scheme, numerics)
+    center = fit.mean if bias else None
+    problem = _problem(source, quant, fit.around(center), numerics)
+    plain, wanted = problem.nearest(), rounder.wants(quant.bits)
+    made = rounder(problem) if wanted else plain
+    judge = problem if held is None else replace(problem, gram=held.around(center))
+    signal = max(float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zero[..., None], made.scale)).sum()), TINY)
+    was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
+
+    def shift(one: Rounding) -> Reals | None:
+        off = problem.weight - problem.real(one)
+        return source.gain * np.matmul(off, fit.mean[..., None]).reshape(-1) if bias else None
+
+    scale = np.broadcast_to(made.scale, made.codes.shape[:2]).reshape(-1)
+    scales = tuple(scale.tolist()) if quant.axis is not None else (float(scale[0]),)
+    codes = source.tensor_of(made.codes, quant.dtype)
+    weight = RoundedWeight(codes, quant.with_(scale=scales), bias, shift(made))
+    used = wanted and (not rounder.judged or (held is not None and now < was))
+    return Done(weight, was, now, used, shift(plain))
+
+
+def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) -> LayerProblem:
+    rows = source.rows(source.tensor)
+    shape = rows.shape[:2]
+
+    def by_output(values: tuple[float, ...] | tuple[int, ...]) -> Reals:
+        found = np.asarray(values, np.float64)
+        return found.reshape(shape) if quant.axis is not None else np.full(shape, found[0])
+
+    return LayerProblem(
+        rows, gram, by_output(quant.scale), by_output(quant.zero_point), quant.lo, quant.hi, quant.bits,
+        shared=quant.axis is None, fixed=numerics.power_of_two,
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""Coordinate descent on codes and scales, from several starts.
+
+Source: A. Zhang, Z. Yang, N. Wang, Y. Qin, J. Xin, X. Li, P. Yin, "COMQ: a backpropagation-free algorithm for
+post-training quantization", 2024: each code in turn to its best value, then each scale to its best value, both in closed
+form. Here the layer is seen through its second moments alone, and starts are several: rounded to the nearest under finer scales,
+and rounded with error feedback (GPTQ). Every output keeps its best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from npuflow.base.tables import Range
+from npuflow.ir.rounding import ROUNDERS, LayerProblem, Reals, Rounder, Rounding, stored
+from npuflow.rounders._feedback import feedback
+
+FINER = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)    # scales that are tried, as shares of the format's usual ones
+POWERS = (1.0, 0.5)                       # the same where scales are powers of two
+TINY = 1e-300
+
+
+@ROUNDERS.entry
+@dataclass(frozen=True)
+class Coordinate(Rounder):
+    """Each weight's code in turn, then the scale, until nothing moves."""
+
+    damp: Annotated[float, Range(1e-6, 10)] = 0.01
+    """Share of the mean second moment that is added to each."""
+    starts: Annotated[int, Range(1, 6)] = 2
+    """Scales from which every output descends, the most promising ones."""
+    sweeps: Annotated[int, Range(1, 1000)] = 20
+    """How often all codes are visited at most."""
+    block: Annotated[int, Range(1, 4096)] = 64
+    """Terms that are updated at once: speed alone, but for the last bits of sums."""
+
+    def __call__(self, problem: LayerProblem) -> Rounding:
+        gram = problem.damped(self.damp)
+        moved = np.matmul(problem.weight, gram)
+        tried = [problem.nearest()]
+        for scale in _scales(problem, gram, self.starts):
+            for start in (problem.nearest(scale), feedback(problem, gram, scale, self.block, True)):
+                tried.append(self._descended(problem, gram, moved, start))
+        return problem.best(*tried)
+
+    def _descended(self, problem: LayerProblem, gram: Reals, moved: Reals, start: Rounding) -> Rounding:
+        """`moved`: the weights times the moments."""
+        codes, scale = start.codes - problem.zero[..., None], start.scale
+        slope = moved - scale[..., None] * np.matmul(codes, gram)
+        for sweep in range(self.sweeps):
+            changed = _sweep(problem, gram, codes, scale, slope, self.block)
+            if not changed:
+                break
+            if not problem.fixed and sweep < self.sweeps - 1:
+                new = _refit(problem, codes, scale, moved, slope)
+                slope = moved - (new / scale)[..., None] * (moved - slope)
+                scale = new
+        return Rounding(codes + problem.zero[..., None], scale)
+
+
+def _sweep(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope: Reals, block: int) -> int:
+    """Every code once, in place; `slope`: what is left of the weights times the moments. Gives how many changed."""
+    terms, changed = gram.shape[-1], 0
+    low, high = problem.lo - problem.zero, problem.hi - problem.zero
+    for first in range(0, terms, block):
+        last = min(first + block, terms)
+        inner = gram[:, first:last, first:last]
+        near, steps = slope[..., first:last].copy(), np.zeros((*scale.shape, last - first))
+        for k in range(last - first):
+            now = codes[..., first + k]
+            wanted = np.clip(np.rint(now + near[..., k] / (scale * inner[:, None, k, k])), low, high)
+            step = wanted - now
+            moves = int(np.count_nonzero(step))
+            if moves:
+                changed += moves
+                codes[..., first + k] = wanted
+                steps[..., k] = step = scale * step
+                near -= step[..., None] * inner[:, None, k, :]
+        if steps.any():
+            slope -= np.matmul(steps, gram[:, first:last])
+    return changed
+
+
+def _refit(problem: LayerProblem, codes: Reals, scale: Reals, moved: Reals, slope: Reals) -> Reals:
+    """The best scales for codes (less their zero points)."""
+    along, across = (moved * codes).sum(-1), ((moved - slope) * codes).sum(-1) / np.maximum(scale, TINY)
+    if problem.shared:
+        along, across = np.broadcast_to(along.sum(), along.shape), np.broadcast_to(across.sum(), across.shape)
+    fits = (along > 0) & (across > 0)
+    return np.where(fits, stored(along / np.where(fits, across, 1.0)), scale)
+
+
+def _scales(problem: LayerProblem, gram: Reals, count: int) -> list[Reals]:
+    """The most promising scales of every output, by the error of rounding to the nearest under each."""
+    shares = POWERS if problem.fixed else FINER
+    tried = [problem.scale * share if problem.fixed else stored(problem.scale * share) for share in shares]
+    found = []
+    for scale in tried:
+        off = problem.weight - problem.real(problem.nearest(scale))
+        found.append((np.matmul(off, gram) * off).sum(-1))
+    errors = np.stack(found)
+    if problem.shared:
+        errors = np.broadcast_to(errors.sum((1, 2), keepdims=True), errors.shape)
+    order = np.argsort(errors, axis=0, kind="stable")[: min(count, len(tried))]
+    return [np.take_along_axis(np.stack(tried), one[None], 0)[0] for one in order]

@@ -1,0 +1,109 @@
+"""Columns of inputs and their sums: what a layer multiplies, exact in any order."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.engine.rounding.columns import columns, fixed
+from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.rounding.moments import Moments, of_columns
+from npuflow.engine.rounding.rounded import matrix
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from tests.correct.nets import Net
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_merged_in_any_order_and_subtracted(data: Any) -> None:
+    groups, terms = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 9))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    parts = [
+        rng.integers(-(2**15) + 1, 2**15, size=(groups, data.draw(st.integers(1, 9)), terms)).astype(np.int16)
+        for _ in range(data.draw(st.integers(2, 6)))
+    ]
+    whole = of_columns(parts, 5)
+    assert whole is not None and whole.count == sum(p.shape[1] for p in parts)
+    wide = np.concatenate(parts, axis=1).astype(object)
+    exact = np.stack([w.T @ w for w in wide])
+    assert (whole.gram == exact).all()
+    each = [of_columns([p], 5) for p in data.draw(st.permutations(parts))]
+    some = reduce(Moments.plus, [e for e in each if e is not None], Moments.empty(groups, terms, 5))
+    assert _bytes(some) == _bytes(whole)
+    first = of_columns(parts[:1], 5)
+    rest = of_columns(parts[1:], 5)
+    assert first is not None and rest is not None and _bytes(whole.minus(first)) == _bytes(rest)
+
+
+def _bytes(one: Moments) -> tuple[int, bytes, bytes]:
+    return one.count, one.sums.tobytes(), one.gram.tobytes()
+
+
+def test_other_grids_do_not_add_up() -> None:
+    with pytest.raises(ValueError, match="do not add up"):
+        Moments.empty(1, 2, 3).plus(Moments.empty(1, 2, 4))
+
+
+def test_centred_moments_are_those_of_the_numbers() -> None:
+    rng = np.random.default_rng(1)
+    x = np.rint(rng.normal(2.0, 1.0, size=(50, 4)) * 64) / 64
+    found = of_columns([fixed(x, 6)[None]], 6)
+    assert found is not None
+    np.testing.assert_allclose(found.around(found.mean)[0], np.cov(x.T, bias=True), atol=1e-12)
+    np.testing.assert_allclose(found.around(None)[0], x.T @ x / 50, atol=1e-12)
+
+
+def test_what_no_grid_holds() -> None:
+    codes = fixed(np.array([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.26]), 2)
+    assert codes.tolist() == [32767, -32767, 0, 32767, -32767, 1]
+
+
+@pytest.mark.parametrize("name", ["conv", "gemm", "matmul"])
+def test_columns_times_rows_are_the_layer(name: str) -> None:
+    """For every case of the operator's own suite whose weight is a constant matrix."""
+    seen = 0
+    for sample in OPS[name].samples(np.random.default_rng(4)):
+        x, weight = sample.inputs[0], sample.inputs[1]
+        assert x is not None and weight is not None
+        if 1 not in sample.constant:
+            continue
+        net = Net(0, *x.shape)
+        net.add("y", sample.op.with_(clip=None), "x", net.const("w", weight))
+        graph = net.graph("y")
+        node = graph.nodes[0]
+        count = node.op.places(graph.site(node))
+        if not count:
+            continue
+        seen += 1
+        (real,) = node.op.reference(x.astype(np.float64), weight.astype(np.float64))
+        found = node.op.columns(x.astype(np.float64), np.arange(count))
+        one = matrix(graph, 0, "w", ("y",), name)
+        made = np.matmul(one.rows(weight), found.swapaxes(1, 2))          # [groups, outputs, places]
+        flat = np.moveaxis(real, 1, 0) if name == "conv" else np.moveaxis(real, -1, 0)
+        gain = float(getattr(node.op, "alpha", 1.0))
+        np.testing.assert_allclose(gain * made.reshape(-1, count), flat.reshape(-1, count), atol=1e-9)
+        assert (one.tensor_of(one.rows(weight), "float64") == weight.astype(np.float64)).all()
+    assert seen >= 2
+
+
+def _layer(graph: Graph, places: int) -> Layer:
+    return Layer(0, "c", "c.w", "x", "c.b", 10, places)
+
+
+def test_places_are_drawn_by_the_sample_alone() -> None:
+    net = Net(7, 1, 3, 9, 9)
+    net.conv("c", "x", 4)
+    graph = net.graph("c")
+    x = net.feeds(1)[0]["x"]
+    whole, some = columns(graph, _layer(graph, 81), x, 1), columns(graph, _layer(graph, 10), x, 1)
+    assert whole.shape == (1, 81, 27) and some.shape == (1, 10, 27)
+    rows = {row.tobytes() for row in whole[0]}
+    assert all(row.tobytes() in rows for row in some[0]) and len({row.tobytes() for row in some[0]}) == 10
+    assert (columns(graph, _layer(graph, 10), x, 1) == some).all()
+    assert not (columns(graph, _layer(graph, 10), x, 2) == some).all()

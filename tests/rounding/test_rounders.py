@@ -1,0 +1,122 @@
+"""Rounding methods: what every one of them must keep, on random layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.engine.quantize.config import Weights
+from npuflow.engine.rounding.moments import of_columns
+from npuflow.engine.rounding.rounded import Matrix, rounded
+from npuflow.hw.target import Numerics
+from npuflow.ir.rounding import ROUNDERS, LayerProblem, Rounder
+
+METHODS = sorted(ROUNDERS.names())
+
+
+@st.composite
+def problems(draw: Any) -> LayerProblem:
+    groups, outputs, terms = (draw(st.integers(1, n)) for n in (3, 5, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows = draw(st.integers(1, 30))                        # often fewer than terms: moments without full rank
+    basis = rng.normal(size=(groups, rows, terms)) @ (np.eye(terms) + 0.5 * rng.normal(size=(terms, terms)))
+    if draw(st.booleans()):
+        basis[..., 0] = 0.0                                # a channel that is never on
+    gram = np.matmul(basis.swapaxes(1, 2), basis) / rows
+    weight = rng.normal(size=(groups, outputs, terms)) * np.exp(rng.uniform(-2, 2, size=(groups, outputs, 1)))
+    if draw(st.booleans()):
+        weight[0, 0] = 0.0
+    bits, shared = draw(st.integers(2, 6)), draw(st.booleans())
+    fixed = draw(st.booleans())
+    top = (1 << (bits - 1)) - 1
+    peak = np.abs(weight).max() if shared else np.abs(weight).max(-1)
+    scale = np.broadcast_to(np.where(peak > 0, peak, 1.0) / top, weight.shape[:2]).astype(np.float32).astype(np.float64)
+    if fixed:
+        scale = 2.0 ** np.ceil(np.log2(scale))
+    return LayerProblem(weight, gram, scale, np.zeros_like(scale), -top - 1, top, bits, shared, fixed)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(problem=problems())
+@settings(max_examples=40, deadline=None)
+def test_no_layer_is_worse_than_rounded_to_the_nearest(method: str, problem: LayerProblem) -> None:
+    made = ROUNDERS[method]()(problem)
+    plain, found = problem.errors(problem.nearest()), problem.errors(made)
+    slack = 1e-9 * (plain.sum() + np.abs(problem.gram).sum() * 1e-12) + 1e-15
+    if problem.shared:
+        assert found.sum() <= plain.sum() + slack and np.unique(made.scale).size == 1
+    else:
+        assert (found <= plain + slack).all()
+    assert (made.codes == np.rint(made.codes)).all()
+    assert made.codes.min() >= problem.lo and made.codes.max() <= problem.hi
+    assert (made.scale > 0).all() and np.isfinite(made.scale).all()
+    if problem.fixed:
+        assert (np.frexp(made.scale)[0] == 0.5).all()
+    else:
+        assert (made.scale == made.scale.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("method", ["gptq", "coordinate"])
+def test_correlated_inputs_make_a_difference(method: str) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(400, 4)) @ rng.normal(size=(4, 24)) + 0.1 * rng.normal(size=(400, 24))
+    weight, top = rng.normal(size=(1, 16, 24)), 7
+    scale = np.abs(weight).max(-1) / top
+    problem = LayerProblem(weight, (x.T @ x / 400)[None], scale, np.zeros_like(scale), -8, 7, 4)
+    made = ROUNDERS[method]()(problem)
+    assert problem.errors(made).sum() < 0.4 * problem.errors(problem.nearest()).sum()
+
+
+def test_coordinate_is_at_a_minimum_of_every_code() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(200, 10)) @ rng.normal(size=(10, 10))
+    weight = rng.normal(size=(2, 3, 10))
+    scale = np.abs(weight).max(-1) / 3
+    gram = np.stack([x.T @ x / 200] * 2)
+    problem = LayerProblem(weight, gram, scale, np.zeros_like(scale), -4, 3, 3)
+    tiny = ROUNDERS["coordinate"](damp=1e-6, sweeps=200)
+    made = tiny(problem)
+    best = problem.errors(made)
+    for step in (-1, 1):
+        for k in range(10):
+            codes = made.codes.copy()
+            codes[..., k] = np.clip(codes[..., k] + step, problem.lo, problem.hi)
+            near = problem.errors(type(made)(codes, made.scale))
+            assert (near >= best * (1 - 1e-4)).all()
+
+
+@pytest.mark.parametrize("per", ["channel", "tensor"])
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_layer_comes_back_in_its_own_shape(per: Any, zero: bool) -> None:
+    """Columns to codes: the mean goes to the bias, the rest of the error is that of the codes."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(3.0, 1.0, size=(300, 6)) @ rng.normal(size=(6, 6))
+    tensor = rng.normal(size=(4, 6)).astype(np.float32)
+    fraction = 8
+    columns = np.rint(x * 2**fraction).astype(np.int16)[None]
+    moments = of_columns([columns], fraction)
+    assert moments is not None
+    index = np.arange(24).reshape(1, 4, 6)
+    source = Matrix(tensor, index, 0, 0.5, ("layer",), "gemm")
+    scheme, numerics = Weights(bits=3, per=per, symmetric=not zero), Numerics(weight_zero_point=True)
+    rounder: Rounder = ROUNDERS["coordinate"]()
+    done = rounded(rounder, source, "b", moments, moments, scheme, numerics)
+    quant = done.weight.quant
+    assert done.weight.codes.shape == tensor.shape and done.weight.codes.dtype == np.dtype(quant.dtype)
+    assert len(quant.scale) == (4 if per == "channel" else 1) and done.used and done.now < 0.9 * done.was
+    real = np.array(quant.scale)[:, None] * (done.weight.codes - np.array(quant.zero_point)[:, None])
+    off = (tensor - real) @ (columns[0].T / 2**fraction)
+    assert done.weight.shift is not None
+    np.testing.assert_allclose(done.weight.shift, 0.5 * off.mean(1), rtol=1e-9, atol=1e-9)
+    plain = rounded(ROUNDERS["nearest"](), source, "b", moments, None, scheme, numerics)
+    assert plain.was == plain.now and not plain.used
+    assert off.var(1).sum() < _error(plain.weight, tensor, columns[0] / 2**fraction)
+
+
+def _error(weight: Any, tensor: Any, x: Any) -> float:
+    real = np.array(weight.quant.scale)[:, None] * (weight.codes - np.array(weight.quant.zero_point)[:, None])
+    return float(((tensor - real) @ x.T).var(1).sum())
