@@ -51,7 +51,7 @@ def differences(found: Profile, target: Target) -> list[str]:
     transfer = target.dma.setup_cycles + target.compute.command_cycles + 1
     pairs = [("cycles", found.cycles, found.program.meta["plan"]["cycles"], transfer)]
     for row in found.layers():
-        pairs += [(term, clock, row["closed_terms"].get(term, 0.0), 0) for term, clock in row["terms"].items()]
+        pairs += [(term, clock, row["schedule_terms"].get(term, 0.0), 0) for term, clock in row["terms"].items()]
     return [
         f"{name}: {clock:g} by the clock, {planned:g} by the schedule"
         for name, clock, planned, slack in pairs if abs(clock - planned) > max(BAR * max(clock, planned), slack)
