@@ -17,7 +17,7 @@ VERSION = 1
 FIELDS: dict[str, dict[str, str]] = {
     "step": {
         "event": '"step"',
-        "stage": "the stage's name",
+        "stage": "the step's name: a stage, or a part of one such as `statistics.items`",
         "item": "the item's id in a fan-out, else null",
         "key": "the step's key, or null if an input was never made",
         "status": '"hit", "ran", "failed" or "skipped"; in `plan`: "hit", "run" or "maybe"',
