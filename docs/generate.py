@@ -148,8 +148,8 @@ def operators_page() -> str:
     text = "# Operators\n\n" + NOTE
     text += (
         "ONNX operators with an integer form. Whether a target runs a node depends on its attributes, shapes and the\n"
-        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. Every other operator of\n"
-        "a valid model runs on the host.\n\n"
+        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The second table lists operators that\n"
+        "rewrite rules spell in those of the first. Every other operator of a valid model runs on the host.\n\n"
         "| file | ONNX | what it computes | one scale in and out | takes a clip |\n| --- | --- | --- | --- | --- |\n"
     )
     for name in OPS.names():
@@ -159,7 +159,31 @@ def operators_page() -> str:
         shares, clips = ("yes" if flag else "" for flag in (op.shares_scale, op.fuses_clip))
         about = caption(ROOT / "npuflow" / "ops" / f"{name}.py").replace("|", "\\|")
         text += f"| `{name}` | {op.onnx} | {about} | {shares} | {clips} |\n".replace("|  |", "| |").replace("|  |", "| |")
-    return text
+    return text + _spelled()
+
+
+def _spelled() -> str:
+    """Operators without integers of their own that a rule puts into others."""
+    import onnx
+
+    from npuflow.ir.rule import RULES
+
+    own = ("MultiHeadAttention", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")     # onnxruntime's
+    names = {name.lower(): name for name in (*(s.name for s in onnx.defs.get_all_schemas()), *own)}
+    found: dict[str, list[str]] = {}
+    for rule in RULES.names():
+        for kind in RULES[rule].triggers:
+            if kind.startswith("host:") and rule.startswith(("spell_", "unroll_", "batchnorm")):
+                found.setdefault(names.get(kind[5:], kind[5:]), []).append(rule)
+    text = "\n## Spelled in others\n\n"
+    text += "Rules keep the float results. What a rule leaves alone, and why, is the reason of its placement.\n\n"
+    text += "| ONNX | rule | how |\n| --- | --- | --- |\n"
+    for name, rules in sorted(found.items()):
+        for rule in rules:
+            text += f"| {name} | `{rule}` | {caption(ROOT / 'npuflow' / 'rules' / f'{rule}.py')} |\n"
+    text += "\nA Loop or Scan of a known number of steps is written out when the model is read, and an If whose condition is known.\n"
+    text += "Operators over more than four dimensions work on a view of four (`fit_rank`), windows of three dimensions on planes\n"
+    return text + "(`fit_window`), transposed convolutions with strides on one phase at a time where that pays (`split_deconv`).\n"
 
 
 def isa_page() -> str:

@@ -18,6 +18,7 @@ class Sqrt(TableOp):
     sensitive: ClassVar[bool] = True
     domain_lo: ClassVar[float] = 0.1
     domain_hi: ClassVar[float] = 8.0
+    loosest: ClassVar[int] = 1 << 10      # in the first step from 0, where it is steepest; a few codes above 1 % of its range
 
     def f(self, x: Real) -> Real:
         return np.sqrt(x)

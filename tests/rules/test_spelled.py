@@ -116,6 +116,26 @@ def test_rotary_embedding(attributes: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        ("float[2,8,1] x => float[2,8,2] y", "y = DFT(x)"),
+        ("float[2,8,1] x => float[2,5,2] y", "y = DFT<onesided=1>(x)"),
+        ("float[2,8,2] x => float[2,8,2] y", "y = DFT<inverse=1>(x)"),
+        ("float[2,8,1] x => float[2,6,2] y", "y = DFT(x, six)"),
+        ("float[6,3,1] x => float[6,3,2] y", 'y = DFT(x, "", first)'),
+        ("float[2,20,1] x => float[2,7,5,2] y", "y = STFT(x, two, window)"),
+        ("float[2,20,1] x => float[2,7,8,2] y", "y = STFT<onesided=0>(x, two, window, eight)"),
+    ],
+)
+def test_fourier(signature: str, body: str) -> None:
+    weights = {"six": np.array(6), "first": np.array(0), "two": np.array(2), "eight": np.array(8),
+               "window": np.hanning(8).astype(np.float32)}  # fmt: skip
+    done = rewritten(model(signature, body, weights, opset=20), atol=1e-4)
+    assert not any(name.startswith("host:") for name in ops(done))
+    on_npu(done)
+
+
+@pytest.mark.parametrize(
     ("signature", "body", "rule", "reason"),
     [
         ("float[3,3] x => float[3] y", 'y = Einsum<equation="ii->i">(x)', "spell_einsum", "a label twice in one operand"),
