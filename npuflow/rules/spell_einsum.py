@@ -64,7 +64,7 @@ def _summed(parts: Parts, term: Term, needed: set[str]) -> Term:
 def _contracted(parts: Parts, left: Term, right: Term, needed: set[str]) -> Term:
     """One term of both: what both have and nobody needs is summed, what both have and somebody needs is a batch."""
     a, b = _summed(parts, left, needed | set(right[1])), _summed(parts, right, needed | set(left[1]))
-    sizes = {name: 1 for name in a[1] + b[1]}
+    sizes = dict.fromkeys(a[1] + b[1], 1)
     for value, names in (a, b):
         for name, size in zip(names, parts.shape(value), strict=True):
             sizes[name] = max(sizes[name], size)
