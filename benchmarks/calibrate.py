@@ -235,7 +235,7 @@ def refine(case, counts):
 def quality(case, count):
     from npuflow.engine.codegen.generate import generate
     from npuflow.engine.runner import Runner
-    from npuflow.engine.tiling.plan import Machine, plan_network
+    from npuflow.engine.search.plan import Machine, plan_network
 
     stats = case.collect(case.feeds(case.table(Data, "data").count))
     evaluate = replace(case.table(Evaluate, "evaluate"), count=count)

@@ -22,7 +22,7 @@ from npuflow.engine.codegen import generate as made
 from npuflow.engine.place import place
 from npuflow.engine.profile import profile
 from npuflow.engine.program.container import Program
-from npuflow.engine.tiling import banks
+from npuflow.engine.schedule import bank_layout as banks
 
 HEAD = (
     "| network | target | level | apart | in place | alive | ratio | local | alive | cycles | spread | no conflicts |\n"

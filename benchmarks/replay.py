@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from npuflow.base.errors import NpuflowError, TargetError
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.place import place
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import Plan, plan_network
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from tests.codegen import random_groups, random_networks

@@ -14,8 +14,8 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.profile import Profile, profile
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import Plan, plan_network
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph, Node, constant
 from npuflow.ir.op import OPS, Op

@@ -105,6 +105,23 @@ def test_imports_go_down_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+ROOMS = ("schedule", "search", "codegen")     # of the engine, from the lowest up
+
+
+def test_rooms_from_schedule_to_codegen_import_one_way() -> None:
+    """What is scheduled knows nothing of what searches for it; neither knows of commands."""
+    wrong = []
+    for path in FILES:
+        room = path.relative_to(PACKAGE).parts[1:2]
+        if floor(path) != "engine" or not room or room[0] not in ROOMS:
+            continue
+        above = ROOMS[ROOMS.index(room[0]) + 1 :]
+        for module, line in imports(path):
+            if module.split(".")[:2] == ["npuflow", "engine"] and module.split(".")[2:3] and module.split(".")[2] in above:
+                wrong.append(f"{at(path, line)}: {room[0]} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_siblings_are_strangers() -> None:
     """A file of floor 3 reaches another file of its own floor only through the floors below or its own subfolder."""
     wrong = []

@@ -56,18 +56,12 @@ def show(
         from npuflow.cli._show_statistics import text as statistics
 
         typer.echo(statistics(_needed(path), sets, cache, tensor or [], plot), nl=False)
+    elif strategies:
+        typer.echo(_strategies(what, _needed(path), sets, cache), nl=False)
     elif what in ("verdict", "precision") and not log:
         from npuflow.cli import _show_verdict
 
         typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
-    elif what == "tiling" and strategies:
-        from npuflow.cli._show_strategies import text as table
-
-        typer.echo(table(_needed(path), sets, cache), nl=False)
-    elif strategies:
-        raise UsageError(
-            "--strategies is for tiling", hint="npuflow show tiling RECIPE --strategies", code="NF-USAGE-064",
-        )
     elif plot is not None or tensor:
         raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
     elif what.startswith("x3:"):
@@ -75,13 +69,27 @@ def show(
 
         typer.echo(artifact_text(what, path, cache), nl=False)
     else:
-        from npuflow.cli._show_step import step_text
+        typer.echo(_step(what, _needed(path), sets, cache, log), nl=False)
 
-        typer.echo(step_text(what, _needed(path), sets, cache, log=log), nl=False)
-        if what == "parse" and not log:
-            from npuflow.cli._show_rewrites import text as rewrites
 
-            typer.echo(rewrites(_needed(path), sets, cache), nl=False)
+def _step(what: str, path: Path, sets: SetOption, cache: CacheOption, log: bool) -> str:
+    from npuflow.cli._show_step import step_text
+
+    found = step_text(what, path, sets, cache, log=log)
+    if what == "parse" and not log:
+        from npuflow.cli._show_rewrites import text as rewrites
+
+        found += rewrites(path, sets, cache)
+    return found
+
+
+def _strategies(what: str, path: Path, sets: SetOption, cache: CacheOption) -> str:
+    from npuflow.cli._show_strategies import text
+
+    if what != "tiling":
+        hint = "npuflow show tiling RECIPE --strategies"
+        raise UsageError("--strategies is for tiling", hint=hint, code="NF-USAGE-064")
+    return text(path, sets, cache)
 
 
 def _needed(path: Path | None) -> Path:

@@ -10,8 +10,8 @@ from npuflow.engine.data.config import Sample
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize, scheme_faults
 from npuflow.engine.quantize.names import Replaced, name_faults, stated
-from npuflow.engine.tiling.pinned import Pins
-from npuflow.engine.tiling.pins import float_faults
+from npuflow.engine.search.pinned import Pins
+from npuflow.engine.search.pins import float_faults
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.excerpt import Excerpt
-from npuflow.engine.tiling.parts import Planner
-from npuflow.engine.tiling.plan import fits_shared
-from npuflow.engine.tiling.search import DEFAULT_LEVEL
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.excerpt import Excerpt
+from npuflow.engine.search.parts import Planner
+from npuflow.engine.search.plan import fits_shared
+from npuflow.engine.search.tilings import DEFAULT_LEVEL
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.tiling import spans as spanning
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.parts import Planner
-from npuflow.engine.tiling.plan import FUSING, fits_shared, levels
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search import spans as spanning
+from npuflow.engine.search.parts import Planner
+from npuflow.engine.search.plan import FUSING, fits_shared, levels
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics

@@ -9,12 +9,12 @@ from npuflow.base.errors import TargetError
 from npuflow.base.tables import Config, parse, read
 from npuflow.engine.arrange import Method
 from npuflow.engine.host import Work, host_work, total_work
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.pinned import Pins
-from npuflow.engine.tiling.plan import Known, Plan, plan_network
-from npuflow.engine.tiling.spans import Window as Costs
-from npuflow.engine.tiling.strategies import check_names
-from npuflow.engine.tiling.unfit import Wanted, explained
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.pinned import Pins
+from npuflow.engine.search.plan import Known, Plan, plan_network
+from npuflow.engine.search.spans import Window as Costs
+from npuflow.engine.search.strategies import check_names
+from npuflow.engine.search.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, library, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target

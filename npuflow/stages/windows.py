@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.tiling import spans as spanning
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.packed import packed, unpacked
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search import spans as spanning
+from npuflow.engine.search.packed import packed, unpacked
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, stage
 from npuflow.hw.target import Compute, Dma, Memory, Numerics

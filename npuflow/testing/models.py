@@ -19,10 +19,10 @@ from npuflow.engine.profile import profile
 from npuflow.engine.profile.schedule import compare as compare_forms
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.graph import Note, quantize_graph
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import plan_network
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph

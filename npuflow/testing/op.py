@@ -16,10 +16,10 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.runner import Runner
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import plan_network
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target

@@ -6,12 +6,12 @@ import random
 from dataclasses import replace
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.geometry import Uncuttable
-from npuflow.engine.tiling.groups import Group, Part
-from npuflow.engine.tiling.local import lay_local
-from npuflow.engine.tiling.plan import Bounds, Plan, Planner
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.geometry import Uncuttable
+from npuflow.engine.schedule.groups import Group, Part
+from npuflow.engine.schedule.local import lay_local
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import Bounds, Plan, Planner
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from tests.codegen.random_tilings import FREE, choice

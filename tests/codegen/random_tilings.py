@@ -6,13 +6,15 @@ import random
 
 import numpy as np
 
-from npuflow.engine.tiling.columns import gathered
-from npuflow.engine.tiling.cost import Grid, Machine, traffic
-from npuflow.engine.tiling.groups import Group, Part
-from npuflow.engine.tiling.model import Layer, describe
-from npuflow.engine.tiling.parts import Planner, needed
-from npuflow.engine.tiling.plan import Bounds, Plan
-from npuflow.engine.tiling.search import Choice, Costs, footprint, reverses, slot_counts, variants
+from npuflow.engine.schedule.choice import Choice, Costs
+from npuflow.engine.schedule.columns import gathered
+from npuflow.engine.schedule.groups import Group, Part
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer, describe
+from npuflow.engine.search.cost import Grid, traffic
+from npuflow.engine.search.parts import Planner, needed
+from npuflow.engine.search.plan import Bounds, Plan
+from npuflow.engine.search.tilings import footprint, reverses, slot_counts, variants
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 

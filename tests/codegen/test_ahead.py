@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from npuflow.engine.allocate import Life, aligned, check_layout
-from npuflow.engine.tiling.ahead import go_round
+from npuflow.engine.schedule.ahead import go_round
 
 ALIGN = 16
 

@@ -6,12 +6,12 @@ from unittest import mock
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.parts import Planner
-from npuflow.engine.tiling.score import Scorer
-from npuflow.engine.tiling.spans import Coster
-from npuflow.engine.tiling.stay import Stayer
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.search.parts import Planner
+from npuflow.engine.search.score import Scorer
+from npuflow.engine.search.spans import Coster
+from npuflow.engine.search.stay import Stayer
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS

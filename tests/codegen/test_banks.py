@@ -10,9 +10,9 @@ import pytest
 from npuflow.engine.allocate import Layout, Life, check_layout
 from npuflow.engine.arrange import arrange
 from npuflow.engine.profile import profile
-from npuflow.engine.tiling import banks
-from npuflow.engine.tiling.banks import conflicts, spread
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.schedule import bank_layout as banks
+from npuflow.engine.schedule.bank_layout import conflicts, spread
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Memory, Target
 from tests.codegen.harness import SMALL, build, check_exact, machine
 from tests.codegen.networks import mixed

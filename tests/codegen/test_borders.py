@@ -11,9 +11,9 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.schedule import apart
-from npuflow.engine.tiling.borders import Spread, spreads
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.plan import Plan
+from npuflow.engine.schedule.borders import Spread, spreads
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.search.plan import Plan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import elements

@@ -12,7 +12,7 @@ import pytest
 from npuflow.engine.codegen.columns import gather
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Buffer

@@ -9,11 +9,11 @@ import pytest
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.cycles import array_cycles, extents_of
+from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.parts import tiles_of
-from npuflow.engine.tiling.cost import tensor_cycles
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.search import Choice
+from npuflow.engine.search.cost import tensor_cycles
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.codegen.harness import SMALL, machine

@@ -10,12 +10,12 @@ from itertools import combinations, pairwise, product
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.fuse import Fuser
-from npuflow.engine.tiling.local import widened
-from npuflow.engine.tiling.plan import plan_network
-from npuflow.engine.tiling.score import Scored
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.local import widened
+from npuflow.engine.search.finalists import Finalist, chosen, overlapping
+from npuflow.engine.search.fuse import Fuser
+from npuflow.engine.search.plan import plan_network
+from npuflow.engine.search.score import Scored
 from npuflow.hw.target import Compute, Target
 from npuflow.ir.graph import Graph
 from tests.codegen import random_networks

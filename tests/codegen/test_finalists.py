@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npuflow.engine.tiling import finalists, tuned
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.schedule import tuned
+from npuflow.engine.search import finalists
+from npuflow.engine.search.plan import plan_network
 from tests.codegen.harness import SMALL, check_exact, machine
 from tests.codegen.networks import mixed
 from tests.codegen.random_networks import network

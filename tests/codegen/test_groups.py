@@ -13,11 +13,11 @@ import pytest
 from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.groups import Group, Part
-from npuflow.engine.tiling.pinned import Pins
-from npuflow.engine.tiling.plan import Bounds, Plan, plan_network
-from npuflow.engine.tiling.search import Choice
+from npuflow.engine.schedule.choice import Choice
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.groups import Group, Part
+from npuflow.engine.search.pinned import Pins
+from npuflow.engine.search.plan import Bounds, Plan, plan_network
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS

@@ -13,7 +13,7 @@ from npuflow.engine.codegen.consts import pack
 from npuflow.engine.profile import profile
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS

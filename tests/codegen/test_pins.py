@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from npuflow.base.errors import FitError, RecipeError, TargetError
-from npuflow.engine.tiling.pinned import Pins
-from npuflow.engine.tiling.plan import Plan, plan_network
-from npuflow.engine.tiling.unfit import Wanted, explained
+from npuflow.engine.search.pinned import Pins
+from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.unfit import Wanted, explained
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.codegen.harness import SMALL, check_exact, local, machine

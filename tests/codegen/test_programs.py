@@ -16,9 +16,9 @@ from npuflow.engine.profile.measure import profile
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.schedule.jobs import Allocation
+from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling.plan import Plan, plan_network
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph

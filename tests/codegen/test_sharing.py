@@ -17,11 +17,11 @@ from npuflow.engine.profile.schedule import apart
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.choice import Choice
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.meet import meetings
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.groups import Cut, Group, Part
-from npuflow.engine.tiling.plan import Bounds, Plan
-from npuflow.engine.tiling.search import Choice
+from npuflow.engine.search.plan import Bounds, Plan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS

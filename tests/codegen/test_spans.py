@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from npuflow.base.errors import TargetError
-from npuflow.engine.tiling.excerpt import Excerpt, cutting
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.packed import packed, unpacked
-from npuflow.engine.tiling.parts import Planner, layer_of
-from npuflow.engine.tiling.plan import Known, plan_network
-from npuflow.engine.tiling.score import Scorer
-from npuflow.engine.tiling.spans import Coster, Shared, Span, Window, in_network, span_at
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.search.excerpt import Excerpt, cutting
+from npuflow.engine.search.packed import packed, unpacked
+from npuflow.engine.search.parts import Planner, layer_of
+from npuflow.engine.search.plan import Known, plan_network
+from npuflow.engine.search.score import Scorer
+from npuflow.engine.search.spans import Coster, Shared, Span, Window, in_network, span_at
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.codegen import random_networks

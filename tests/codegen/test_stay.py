@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.fuse import Fuser
-from npuflow.engine.tiling.parts import Planner
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.search.fuse import Fuser
+from npuflow.engine.search.parts import Planner
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.codegen.harness import SMALL, machine

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from npuflow.base.errors import NpuflowError, RecipeError
-from npuflow.engine.tiling.plan import Plan, plan_network
-from npuflow.engine.tiling.strategies import STRATEGIES, check_names, usable
+from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.strategies import STRATEGIES, check_names, usable
 from npuflow.hw.target import Target
 from tests.codegen.harness import SMALL, check_exact, local, machine
 from tests.codegen.networks import mixed

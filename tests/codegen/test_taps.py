@@ -19,7 +19,7 @@ from npuflow.engine.program.taps import Tap
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.runner import Runner
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph

@@ -12,8 +12,8 @@ from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.quantize.types import encode
 from npuflow.engine.runner import Runner
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS

@@ -11,7 +11,7 @@ from npuflow.base.errors import ModelError, TargetError
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.profile import Profile, profile
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import quantised, samples

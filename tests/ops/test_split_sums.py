@@ -10,8 +10,8 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Memory, Numerics, Target
 from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import check_integer, check_program, quantised

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from npuflow.cli._app import application
 from npuflow.engine.profile import profile
 from npuflow.engine.profile.budget import FREE, Case, Missed, minimal, too_slow
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Rule, Target
 from npuflow.ir.graph import Graph
 from tests.codegen.harness import SMALL, local, machine

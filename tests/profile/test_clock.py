@@ -16,11 +16,11 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.schedule import banks, cores, parts, time
 from npuflow.engine.schedule import cycles as tile
+from npuflow.engine.search import cost
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim import clock, cycles
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling import cost
-from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.encode import decode, encode
 from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Dma, Memory, Target

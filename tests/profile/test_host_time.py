@@ -22,7 +22,7 @@ from npuflow.engine.profile.schedule import compare
 from npuflow.engine.program.container import Program, fingerprint
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Host, Limits, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from npuflow.cli._app import application
 from npuflow.engine.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
 from npuflow.engine.program.container import Program
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.access import regions
-from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.region import CONST
 from tests.codegen.harness import SMALL, build, local, machine
 from tests.codegen.networks import mixed

@@ -23,8 +23,8 @@ from npuflow.engine.quantize.config import Activations, Quantize, Weights, check
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.runner import Runner
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.contracts import FRONTENDS, Bindings

@@ -10,13 +10,13 @@ from npuflow.base.errors import TargetError
 from npuflow.engine.codegen.generate import generate
 from npuflow.engine.schedule.accesses import LocalAccesses
 from npuflow.engine.schedule.build import schedule_of
+from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.jobs import Allocation, Job, Queues, Schedule
+from npuflow.engine.schedule.local import lay_local
+from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.time import time_of
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import places
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.local import lay_local
-from npuflow.engine.tiling.plan import Plan
+from npuflow.engine.search.finalists import places
+from npuflow.engine.search.plan import Plan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.codegen import random_groups, random_networks

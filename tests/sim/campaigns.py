@@ -15,11 +15,11 @@ from npuflow.engine.interpret import Interpreter
 from npuflow.engine.place import place
 from npuflow.engine.program.container import Program
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.engine.schedule.machine import Machine as Costs
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
-from npuflow.engine.tiling.cost import Machine as Costs
-from npuflow.engine.tiling.plan import plan_network
 from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Graph
 from tests.codegen import random_groups, random_tilings

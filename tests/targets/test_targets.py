@@ -16,7 +16,7 @@ from npuflow.base.tables import read
 from npuflow.cli._app import application
 from npuflow.engine.place import place
 from npuflow.engine.program.container import Program, fingerprint, target_meta
-from npuflow.engine.tiling.plan import plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.flow.recipe import load
 from npuflow.hw import limits
 from npuflow.hw.target import Compute, Memory, Rule, Target

@@ -12,9 +12,9 @@ import pytest
 from npuflow.base.errors import FitError, RecipeError, TargetError
 from npuflow.engine.quantize.config import Activations, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.tiling.pinned import Pins
-from npuflow.engine.tiling.plan import plan_network
-from npuflow.engine.tiling.unfit import Wanted, explained
+from npuflow.engine.search.pinned import Pins
+from npuflow.engine.search.plan import plan_network
+from npuflow.engine.search.unfit import Wanted, explained
 from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS

@@ -8,7 +8,7 @@ import numpy as np
 import xxhash
 
 from npuflow.engine.allocate import aligned
-from npuflow.engine.tiling.model import PACK
+from npuflow.engine.schedule.model import PACK
 from npuflow.hw.elements import ELEMENTS
 from npuflow.ir.space import Box
 from npuflow.ir.types import Array

@@ -10,7 +10,7 @@ from npuflow.engine.arrange import Method, arrange
 from npuflow.engine.codegen.commands import Storage
 from npuflow.engine.schedule.accesses import merge
 from npuflow.engine.schedule.jobs import Places
-from npuflow.engine.tiling.views import Views
+from npuflow.engine.schedule.views import Views
 from npuflow.hw.target import Memory
 
 

@@ -21,17 +21,17 @@ from npuflow.engine.partition import Segment, host_model, host_steps, segments
 from npuflow.engine.program.container import Program, fingerprint, target_meta
 from npuflow.engine.program.taps import Tapped, Taps, encode_taps
 from npuflow.engine.schedule.accesses import merge
+from npuflow.engine.schedule.bank_layout import set_apart
+from npuflow.engine.schedule.borders import Spread, spreads
 from npuflow.engine.schedule.build import in_turn, schedule_of
+from npuflow.engine.schedule.choice import Costs
+from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.jobs import Barrier, Phase, Schedule
+from npuflow.engine.schedule.local import Local, lay_local
+from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.time import ScheduleTime, Terms, time_of
-from npuflow.engine.tiling.banks import set_apart
-from npuflow.engine.tiling.borders import Spread, spreads
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.local import Local, lay_local
-from npuflow.engine.tiling.plan import Plan
-from npuflow.engine.tiling.search import Costs
-from npuflow.engine.tiling.views import Views
+from npuflow.engine.schedule.views import Views
+from npuflow.engine.search.plan import Plan
 from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph, Node

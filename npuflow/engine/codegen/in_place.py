@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.geometry import Member
-from npuflow.engine.tiling.model import Ref
-from npuflow.engine.tiling.views import Views
+from npuflow.engine.schedule.frame import Frame
+from npuflow.engine.schedule.geometry import Member
+from npuflow.engine.schedule.model import Ref
+from npuflow.engine.schedule.views import Views
 from npuflow.ir.space import DimMap
 
 

@@ -11,8 +11,8 @@ from npuflow.engine.codegen.columns import gather, on_columns
 from npuflow.engine.codegen.core import CoreProgram
 from npuflow.engine.codegen.dma import dense
 from npuflow.engine.schedule.jobs import Allocation, Compute, Fill, Gather, Job, Place, Rows, TileRun
+from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.schedule.movers import item_of
-from npuflow.engine.tiling.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Buffer, TileView

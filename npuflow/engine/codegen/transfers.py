@@ -11,8 +11,8 @@ from npuflow.engine.codegen.consts import pack
 from npuflow.engine.codegen.core import CoreProgram
 from npuflow.engine.codegen.dma import box_copy, dense, dma
 from npuflow.engine.schedule.jobs import Allocation, BorderCopy, BoxCopy, Constants, Job, PieceCopy
+from npuflow.engine.schedule.model import Ref
 from npuflow.engine.schedule.movers import item_of
-from npuflow.engine.tiling.model import Ref
 from npuflow.ir.op import Site
 from npuflow.ir.space import extent
 from npuflow.ir.types import Array

@@ -16,9 +16,9 @@ from functools import cached_property
 from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import node_cycles
 from npuflow.engine.precision.fakequant import Network
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.plan import plan_network
-from npuflow.engine.tiling.search import Costs
+from npuflow.engine.schedule.choice import Costs
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs

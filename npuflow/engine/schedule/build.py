@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 
 from npuflow.engine.allocate import aligned
+from npuflow.engine.schedule.borders import Spread, loaded, spreads, stored
 from npuflow.engine.schedule.cores import Core, External, Slot
+from npuflow.engine.schedule.frame import Frame
+from npuflow.engine.schedule.geometry import Hold, Member
 from npuflow.engine.schedule.jobs import Barrier, BorderCopy, Job, Phase, Places, Rows, Schedule
+from npuflow.engine.schedule.local import Local, scratch_offsets
+from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.meet import meetings
+from npuflow.engine.schedule.model import Ref
 from npuflow.engine.schedule.movers import move
 from npuflow.engine.schedule.parts import Part, UnitSlots
-from npuflow.engine.tiling.borders import Spread, loaded, spreads, stored
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.geometry import Hold, Member
-from npuflow.engine.tiling.local import Local, scratch_offsets
-from npuflow.engine.tiling.model import Ref
 from npuflow.ir.space import Box, elements
 
 

@@ -18,9 +18,9 @@ from npuflow.engine.schedule.jobs import (
     Queues,
     What,
 )
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.local import Local
-from npuflow.engine.tiling.model import Ref
+from npuflow.engine.schedule.local import Local
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Ref
 from npuflow.ir.space import Box, Interval, elements
 
 

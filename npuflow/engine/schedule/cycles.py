@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby, product
 from math import ceil, prod
 
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.model import Layer, MacMap, Ref
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer, MacMap, Ref
 from npuflow.hw.target import Compute
 from npuflow.ir.space import Box, Interval, Space, Tile, elements
 

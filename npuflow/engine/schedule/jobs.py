@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npuflow.engine.schedule.banks import Touched
-from npuflow.engine.tiling.borders import Border
-from npuflow.engine.tiling.geometry import Member
-from npuflow.engine.tiling.model import Ref
-from npuflow.engine.tiling.moves import Piece
-from npuflow.engine.tiling.units import Unit
+from npuflow.engine.schedule.borders import Border
+from npuflow.engine.schedule.geometry import Member
+from npuflow.engine.schedule.model import Ref
+from npuflow.engine.schedule.moves import Piece
+from npuflow.engine.schedule.units import Unit
 from npuflow.ir.op import Move, Site
 from npuflow.ir.space import Box, Interval, Tile, elements
 

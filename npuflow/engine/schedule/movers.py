@@ -9,9 +9,9 @@ import numpy as np
 
 from npuflow.engine.schedule.cores import Core, Slot
 from npuflow.engine.schedule.cycles import Transfer, strided_transfer
+from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.jobs import NO_BOX, Fill, Outside, PieceCopy
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.moves import FILL_MOST, Piece, pieces_of, staging_bytes
+from npuflow.engine.schedule.moves import FILL_MOST, Piece, pieces_of, staging_bytes
 from npuflow.ir.op import Move, Site
 
 

@@ -9,13 +9,13 @@ from itertools import product
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import aligned
+from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.cores import Core, Slot
 from npuflow.engine.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
+from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.jobs import Compute, Constants, Gather, Place, Run, TileRun
-from npuflow.engine.tiling.geometry import Member
-from npuflow.engine.tiling.model import COLUMNS, PACK, Ref, follower_ranges
-from npuflow.engine.tiling.search import Choice
-from npuflow.engine.tiling.units import Unit
+from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
+from npuflow.engine.schedule.units import Unit
 from npuflow.ir.space import Box, Interval, Tile, elements
 
 BESIDE = ("bias", "multipliers", "los", "his")   # parameters of the requantisation, not of the array

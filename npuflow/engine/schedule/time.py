@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from npuflow.engine.schedule.accesses import Latest, LocalAccesses
 from npuflow.engine.schedule.banks import NOTHING, Banks, Shares
 from npuflow.engine.schedule.jobs import Barrier, Job, Phase, Queues, Schedule
+from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.stored import Stored
 from npuflow.engine.schedule.timetable import INSIDE, OUTSIDE, Timetable
-from npuflow.engine.tiling.cost import Machine
 
 
 @dataclass

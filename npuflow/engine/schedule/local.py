@@ -9,13 +9,13 @@ from math import prod
 from npuflow.base.errors import FitError
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
 from npuflow.engine.arrange import Method, arrange
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.ahead import go_round
-from npuflow.engine.tiling.borders import spreads
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.units import Unit, units_of
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.ahead import go_round
+from npuflow.engine.schedule.borders import spreads
+from npuflow.engine.schedule.frame import Frame
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.units import Unit, units_of
 from npuflow.ir.space import elements
 
 LOOK = 1 << 30                            # parts ahead of its own that a constant may come to local memory

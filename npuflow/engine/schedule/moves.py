@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.search import Costs
+from npuflow.engine.schedule.choice import Costs
+from npuflow.engine.schedule.machine import Machine
 from npuflow.ir.movement import merged
 from npuflow.ir.op import Move
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.allocate import Layout, Life, aligned, check_layout
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.local import Local
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.frame import Frame
+from npuflow.engine.schedule.local import Local
+from npuflow.engine.schedule.machine import Machine
 from npuflow.hw.target import Memory
 
 Ints = npt.NDArray[np.int64]

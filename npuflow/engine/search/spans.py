@@ -9,16 +9,16 @@ from math import inf, prod
 from typing import Any, Self
 
 from npuflow.base.digest import digest
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.across import cuts_over
-from npuflow.engine.tiling.alike import Alike, Answers
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.excerpt import Cutting, Excerpt, cutting
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.groups import Cut, Group, Part
-from npuflow.engine.tiling.packed import packed, unpacked
-from npuflow.engine.tiling.score import Scored, Scorer
-from npuflow.engine.tiling.search import Choice, Costs
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.choice import Choice, Costs
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Cut, Group, Part
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.across import cuts_over
+from npuflow.engine.search.alike import Alike, Answers
+from npuflow.engine.search.excerpt import Cutting, Excerpt, cutting
+from npuflow.engine.search.packed import packed, unpacked
+from npuflow.engine.search.score import Scored, Scorer
 from npuflow.hw.target import Numerics
 
 

@@ -10,15 +10,15 @@ from math import prod
 import numpy as np
 
 from npuflow.engine.partition import is_npu, segments
-from npuflow.engine.tiling.borders import Spread
-from npuflow.engine.tiling.columns import gathered
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.model import Layer, describe, space_of
-from npuflow.engine.tiling.moves import piece_bytes
-from npuflow.engine.tiling.units import Unit, units_of, windowed
-from npuflow.engine.tiling.views import Views, views_of
+from npuflow.engine.schedule.borders import Spread
+from npuflow.engine.schedule.columns import gathered
+from npuflow.engine.schedule.geometry import Member, Strip, Walk, hull
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer, describe, space_of
+from npuflow.engine.schedule.moves import piece_bytes
+from npuflow.engine.schedule.units import Unit, units_of, windowed
+from npuflow.engine.schedule.views import Views, views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Move, Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.tiling.search import Costs
+from npuflow.engine.schedule.choice import Costs
 
 
 def makespan(groups: Sequence[Costs], room: float) -> float:

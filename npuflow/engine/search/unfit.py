@@ -12,13 +12,13 @@ from typing import Any
 from npuflow.base.errors import FitError, TargetError, Where
 from npuflow.engine.arrange import Method
 from npuflow.engine.place import op_name
-from npuflow.engine.tiling.columns import gathered
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.model import Layer, Ref, describe
-from npuflow.engine.tiling.parts import Planner, needed
-from npuflow.engine.tiling.pinned import NO_PINS, Pins
-from npuflow.engine.tiling.plan import FUSING, Plan, plan_network
-from npuflow.engine.tiling.search import Tilings
+from npuflow.engine.schedule.columns import gathered
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer, Ref, describe
+from npuflow.engine.search.parts import Planner, needed
+from npuflow.engine.search.pinned import NO_PINS, Pins
+from npuflow.engine.search.plan import FUSING, Plan, plan_network
+from npuflow.engine.search.tilings import Tilings
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.limits import allowed

@@ -13,60 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import FitError, TargetError, Where
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.cost import Estimate, Floats, Grid, Ints, Machine, Traffic, Try, estimate, tensor_cycles, traffic
-from npuflow.engine.tiling.model import Layer
-from npuflow.ir.space import Axis, Interval
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.choice import Choice, Costs
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer
+from npuflow.engine.search.cost import Estimate, Floats, Grid, Ints, Traffic, Try, estimate, tensor_cycles, traffic
+from npuflow.ir.space import Axis
 
 DEFAULT_LEVEL = 3
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis whose
-    tiles begin at a later one, and go on at the first behind the last; negative: they run from the axis' end to its start
-    (see `reverses`)."""
-
-    sizes: tuple[tuple[str, int], ...]
-    order: tuple[str, ...]
-    slots: tuple[int, ...]
-    local_bytes: int
-    begin: tuple[str, int] = ("", 0)
-
-    def cuts(self, axis: str, window: Interval) -> list[Interval]:
-        """The pieces of an axis in a window, in the order in which they run."""
-        (low, high), size = window, dict(self.sizes)[axis]
-        first = self.begin[1] if axis == self.begin[0] else 0
-        if first < 0:
-            found, first = [(max(low, b - size), b) for b in range(high, low, -size)], -first
-        else:
-            found = [(a, min(a + size, high)) for a in range(low, high, size)]
-        return [*found[first:], *found[:first]]
 
 
 def reverses(layer: Layer, axis: Axis) -> bool:
     """Whether tiles may be cut from the axis' end: slots for inputs are as large as tiles cut from its start need them."""
     return axis.multiple == 1 and all(s.home != "input" for s in layer.streams)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Closed-form figures of a tiled layer, in cycles and bytes, with the layer's own lower bounds."""
-
-    cycles: float
-    load: float
-    store: float
-    tensor: float
-    vector: float
-    bus: float
-    head: float
-    early: float
-    tail: float
-    bytes: float
-    bound_cycles: float
-    bound_bytes: float
-    compute: float = 0.0                  # from the first computation to the last, when nothing has to be waited for
-    const: float = 0.0                    # bytes of constants that a core loads
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ import numpy as np
 
 from npuflow.base.errors import InternalError, TargetError
 from npuflow.engine.partition import is_npu, segments
-from npuflow.engine.tiling.columns import gathered
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.excerpt import Excerpt, cutting
-from npuflow.engine.tiling.frame import moves_of
-from npuflow.engine.tiling.groups import Group, Part
-from npuflow.engine.tiling.model import Layer, describe, follows, leads, space_of
-from npuflow.engine.tiling.moves import move_costs
-from npuflow.engine.tiling.search import Solution, solve
-from npuflow.engine.tiling.views import views_of
+from npuflow.engine.schedule.columns import gathered
+from npuflow.engine.schedule.frame import moves_of
+from npuflow.engine.schedule.groups import Group, Part
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer, describe, follows, leads, space_of
+from npuflow.engine.schedule.moves import move_costs
+from npuflow.engine.schedule.views import views_of
+from npuflow.engine.search.excerpt import Excerpt, cutting
+from npuflow.engine.search.tilings import Solution, solve
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import Space

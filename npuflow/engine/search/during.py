@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
+from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.accesses import meet
+from npuflow.engine.schedule.choice import Choice
 from npuflow.engine.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
+from npuflow.engine.schedule.frame import Frame
+from npuflow.engine.schedule.geometry import Member
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import follower_ranges
 from npuflow.engine.schedule.parts import tiles_of
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.geometry import Member
-from npuflow.engine.tiling.model import follower_ranges
-from npuflow.engine.tiling.search import Choice
 from npuflow.ir.space import Box, Tile, elements
 
 Boxes = Sequence[tuple[str, Box]]         # of values

@@ -8,21 +8,21 @@ from functools import cached_property
 from math import inf, prod
 
 from npuflow.base.errors import FitError, TargetError
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.excerpt import Cutting
-from npuflow.engine.tiling.finalists import Finalist
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.geometry import Uncuttable, inside
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.local import lay_local, widened
-from npuflow.engine.tiling.pinned import NO_PINS, Pins, part_named
-from npuflow.engine.tiling.pins import stretches
-from npuflow.engine.tiling.refuse import Search, refusal
-from npuflow.engine.tiling.score import Scored, Scorer
-from npuflow.engine.tiling.spans import Coster, Span, Window, grown, in_network, in_span, joins, reach, span_at
-from npuflow.engine.tiling.stay import Stayer
-from npuflow.engine.tiling.strategies import Result, Strategy, Tried, usable
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.geometry import Uncuttable, inside
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.schedule.local import lay_local, widened
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.excerpt import Cutting
+from npuflow.engine.search.finalists import Finalist
+from npuflow.engine.search.pinned import NO_PINS, Pins, part_named
+from npuflow.engine.search.pins import stretches
+from npuflow.engine.search.refuse import Search, refusal
+from npuflow.engine.search.score import Scored, Scorer
+from npuflow.engine.search.spans import Coster, Span, Window, grown, in_network, in_span, joins, reach, span_at
+from npuflow.engine.search.stay import Stayer
+from npuflow.engine.search.strategies import Result, Strategy, Tried, usable
 
 State = tuple[list[Scored], set[str]]     # groups, and the values that stay in local memory between them
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.across import cuts_over
-from npuflow.engine.tiling.alike import Alike, Answers, Stretch
-from npuflow.engine.tiling.borders import spreads
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Passage, Topology
-from npuflow.engine.tiling.geometry import Uncuttable, piece
-from npuflow.engine.tiling.groups import Cut, Group
-from npuflow.engine.tiling.score import Scored, Scorer
-from npuflow.engine.tiling.spans import joins
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.borders import spreads
+from npuflow.engine.schedule.frame import Frame, Passage, Topology
+from npuflow.engine.schedule.geometry import Uncuttable, piece
+from npuflow.engine.schedule.groups import Cut, Group
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.across import cuts_over
+from npuflow.engine.search.alike import Alike, Answers, Stretch
+from npuflow.engine.search.score import Scored, Scorer
+from npuflow.engine.search.spans import joins
 from npuflow.ir.space import elements
 
 STATES = (False, True)                    # what crosses a cut: goes through external memory, stays

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from npuflow.engine.tiling.geometry import Member, Strip, Walk, hull, inside
-from npuflow.engine.tiling.groups import Group
+from npuflow.engine.schedule.geometry import Member, Strip, Walk, hull, inside
+from npuflow.engine.schedule.groups import Group
 from npuflow.ir.space import Box, elements
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where, suggestion
 from npuflow.base.tables_toml import dotted
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.search import DEFAULT_LEVEL
+from npuflow.engine.schedule import tuned
+from npuflow.engine.search.tilings import DEFAULT_LEVEL
 
 Form = Literal["lower level", "rows stay", "groups", "overlapping", "layers alone", "one core"]
 When = Literal["always", "above the default level", "on several cores", "on one core, or above the default level"]

@@ -8,18 +8,18 @@ from math import inf, prod
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.arrange import Method
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.borders import spreads
 from npuflow.engine.schedule.build import schedule_of
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.jobs import Places
+from npuflow.engine.schedule.local import lay_local
+from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.time import time_of
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.borders import spreads
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Topology
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.local import lay_local
-from npuflow.engine.tiling.overlap import Overlap
-from npuflow.engine.tiling.pipeline import makespan
-from npuflow.engine.tiling.strategies import Tried
+from npuflow.engine.search.overlap import Overlap
+from npuflow.engine.search.pipeline import makespan
+from npuflow.engine.search.strategies import Tried
 
 
 @dataclass(frozen=True)

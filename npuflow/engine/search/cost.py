@@ -1,4 +1,4 @@
-"""Closed-form cycles and bytes of a tiled layer, from tile parameters alone, for many candidate tilings at once.
+"""Estimated cycles and bytes of a tiled layer, from tile parameters alone, for many candidate tilings at once.
 
 It sees sizes, orders and slot counts, never commands: the simulator's clock sees only commands. The two share the
 target's constants and nothing else, and are compared on every build.
@@ -8,37 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from itertools import product
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.engine.tiling.model import COLUMNS, PACK, Layer, MacMap, Ref, Stream
-from npuflow.hw.target import Compute, Dma, Memory
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import COLUMNS, PACK, Layer, MacMap, Ref, Stream
+from npuflow.engine.schedule.units import spans
+from npuflow.hw.target import Compute
 from npuflow.ir.space import DimMap
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The slices of a target that time depends on. `inside`: activations lie in the chip's shared memory. `together`: cores
-    that run a layer side by side, each with its part of the bandwidth, and load together what the axis `apart` does not cut."""
-
-    compute: Compute
-    memory: Memory
-    dma: Dma
-    inside: bool = False
-    together: int = 1
-    apart: str | None = None
-
-    @property
-    def activation_width(self) -> float:
-        """Bytes per cycle of the memory that activations live in."""
-        return self.memory.shared_bandwidth if self.inside else self.memory.external_bandwidth
 
 
 @dataclass(frozen=True)
@@ -105,17 +89,6 @@ class Estimate:
     tail: Floats              # from the last load to the end
     bytes: Floats
     cycles: Floats
-
-
-@lru_cache(maxsize=1 << 16)
-def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
-    """(largest, summed) clipped extent of one tensor dimension over all tiles of its axis."""
-    starts = np.arange(0, axis_size, tile)
-    ends = np.minimum(starts + tile, axis_size)
-    lo = np.clip(starts * m.num // m.den + m.lo, 0, size)
-    hi = np.clip((ends - 1) * m.num // m.den + m.hi + 1, lo, size)
-    extents = hi - lo
-    return int(extents.max()), int(extents.sum())
 
 
 def _per_size(grid: Grid, axis: str, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, product
 
-from npuflow.engine.tiling.groups import Cut
-from npuflow.engine.tiling.model import Layer, Ref, leads
+from npuflow.engine.schedule.groups import Cut
+from npuflow.engine.schedule.model import Layer, Ref, leads
 from npuflow.ir.op import Site
 from npuflow.ir.space import Box, Interval, Space, Tile, elements
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from npuflow.engine.allocate import aligned
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Frame, Passage, Topology
-from npuflow.engine.tiling.geometry import Uncuttable, Walk, piece
-from npuflow.engine.tiling.groups import Cut, Group, Part
-from npuflow.engine.tiling.model import Layer
-from npuflow.engine.tiling.search import Choice, Costs, Solution, Tilings
-from npuflow.engine.tiling.units import units_of
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.choice import Choice, Costs
+from npuflow.engine.schedule.frame import Frame, Passage, Topology
+from npuflow.engine.schedule.geometry import Uncuttable, Walk, piece
+from npuflow.engine.schedule.groups import Cut, Group, Part
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer
+from npuflow.engine.schedule.units import units_of
+from npuflow.engine.search.tilings import Solution, Tilings
 from npuflow.ir.space import Tile, elements
 
 WASTE = Costs(*[0.0] * 12)

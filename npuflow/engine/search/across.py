@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.groups import Cut
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Cut
 
 
 def cuts_over(topology: Topology, parts: Sequence[tuple[int, ...]], cores: int, dims: Sequence[int]) -> list[Cut]:

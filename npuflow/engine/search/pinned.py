@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from npuflow.base.errors import TargetError, Where, suggestion
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.groups import Group, Part
-from npuflow.engine.tiling.model import Layer
-from npuflow.engine.tiling.parts import Planner, layer_of
-from npuflow.engine.tiling.search import Tilings
+from npuflow.engine.schedule.groups import Group, Part
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer
+from npuflow.engine.search.parts import Planner, layer_of
+from npuflow.engine.search.tilings import Tilings
 from npuflow.ir.graph import Graph
 
 Tiles = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]   # by layer: axis and size

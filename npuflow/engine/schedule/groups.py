@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npuflow.engine.tiling.search import Choice, Costs
+from npuflow.engine.schedule.choice import Choice, Costs
 
 Cut = tuple[int, int]                     # a dimension of the results, and into how many pieces it is cut
 

@@ -12,21 +12,21 @@ from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
 from npuflow.engine.partition import is_npu, nbytes
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.finalists import Finalist, chosen, overlapping
-from npuflow.engine.tiling.frame import Topology, moves_of
-from npuflow.engine.tiling.fuse import Fuser
-from npuflow.engine.tiling.groups import Group, group_of_json
-from npuflow.engine.tiling.model import packed_arrays
-from npuflow.engine.tiling.parts import Planner, Solved
-from npuflow.engine.tiling.pinned import NO_PINS, Pins, with_tiles
-from npuflow.engine.tiling.pins import check
-from npuflow.engine.tiling.pipeline import makespan
-from npuflow.engine.tiling.search import DEFAULT_LEVEL
-from npuflow.engine.tiling.spans import Window
-from npuflow.engine.tiling.strategies import Form, Tried, usable
-from npuflow.engine.tiling.views import views_of
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.frame import Topology, moves_of
+from npuflow.engine.schedule.groups import Group, group_of_json
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import packed_arrays
+from npuflow.engine.schedule.views import views_of
+from npuflow.engine.search.finalists import Finalist, chosen, overlapping
+from npuflow.engine.search.fuse import Fuser
+from npuflow.engine.search.parts import Planner, Solved
+from npuflow.engine.search.pinned import NO_PINS, Pins, with_tiles
+from npuflow.engine.search.pins import check
+from npuflow.engine.search.pipeline import makespan
+from npuflow.engine.search.spans import Window
+from npuflow.engine.search.strategies import Form, Tried, usable
+from npuflow.engine.search.tilings import DEFAULT_LEVEL
 from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from npuflow.base.errors import NpuflowError, RecipeError, TargetError, Where, nearest, suggestion
 from npuflow.base.tables_toml import dotted
 from npuflow.engine.partition import is_npu, segments
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.parts import Planner
-from npuflow.engine.tiling.pinned import Pins, part_named, tile_faults
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.search.parts import Planner
+from npuflow.engine.search.pinned import Pins, part_named, tile_faults
 from npuflow.ir.graph import Graph
 
 Names = Mapping[str, int]                 # layers, by any of their names in the model, and the parts that hold them

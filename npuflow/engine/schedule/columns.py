@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, prod
 
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.model import COLUMNS, Layer, MacMap, Ref, Stream
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.model import COLUMNS, Layer, MacMap, Ref, Stream
 from npuflow.hw.target import Compute, Memory
 from npuflow.ir.space import DimMap, Operand, Space
 

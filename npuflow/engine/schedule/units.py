@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
+import numpy as np
+
 from npuflow.engine.allocate import aligned
-from npuflow.engine.tiling.cost import spans
-from npuflow.engine.tiling.model import PACK, Home, Layer, Ref, Stream, bundles
-from npuflow.engine.tiling.search import Choice
+from npuflow.engine.schedule.choice import Choice
+from npuflow.engine.schedule.model import PACK, Home, Layer, Ref, Stream, bundles
 from npuflow.ir.space import DimMap, Operand, Space
 
 
@@ -57,6 +58,17 @@ def _bytes(layer: Layer, sizes: Mapping[str, int], stream: Stream) -> int:
         ]
         total += aligned(ref.bytes(prod(dims)), PACK)
     return total
+
+
+@lru_cache(maxsize=1 << 16)
+def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
+    """(largest, summed) clipped extent of one tensor dimension over all tiles of its axis."""
+    starts = np.arange(0, axis_size, tile)
+    ends = np.minimum(starts + tile, axis_size)
+    lo = np.clip(starts * m.num // m.den + m.lo, 0, size)
+    hi = np.clip((ends - 1) * m.num // m.den + m.hi + 1, lo, size)
+    extents = hi - lo
+    return int(extents.max()), int(extents.sum())
 
 
 def windowed(layer: Layer, lengths: Mapping[str, int], within: Collection[str] = ()) -> Layer:

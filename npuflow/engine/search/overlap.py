@@ -14,15 +14,17 @@ from math import ceil, prod
 
 import numpy as np
 
-from npuflow.engine.tiling import tuned
-from npuflow.engine.tiling.borders import Border
-from npuflow.engine.tiling.cost import Grid, Machine, traffic
-from npuflow.engine.tiling.during import Boxes, Course, Tiles
-from npuflow.engine.tiling.frame import Frame
-from npuflow.engine.tiling.geometry import Member
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.model import Layer
-from npuflow.engine.tiling.search import Choice, footprint, reverses, slot_counts
+from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.borders import Border
+from npuflow.engine.schedule.choice import Choice
+from npuflow.engine.schedule.frame import Frame
+from npuflow.engine.schedule.geometry import Member
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.model import Layer
+from npuflow.engine.search.cost import Grid, traffic
+from npuflow.engine.search.during import Boxes, Course, Tiles
+from npuflow.engine.search.tilings import footprint, reverses, slot_counts
 from npuflow.ir.space import Axis, Tile
 
 

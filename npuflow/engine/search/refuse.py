@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from npuflow.base.errors import FitError, TargetError
-from npuflow.engine.tiling.cost import Machine
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.score import Scored
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.score import Scored
 
 LARGER = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 16, 64)   # local memories tried, in times of what there is
 

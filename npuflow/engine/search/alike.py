@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from npuflow.engine.tiling.frame import Topology
-from npuflow.engine.tiling.groups import Group
-from npuflow.engine.tiling.score import Scored
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Group
+from npuflow.engine.search.score import Scored
 
 
 @dataclass

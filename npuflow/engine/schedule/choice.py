@@ -1,0 +1,50 @@
+"""How a layer is cut into tiles, and what the search estimates that it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npuflow.ir.space import Interval
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis whose
+    tiles begin at a later one, and go on at the first behind the last; negative: they run from the axis' end to its start
+    (where `search.tilings.reverses` allows it)."""
+
+    sizes: tuple[tuple[str, int], ...]
+    order: tuple[str, ...]
+    slots: tuple[int, ...]
+    local_bytes: int
+    begin: tuple[str, int] = ("", 0)
+
+    def cuts(self, axis: str, window: Interval) -> list[Interval]:
+        """The pieces of an axis in a window, in the order in which they run."""
+        (low, high), size = window, dict(self.sizes)[axis]
+        first = self.begin[1] if axis == self.begin[0] else 0
+        if first < 0:
+            found, first = [(max(low, b - size), b) for b in range(high, low, -size)], -first
+        else:
+            found = [(a, min(a + size, high)) for a in range(low, high, size)]
+        return [*found[first:], *found[:first]]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Estimated figures of a tiled layer, in cycles and bytes, with the layer's own lower bounds."""
+
+    cycles: float
+    load: float
+    store: float
+    tensor: float
+    vector: float
+    bus: float
+    head: float
+    early: float
+    tail: float
+    bytes: float
+    bound_cycles: float
+    bound_bytes: float
+    compute: float = 0.0                  # from the first computation to the last, when nothing has to be waited for
+    const: float = 0.0                    # bytes of constants that a core loads

@@ -1,0 +1,25 @@
+"""The parts of a target that schedules and their time depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npuflow.hw.target import Compute, Dma, Memory
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The slices of a target that time depends on. `inside`: activations lie in the chip's shared memory. `together`: cores
+    that run a layer side by side, each with its part of the bandwidth, and load together what the axis `apart` does not cut."""
+
+    compute: Compute
+    memory: Memory
+    dma: Dma
+    inside: bool = False
+    together: int = 1
+    apart: str | None = None
+
+    @property
+    def activation_width(self) -> float:
+        """Bytes per cycle of the memory that activations live in."""
+        return self.memory.shared_bandwidth if self.inside else self.memory.external_bandwidth
