@@ -76,9 +76,9 @@ def _worst(task: Task, rig: Rig, fault: Fault) -> float:
     """dB of the worst output in the fake-quantised network."""
     network = rig.network
     table = network.table({**rig.ranges, **fault.applied(rig.ranges)})
-    weights = {w.value: rig.weight(j, False) for j, w in enumerate(network.weights)}
+    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
     for one in network.weights:
         if one.value == fault.weights:
             weak = Network(network.graph, network.placed, Quantize(overrides=fault.overrides), network.numerics, network.stated)
-            weights[one.value] = weak.coded(one)
+            weights.update(weak.coded(one))
     return min(one.sqnr for one in quality(task.graph, rig.truth, rig.fake.run(rig.held, table, weights)))

@@ -20,6 +20,7 @@ the calibration samples does not show on these samples; the inputs of the recipe
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 import time
@@ -48,7 +49,7 @@ from npuflow.engine.precision.culprit import Culprit
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.quantize.config import Activations, Override, Quantize
-from npuflow.flow.stage import Items
+from npuflow.flow.stage import Items, Stage
 from npuflow.ir.graph import Graph
 from npuflow.stages.baseline import baseline
 from npuflow.stages.clipping import clipping
@@ -120,8 +121,20 @@ def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thres
     samples = task.samples(shifted) if kind.wrong_mean else task.samples()
     statistics = task.statistics(samples, "mean" if kind.wrong_mean else "all")
     first = thresholds(task.parsed, task.placement, statistics, kind.calibrate, kind.quantize, num)
-    ranges = clipping(first, task.parsed, task.placement, statistics, samples, kind.calibrate, kind.quantize, num)
-    return samples, statistics, ranges
+    return samples, statistics, run(clipping, thresholds=first, samples=samples, statistics=statistics, **_given(task, kind))
+
+
+def run(stage: Stage, **given: Any) -> Any:
+    """A stage on what it asks for by name; artifacts that the configuration does without are None."""
+    return stage(**{name: given.get(name) for name in inspect.signature(stage.function).parameters})
+
+
+def _given(task: Task, kind: Kind) -> dict[str, Any]:
+    """What the stages take beside artifacts of one another."""
+    t = task.target
+    tables = {"calibrate": kind.calibrate, "quantize": kind.quantize, "probing": Probing(), "correct": Correct()}
+    machine = {"numerics": t.numerics, "compute": t.compute, "memory": t.memory, "dma": t.dma, "host": t.host}
+    return {"graph": task.parsed, "placement": task.placement, **tables, **machine}
 
 
 def built(task: Task, kind: Kind, fault: Fault | None = None) -> Built:
@@ -134,24 +147,25 @@ def built(task: Task, kind: Kind, fault: Fault | None = None) -> Built:
 def finished(
     task: Task, kind: Kind, samples: Items[Sample], statistics: Statistics, ranges: Thresholds, wrong: tuple[str, ...] = ()
 ) -> Built:
-    t, q = task.target, kind.quantize
-    same, probing = (task.parsed, task.placement, ranges, statistics, samples, kind.calibrate), Probing()
-    start = baseline(*same, kind.widths, probing, Correct(), q, t.numerics)
-    noise = sensitivity(start, *same, probing, q, t.numerics)
-    widths = precision(start, noise, *same, kind.widths, probing, Correct(), q, t.numerics, t.compute, t.memory, t.dma, t.host)
-    plain = quantize(task.parsed, task.placement, ranges, widths, q, t.numerics, t.memory, t.host, Least())
-    final = correct(plain, task.parsed, samples, Correct(), t.numerics)
+    given = _given(task, kind) | {"thresholds": ranges, "samples": samples, "statistics": statistics}
+    start = run(baseline, **given, precision=kind.widths)
+    noise = run(sensitivity, **given, baseline=start)
+    widths = run(precision, **given, baseline=start, sensitivity=noise, precision=kind.widths)
+    plain = run(quantize, **given, precision=widths, least=Least())
+    final = run(correct, **given, quantized=plain)
     return Built(task, kind, samples, statistics, ranges, widths, final, wrong)
 
 
 def judged(made: Built, evaluation: bool = True) -> Verdict:
     """The build's verdict; `evaluation`: whether the recipe has one, whose inputs are then held against the calibration's."""
-    task, t, kind = made.task, made.task.target, made.kind
+    task, kind = made.task, made.kind
     profiles = EvaluationInputs(profiled(task.evaluation_feeds())) if evaluation else None
     check = input_check(made.samples, profiles, task.parsed)
-    tables = (VerdictTable(), kind.calibrate, kind.widths, Probing(), Correct(), kind.quantize)
-    parts = (task.parsed, task.placement, made.thresholds, made.precision, made.quantized, made.statistics, made.samples)
-    found: Verdict = verdict(*parts, check, *tables, t.numerics, t.compute, t.memory, t.dma, t.host)
+    given = _given(task, kind) | {"thresholds": made.thresholds, "samples": made.samples, "statistics": made.statistics}
+    found: Verdict = run(
+        verdict, **given, precision=made.precision, quantized=made.quantized, input_check=check, verdict=VerdictTable(),
+        widths=kind.widths,
+    )
     return found
 
 
