@@ -11,8 +11,8 @@ from npuflow.engine.rewrite import rewrite
 from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 
-from ..rules.model import model
-from ..rules.test_recurrent import layer
+from tests.rules.model import model
+from tests.rules.test_recurrent import layer
 
 
 def graph(data: bytes) -> Graph:
