@@ -1,13 +1,13 @@
 """Rounding methods on one network: what they cost, and what they keep with float and with quantised activations.
 
     python benchmarks/rounding.py SCORER TASK RECIPE [--bits 4 3] [--methods nearest gptq coordinate] [--limit N]
-        [--float-only] [--cache DIR] [--set KEY=VALUE ...]
+        [--simulate] [--cache DIR] [--set KEY=VALUE ...]
 
 SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the moments: processor time of observing the
 calibration samples and of summing up, in passes of the float network by onnxruntime, everything on one thread in this process.
 Then every method: processor time for all layers, and figures of the float network with the weights that its codes stand for
-(biases take up the mean in all rows, nearest included). Last the program, built and simulated: quantised activations, biases
-corrected as the recipe says.
+(biases take up the mean in all rows, nearest included). Last the quantised network, activations and biases as the recipe says:
+its codes as onnxruntime computes them between exact roundings, or with --simulate the program on the bit-exact simulator.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from accuracy import Task, module
 
 from npuflow import build, load_program, load_recipe
 from npuflow.engine.calibrate.observe import session
+from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.rounding import moments as counting
 from npuflow.engine.rounding.columns import Observer
@@ -41,7 +42,9 @@ from npuflow.ir.rounding import ROUNDERS
 from npuflow.stages.moments import Moments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.picked import Picked
+from npuflow.stages.quantize import Quantized
 
+CHUNK = 32                                # samples that are in memory at once
 FIGURES = ("top1", "f1", "recall", "ap50", "agreement", "sqnr_db")
 
 
@@ -62,7 +65,8 @@ class Network:
     def __init__(self, recipe: Path, cache: Path | None, sets: Sequence[str]) -> None:
         settings = Settings(cache=cache)
         loaded = load_recipe(recipe, sets)
-        store = open_cache(loaded, settings)
+        self.recipe, self.cache, self.store = recipe, cache, open_cache(loaded, settings)
+        store = self.store
         done = build(recipe, [*sets, "round.method='coordinate'"], until="rounded", cache=cache)
         name = next(name for name in ("equalize", "pixels", "checked", "parse") if name in done.refs)
         self.parsed: Parsed = store.load(done.outputs[name], Parsed)
@@ -106,6 +110,21 @@ class Network:
         names = [i.name for i in run.get_inputs()]
         return [run.run(None, {n: feed[n] for n in names})[0] for feed in feeds], seconds
 
+    def quantised(self, sets: Sequence[str], task: Task, feeds: Sequence[Any]) -> dict[str, Any]:
+        """Figures of the quantised network with corrected biases, in onnxruntime."""
+        done = build(self.recipe, sets, until="correct", cache=self.cache)
+        graph = self.store.load(done.outputs["correct"], Quantized).graph
+        made = [outputs_of(graph, feeds[at : at + CHUNK])[0] for at in range(0, len(feeds), CHUNK)]
+        found = np.concatenate([one for part in made for one in part])
+        figures: dict[str, Any] = task.scorer.score(task.task, {task.name: found}, {task.name: np.concatenate(task.base)})
+        return figures
+
+    def simulated(self, sets: Sequence[str], task: Task) -> dict[str, Any]:
+        """Figures of the program."""
+        with tempfile.TemporaryDirectory() as out:
+            done = build(self.recipe, sets, until="codegen", out=Path(out), cache=self.cache)
+            return task.score(load_program(done.products["program"]))
+
     def fed(self, feed: dict[str, Any]) -> dict[str, Any]:
         """What a model is fed as this graph takes it: an input of pixels has moved into the first layers."""
         made = dict(feed)
@@ -122,7 +141,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[4])
     parser.add_argument("--methods", nargs="+", default=["nearest", "gptq", "coordinate"])
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--float-only", action="store_true")
+    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
     args = parser.parse_args()
@@ -132,18 +151,14 @@ def main() -> None:
     print(network.cost(), flush=True)
     feeds = [network.fed(feed) for feed in task.samples()]
     numerics = Numerics(weight_bits=(2, 4, 8, 16))
-    print("| bits | method | rounding | float activations | program |\n| --- | --- | --- | --- | --- |")
+    print("| bits | method | rounding | float activations | quantised |\n| --- | --- | --- | --- | --- |")
     for bits in args.bits:
         for method in args.methods:
             found, seconds = network.outputs(method, bits, numerics, feeds)
             line = task.scorer.score(args.task, {task.name: np.concatenate(found)}, {task.name: np.concatenate(task.base)})
-            simulated = ""
-            if not args.float_only:
-                sets = [*args.set, f"round.method='{method}'", f"quantize.weights.bits={bits}"]
-                with tempfile.TemporaryDirectory() as out:
-                    done = build(args.recipe, sets, until="codegen", out=Path(out), cache=args.cache)
-                    simulated = shown(task.score(load_program(done.products["program"])))
-            print(f"| {bits} | {method} | {seconds:.1f} s | {shown(line)} | {simulated} |", flush=True)
+            sets = [*args.set, f"round.method='{method}'", f"quantize.weights.bits={bits}"]
+            whole = network.simulated(sets, task) if args.simulate else network.quantised(sets, task, feeds)
+            print(f"| {bits} | {method} | {seconds:.1f} s | {shown(line)} | {shown(whole)} |", flush=True)
 
 
 if __name__ == "__main__":

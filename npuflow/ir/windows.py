@@ -112,16 +112,18 @@ def convolve(x: Array, weight: Array, spec: Sequence[Window], group: int) -> Arr
 
 def window_columns(x: Array, spec: Sequence[Window], group: int, at: npt.NDArray[np.int64]) -> Array:
     """[groups, places, channels of a group * taps]: what the kernels of each group multiply at flat places of the output."""
-    padding = any(w.before or w.after for w in spec)
-    whole = padded(x, spec, 0) if padding else x
     batch, *places = np.unravel_index(at, (x.shape[0], *(w.out for w in spec)))
     found = []
     for tap in product(*(range(w.kernel) for w in spec)):
-        rows = (p * w.stride + i * w.dilation for p, i, w in zip(places, tap, spec, strict=True))
-        at_tap: tuple[Any, ...] = (batch, slice(None), *rows)
-        found.append(whole[at_tap])
-    terms = np.stack(found, axis=-1)
-    return np.ascontiguousarray(terms.reshape(len(at), group, -1).swapaxes(0, 1))
+        rows = [p * w.stride + i * w.dilation - w.before for p, i, w in zip(places, tap, spec, strict=True)]
+        outside = np.logical_or.reduce([(r < 0) | (r >= w.size) for r, w in zip(rows, spec, strict=True)])
+        inside: tuple[Any, ...] = tuple(np.clip(r, 0, w.size - 1) for r, w in zip(rows, spec, strict=True))
+        terms = x[(batch, slice(None), *inside)]
+        if outside.any():
+            terms[outside] = 0
+        found.append(terms)
+    whole = np.stack(found, axis=-1) if len(found) > 1 else found[0]
+    return np.ascontiguousarray(whole.reshape(len(at), group, -1).swapaxes(0, 1))
 
 
 def exact(*arrays: npt.NDArray[np.integer], terms: int) -> tuple[Array, ...]:
