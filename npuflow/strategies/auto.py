@@ -20,12 +20,13 @@ from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, St
 
 LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
+DEAR = 2.0                                # times the cycles of all units wide: what float on the host may cost
 HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
 CHECKS = 8                                # cheaper rungs that the quantised network itself judges, at most
 HALVES = 2                                # checks between the rung that is enough and the one before it
 SAVES = 0.01                              # of all cycles: what narrowing a unit again must save to be tried ...
 TRIED = 16                                # ... of at most so many, the dearest, ...
-MISSES = 3                                # ... until so many of them break the budget
+MISSES = 2                                # ... until so many of them break the budget
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
 
 
@@ -50,7 +51,7 @@ class Auto(Strategy):
         return _Prefixes(problem, start, self._order(problem, start)).shortest(self.gain_db / self.for_cycles)
 
     def _in_float(self, problem: Problem, first: Levels) -> Levels:
-        """`first` with those activations in float at which the widest integers fail."""
+        """`first` with those activations in float at which the widest integers fail, unless the host is far too slow."""
         budget = problem.budget
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
@@ -75,6 +76,8 @@ class Auto(Strategy):
 
         count = _least(lambda n: budget.holds(problem.measured(left(n))), 1, len(order))
         if not order or budget.level(problem.measured(left(count))) < budget.level(found) + FAILS:
+            return first
+        if problem.cycles(left(count)) > DEAR * problem.cycles(wide):
             return first
         return tuple(FLOAT if k in set(order[:count]) else level for k, level in enumerate(first))
 
@@ -187,9 +190,13 @@ def _thinned(problem: Problem, levels: Levels) -> Levels:
     An order of units by gain per cycle leaves dear units at its end, and its last rung is coarse.
     """
     base, steady = problem.cycles(levels), problem.steady(levels)
-    wide = [k for k, level in enumerate(levels) if level == WIDE]
-    pairs = ((k, j) for k in wide for j in problem.units[k].neighbours if j > k and levels[j] == WIDE)
-    saved = {some: 1 - problem.cycles(_narrowed(levels, some)) / base for some in (*((k,) for k in wide), *pairs)}
+    saved: dict[tuple[int, ...], float] = {}
+    for k in (k for k, level in enumerate(levels) if level == WIDE):
+        fewer, alone = _narrowed(levels, (k,)), -problem.delta(levels, k, NARROW) / base
+        saved[(k,)] = alone
+        for j in problem.units[k].neighbours:
+            if j > k and levels[j] == WIDE:
+                saved[k, j] = alone - problem.delta(fewer, j, NARROW) / base
     dear = sorted((some for some in saved if saved[some] >= SAVES), key=lambda some: -saved[some])[:TRIED]
     loss = {some: max(steady - problem.steady(_narrowed(levels, some)), 0.0) for some in dear}
     missed = 0

@@ -191,20 +191,33 @@ def test_sensitive_operators_come_first() -> None:
     assert auto(problem) == (NARROW, WIDE, NARROW, WIDE)
 
 
+@dataclass
+class Stubborn(Made):
+    """One tensor spans too much for 16 bits."""
+
+    def level(self, levels: Levels) -> float:
+        stuck = 0.0 if levels[2] == FLOAT else 0.4
+        rest = sum(p for p, level in zip(self.power, levels, strict=True) if level == NARROW)
+        return float(-10 * np.log10(stuck + rest + 1e-6))
+
+    def wide_noise(self) -> Sequence[Noise]:
+        return [self._noise(0.4 if k == 2 else 1e-7) for k in range(len(self.power))]
+
+
 def test_where_the_widest_integers_fail_the_layer_is_left_in_float() -> None:
-    """One tensor spans too much for 16 bits; float on the host for it alone, although it is dear."""
-
-    @dataclass
-    class Stubborn(Made):
-        def level(self, levels: Levels) -> float:
-            stuck = 0.0 if levels[2] == FLOAT else 0.4
-            rest = sum(p for p, level in zip(self.power, levels, strict=True) if level == NARROW)
-            return float(-10 * np.log10(stuck + rest + 1e-6))
-
-        def wide_noise(self) -> Sequence[Noise]:
-            return [self._noise(0.4 if k == 2 else 1e-7) for k in range(len(self.power))]
-
+    """Float on the host for it alone, although it is dear."""
     problem = Stubborn([1e-4, 1e-4, 0.4, 1e-4], [0.01] * 4)
     levels = auto(problem)
     assert levels[2] == FLOAT and levels.count(FLOAT) == 1
     assert problem.budget.holds(problem.verified(levels))
+
+
+def test_no_layer_is_left_in_float_where_the_host_is_far_too_slow() -> None:
+    problem = Stubborn([1e-4, 1e-4, 0.4, 1e-4], [0.01] * 4, host=5000.0)
+    assert FLOAT not in auto(problem)
+
+
+def test_what_is_dear_and_hardly_needed_is_narrowed_again() -> None:
+    """The first unit gains most per cycle; once the second is wide, as it has to be, the first is not needed."""
+    problem = Made([0.0095, 0.2], [0.05, 3.5])
+    assert auto(problem, for_cycles=1.0) == (NARROW, WIDE)

@@ -75,6 +75,10 @@ class Rig:
         return self.fake.run(self.held, self.plain, probes=True)
 
     @cached_property
+    def probed_signal(self) -> Noise:
+        return energies(self.probed, range(len(self.which)))
+
+    @cached_property
     def narrow(self) -> Table:
         return self.network.table(self.ranges)
 
@@ -117,9 +121,8 @@ class Rig:
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
         """Noise over signal where it adds up: before a last Softmax or Sigmoid."""
-        every = range(len(self.which))
         made = self.fake.run(self.held[:probes], table, weights, probes=True)
-        return noise_of(self.probed, made, every, energies(self.probed, every))
+        return noise_of(self.probed, made, range(len(self.which)), self.probed_signal)
 
     def mixed(self, levels: Levels, feeds: Sequence[Feed]) -> Outputs:
         """Outputs with fake quantisation at the levels."""
