@@ -148,8 +148,8 @@ def operators_page() -> str:
     text = "# Operators\n\n" + NOTE
     text += (
         "ONNX operators with an integer form. Whether a target runs a node depends on its attributes, shapes and the\n"
-        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The second table lists operators that\n"
-        "rewrite rules spell in those of the first. Every other operator of a valid model runs on the host.\n\n"
+        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The second table lists operators\n"
+        "that rewrite rules spell in those of the first. Every other operator of a valid model runs on the host.\n\n"
         "| file | ONNX | what it computes | one scale in and out | takes a clip |\n| --- | --- | --- | --- | --- |\n"
     )
     for name in OPS.names():
@@ -181,9 +181,10 @@ def _spelled() -> str:
     for name, rules in sorted(found.items()):
         for rule in rules:
             text += f"| {name} | `{rule}` | {caption(ROOT / 'npuflow' / 'rules' / f'{rule}.py')} |\n"
-    text += "\nA Loop or Scan of a known number of steps is written out when the model is read, and an If whose condition is known.\n"
-    text += "Operators over more than four dimensions work on a view of four (`fit_rank`), windows of three dimensions on planes\n"
-    return text + "(`fit_window`), transposed convolutions with strides on one phase at a time where that pays (`split_deconv`).\n"
+    text += "\nA Loop or Scan of a known number of steps is written out when the model is read, and an If whose condition is\n"
+    text += "known. Operators over more than four dimensions work on a view of four (`fit_rank`), windows of three dimensions\n"
+    text += "on planes (`fit_window`), transposed convolutions with strides on one phase at a time where that pays\n"
+    return text + "(`split_deconv`).\n"
 
 
 def isa_page() -> str:
