@@ -148,9 +148,8 @@ def operators_page() -> str:
     text = "# Operators\n\n" + NOTE
     text += (
         "ONNX operators with an integer form. Whether a target runs a node depends on its attributes, shapes and the\n"
-        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The second table lists "
-        "operators\n"
-        "that rewrite rules spell in those of the first. Every other operator of a valid model runs on the host.\n\n"
+        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The second table lists\n"
+        "operators that rewrite rules spell in those of the first. Every other operator of a valid model runs on the host.\n\n"
         "| file | ONNX | what it computes | one scale in and out | takes a clip |\n| --- | --- | --- | --- | --- |\n"
     )
     for name in OPS.names():

@@ -51,6 +51,7 @@ class Budget:
 
     sqnr_db: float = 20.0
     agreement: float = 0.99
+    host_db: float | None = None          # below which layers may be left in float on the host; None: below sqnr_db
 
     def holds(self, outputs: Sequence[Output]) -> bool:
         return all(self.met(one) for one in outputs)

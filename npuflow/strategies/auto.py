@@ -16,7 +16,7 @@ import numpy as np
 
 from npuflow.base.tables import Range
 from npuflow.ir.contracts import STRATEGIES
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels, Noise, Problem, Strategy
+from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Problem, Strategy
 
 LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
 FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
@@ -55,7 +55,7 @@ class Auto(Strategy):
         budget = problem.budget
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
-        if budget.holds(found) or budget.level(found) > budget.sqnr_db - FAILS:
+        if budget.holds(found) or budget.level(found) > _host_db(budget) - FAILS:
             return first
         units = enumerate(problem.wide_noise())
         noise = {k: n for k, n in units if problem.units[k].kind == "activation"}
@@ -216,6 +216,10 @@ def _narrowed(levels: Levels, units: Sequence[int]) -> Levels:
     for k in units:
         changed[k] = NARROW
     return tuple(changed)
+
+
+def _host_db(budget: Budget) -> float:
+    return budget.sqnr_db if budget.host_db is None else budget.host_db
 
 
 def _least(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -41,4 +41,5 @@ def test_what_is_taken_again(data: bytes, said: str) -> None:
     found = graph(data)
     assert feedback(found).split(" ", 1)[-1] == said.split(" ", 1)[-1]
     assert budget_of(Precision(), found).sqnr_db == (30.0 if said else 20.0)
+    assert budget_of(Precision(), found).host_db == (20.0 if said else None)
     assert budget_of(Precision(state_db=0.0), found).sqnr_db == 20.0

@@ -10,9 +10,11 @@ from npuflow.ir.precision import Budget
 
 
 def budget_of(table: Precision, graph: Graph) -> Budget:
-    """The table's budget; `state_db` where that is more and the network feeds back."""
+    """The table's budget; `state_db` where that is more and the network feeds back, for which no layer leaves the NPU."""
     budget = table.budget
-    return replace(budget, sqnr_db=max(table.sqnr_db, table.state_db)) if feedback(graph) else budget
+    if not feedback(graph):
+        return budget
+    return replace(budget, sqnr_db=max(table.sqnr_db, table.state_db), host_db=table.sqnr_db)
 
 
 def feedback(graph: Graph) -> str:
