@@ -48,7 +48,7 @@ def gc(
     grace: Annotated[
         float, typer.Option("--grace", metavar="HOURS", min=0, help="Keep what is younger or was used since.")
     ] = 24.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")] = False,
     recipe: RecipeOption = None,
     cache: CacheOption = None,
 ) -> None:

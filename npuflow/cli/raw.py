@@ -54,7 +54,7 @@ def pack(
     places, preparation = raw.inputs(loaded), loaded.meta.get("preparation")
     if channels_last and any(path.suffix.lower() in PICTURES for path in inputs):
         raise UsageError(
-            "--channels-last says how arrays lie",
+            "--channels-last is for arrays",
             hint="pictures get their layout from the recipe's steps", code="NF-USAGE-047",
         )
     if note := picture_note(inputs, preparation):

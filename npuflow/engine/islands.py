@@ -54,7 +54,7 @@ class Island:
         """Why it belongs to the host; empty where it does not."""
         crossing = f"{self.border.bytes:,} bytes cross to and from the host for it"
         if self.moves:
-            return f"only data movement beside nodes of the host: {crossing}"
+            return f"only data movement next to host nodes: {crossing}"
         if prices is None or (prices.least.min_macs <= self.inside.macs and prices.least.min_bytes <= self.made):
             return ""
         across, here = self.border.cycles(prices.target), self.inside.cycles(prices.target)
@@ -62,7 +62,7 @@ class Island:
             return ""
         size = f"{len(self.nodes)} nodes" if len(self.nodes) > 1 else "one node"
         return (
-            f"an island of {size} and {self.inside.macs:,} MACs beside nodes of the host: {crossing} "
+            f"an island of {size} and {self.inside.macs:,} MACs next to host nodes: {crossing} "
             f"({across:,.0f} cycles), which computes it in {here:,.0f}"
         )
 

@@ -77,7 +77,7 @@ class Numerics(Config, table="target.numerics"):
     weight_zero_point: bool = False
     signed_activations: bool = True
     unsigned_activations: bool = True
-    table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have 2^table_bits + 1 entries
+    table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have at most 2^table_bits + 2 entries
 
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
@@ -132,7 +132,7 @@ class Memory(Config, table="target.memory"):
             )
         if self.local_align > self.local_bytes:
             yield Fault(
-                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes there are",
+                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes of local memory",
                 code="NF-TARGET-008",
             )
         if self.shared_bytes > self.external_bytes:
@@ -157,7 +157,7 @@ class Dma(Config, table="target.dma"):
     channels: Annotated[int, Range(1, 7)] = 1            # LOAD and STORE queues per core
     setup_cycles: Cycles = 64             # per command
     row_cycles: Cycles = 2                # per contiguous row beyond the first
-    multicast: bool = False               # a load may bring the same bytes to several cores at once
+    multicast: bool = False               # one load may write the same bytes to several cores (multicast)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def total(regions: Items[Shard]) -> Statistics:
     for item, reason in whole[0].broken:
         log(f"left out {item}: {reason}")
     if whole[0].noise:
-        log("RANDOM DATA: thresholds from it say nothing about the real inputs")
+        log("RANDOM DATA: thresholds from it mean nothing for real inputs")
     return Statistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
 
 

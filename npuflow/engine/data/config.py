@@ -96,7 +96,7 @@ class Sample:
             return next(iter(self.arrays.values()))
         held = ", ".join(repr(n) for n in self.arrays) or "nothing"
         raise DataError(
-            f'the data have nothing for the model input "{name}"',
+            f'the samples have no array for the model input "{name}"',
             because=f"a sample holds {held}",
             hint=f'[data] arrays = {{ {name} = "..." }} names the array of an npz file', code="NF-DATA-029",
         )
