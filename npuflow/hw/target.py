@@ -34,12 +34,12 @@ class Compute(Config, table="target.compute"):
     dataflow: Literal["weight_stationary", "output_stationary"] = "weight_stationary"
     depthwise_macs: Positive = 32         # MACs per cycle when a group has one input channel
     fill_cycles: Cycles = 64              # fill and drain of the array per command
-    pass_cycles: Cycles = 0               # per array pass of a command: a new block of weights, what is in flight let out
+    pass_cycles: Cycles = 0               # per array pass of a command: a new block of weights, and draining the array
     command_cycles: Cycles = 8            # decode and issue of a command
     vector_lanes: Positive = 32           # element operations per cycle
     wide_factor: Positive = 4             # slow-down of the MAC array with 16-bit operands
     clock_mhz: Positive = 1000
-    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()   # formats the vendor's array has beside integers: a note
+    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()   # float formats of the vendor's array, for information only
 
     @property
     def macs(self) -> int:
@@ -162,7 +162,7 @@ class Dma(Config, table="target.dma"):
 
 @dataclass(frozen=True)
 class Host(Config, table="target.host"):
-    """The processor beside the NPU: it runs in float what the NPU does not. Rates count in cycles of the NPU's clock."""
+    """The processor next to the NPU, which runs in float what the NPU does not. Rates are per cycle of the NPU's clock."""
 
     macs_per_cycle: Rate = 4.0            # float multiply-accumulates: one core of four lanes at the NPU's clock
     elements_per_cycle: Rate = 1.0        # elements computed, moved, or converted between float and codes
@@ -190,7 +190,7 @@ class Rule(Config, table="target.limits.rules"):
 
 @dataclass(frozen=True)
 class Limits(Config, table="target.limits"):
-    """Largest operator parameters; 0 means no limit. `rules` say what a single number cannot."""
+    """Largest operator parameters; 0 means no limit. `rules` express what a single number cannot."""
 
     kernel: Limit = 0
     stride: Limit = 0

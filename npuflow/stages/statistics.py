@@ -53,7 +53,7 @@ class Watch(Config, table="statistics"):
     """How the float network is run for its statistics."""
 
     max_memory: Annotated[str, Unkeyed()] = ""
-    """What the network's weights and activations may take of a worker's memory ("2GB"); empty: no bound. Segments of the
+    """The most that the network's weights and activations may take of a worker's memory ("2GB"); empty: no bound. Segments of the
     network then run in turns, with the same result."""
 
     def check(self) -> Iterator[Fault]:

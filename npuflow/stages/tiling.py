@@ -26,7 +26,7 @@ from npuflow.stages.windows import Window
 
 @dataclass(frozen=True)
 class Tiling(Config):
-    """What is fixed of the plan, and how addresses are found."""
+    """Pinned parts of the plan, and how addresses are found."""
 
     groups: tuple[tuple[str, ...], ...] = ()
     """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
