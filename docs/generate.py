@@ -46,7 +46,7 @@ def recipe_page() -> str:
     text = "# Keys of a recipe\n\n" + NOTE
     text += (
         "A recipe is a TOML file. Tables belong to the stages that read them; unknown tables and keys are errors.\n"
-        "Beside the tables below a recipe may have:\n\n"
+        "In addition to the tables below a recipe may have:\n\n"
         "- `extends = \"base.toml\"` (or an array): the recipes whose keys this one overrides, relative to it.\n"
         "- `target = \"NAME\"`: a file of `npuflow/targets/`, or a path that ends in `.toml`; its keys are the `target.*`\n"
         "  tables. To override some of them: `[target]` with `extends = \"NAME\"`, and the keys in `[target.numerics]` etc.\n"
@@ -285,7 +285,7 @@ def errors_page() -> str:
 
     text = "# Error codes\n\n" + NOTE
     text += (
-        "Every error has a code, on the terminal and in the JSON lines. `npuflow explain CODE` prints what stands here.\n"
+        "Every error has a code, on the terminal and in the JSON lines. `npuflow explain CODE` prints the text of this page.\n"
         "Words in `<...>` are filled in when the error is reported. Codes keep their meaning; new ones may come at any time.\n"
     )
     entries = catalogue().values()

@@ -374,14 +374,14 @@ def _marked(module: Module) -> str | None:
 def _dynamic(module: Module, ref: Reference, what: str) -> CodeError:
     return CodeError(
         f"{what} with a name known only while running", where=Where(file=str(module.path), line=ref.line),
-        because="a stage's key holds the code it runs, and this code could be any",
+        because="a stage's key contains the code it runs, and this code is not known beforehand",
         hint="a plain import, or a registry", code="NF-CODE-001",
     )  # fmt: skip
 
 
 def _undeclared(module: Module, ref: Reference, what: str) -> CodeError:
     return CodeError(
-        f"{what} leads to files that no key holds", where=Where(file=str(module.path), line=ref.line),
-        because="a stage's key holds the data files that its code declares",
+        f"{what} refers to files that are in no key", where=Where(file=str(module.path), line=ref.line),
+        because="a stage's key contains the data files that its code declares",
         hint='npuflow.base.code.package_file("NAME"), relative to the Python file', code="NF-CODE-002",
     )  # fmt: skip

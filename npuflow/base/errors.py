@@ -134,7 +134,7 @@ class DataError(InputError):
 
 
 class TargetError(InputError):
-    """The network does not fit the target: an inequality with demand, bound, gap and levers."""
+    """The network does not fit the target: an inequality with demand, bound, gap and suggestions."""
 
 
 class FitError(TargetError):

@@ -129,7 +129,7 @@ class Registry:
                 owners = [found[name].plugin or self.package, source.plugin]
                 raise InputError(
                     f'two entries of {self.name} are called "{name}"',
-                    because=f"{owners[0]} and {owners[1]} both bring one",
+                    because=f"{owners[0]} and {owners[1]} both provide one",
                     hint="rename one, or uninstall one of the packages", code="NF-USAGE-001",
                 )
             found[name] = source

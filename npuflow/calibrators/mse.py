@@ -30,7 +30,7 @@ class Mse(Calibrator):
 
     bins: Annotated[int, Range(64, 65536)] = 2048   # cells are gathered into so many before the search
     coarse: Annotated[int, Range(4, 1000)] = 20     # candidates before the search closes in
-    rounds: Annotated[int, Range(0, 10)] = 2        # of moving one end, then the other
+    rounds: Annotated[int, Range(0, 10)] = 2        # of changing one end, then the other
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         lo, hi = fitted(statistics.lo, statistics.hi, grid)

@@ -23,5 +23,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return run(args)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; finished steps are kept, run the same command to go on\n")
+        sys.stderr.write("interrupted; finished steps are kept, run the same command to resume\n")
         return 130

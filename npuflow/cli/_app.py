@@ -91,7 +91,7 @@ def run(args: Sequence[str]) -> int:
     except NpuflowError as error:
         return show(error)
     except KeyboardInterrupt:
-        typer.echo("interrupted; finished steps are kept, run the same command to go on", err=True)
+        typer.echo("interrupted; finished steps are kept, run the same command to resume", err=True)
         return 130
     except BrokenPipeError:  # the reader went away (`| head`): no reason to complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

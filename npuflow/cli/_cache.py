@@ -70,7 +70,7 @@ def verify_all(path: Path | None, cache: Path | None) -> int:
         return 0
     for one in found.damaged:
         sys.stdout.write(f"damaged: {one.what}: {one.reason}\n")
-    sys.stdout.write(f"{text}; {len(found.damaged)} damaged, set aside; the next build makes them again\n")
+    sys.stdout.write(f"{text}; {len(found.damaged)} damaged, set aside; the next build rebuilds them\n")
     return 1
 
 

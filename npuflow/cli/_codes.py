@@ -41,8 +41,8 @@ AREAS: dict[str, str] = {
 
 EXPLAINED: dict[str, str] = {
     "NF-RECIPE-001": "A key that selects an entry by name (a stage, an operator, a calibrator, a metric, ...) names none.",
-    "NF-RECIPE-002": "A recipe needs a file in this place, and the path leads to a folder.",
-    "NF-RECIPE-003": "A path in the recipe leads to no file. Paths are relative to the file that writes them.",
+    "NF-RECIPE-002": "A recipe needs a file here, and the path is a folder.",
+    "NF-RECIPE-003": "A path in the recipe does not exist. Paths are relative to the file that writes them.",
     "NF-RECIPE-010": "The value has another type than its key, or an array another length.",
     "NF-RECIPE-023": "A layer, a pattern or an operator in the recipe matches nothing in the network. Names are those of the "
     "source model; `npuflow show parse RECIPE` lists what rewrites made of them.",
@@ -50,7 +50,7 @@ EXPLAINED: dict[str, str] = {
     "NF-RECIPE-025": "No stage of npuflow or of a plug-in reads a table of this name.",
     "NF-RECIPE-026": "The name stands for a table, and the recipe gives it a plain value.",
     "NF-RECIPE-031": "The recipe names a library file, such as a target, that does not come with npuflow.",
-    "NF-USAGE-010": "A path on the command line leads to no file. Paths are relative to the working directory.",
+    "NF-USAGE-010": "A path on the command line does not exist. Paths are relative to the working directory.",
     "NF-USAGE-016": "The stage belongs to a table that the recipe does not have, or that switches it off.",
     "NF-USAGE-017": "No stage of this recipe has the name. `npuflow plan RECIPE` lists the stages.",
     "NF-USAGE-025": "The operating system does not let the command write its result there.",
@@ -74,7 +74,7 @@ EXPLAINED: dict[str, str] = {
     "NF-TILING-012": "Layers that only move data, or that have the host between them, are never computed as one group.",
     "NF-PROGRAM-009": "The file is not a program, was cut short, or its digests do not match its bytes.",
     "NF-DECODE-009": "A field of the command is out of range, or a reserved word or flag is set.",
-    "NF-SIM-007": "The data lead an index outside of a table.",
+    "NF-SIM-007": "The data cause an index outside of a table.",
     "NF-STEP-002": "The process that ran the step was out of memory, or would be.",
     "NF-STEP-007": "The step ended with an error that npuflow did not expect.",
     "NF-CLUSTER-001": "The scheduler cannot be reached, at the start or any longer. Finished steps are kept.",

@@ -28,7 +28,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "progress": {
         "event": '"progress"',
-        "stage": "a fan-out of which a task has come back",
+        "stage": "a fan-out of which a task has finished",
         "done": "items settled so far",
         "total": "its items",
         "hits": "of those settled, how many were in the cache",
@@ -38,7 +38,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "memory": "bytes: the most that one of them has had in memory at once",
     },
     "point": {
-        "event": '"point"; of `sweep` alone, which tells no steps',
+        "event": '"point"; of `sweep` alone, which prints no steps',
         "values": "the keys of the sweep with their values at this point",
         "status": '"done" or "failed"',
         "figures": "numbers of its steps' summaries: `stage.name` -> number",
@@ -62,7 +62,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "seconds": "wall-clock time",
         "outputs": "stage -> digest of its product",
         "products": "product name -> path of the file in the output folder",
-        "verdict": "one sentence about the accuracy of the outputs, with numbers; null if the build did not come so far",
+        "verdict": "one sentence about the accuracy of the outputs, with numbers; null if the build ended before that",
         "verdict_ok": "whether they are close to the float model's; null where nothing could be judged",
         "verdict_hint": "what to try; may be empty",
     },

@@ -78,7 +78,7 @@ def record_of(plan: Plan, store: Store, what: str) -> Record:
     got = found(plan, store, stage)
     if got is None or (item is None and not got.records):
         raise UsageError(
-            f'"{what}" has not been built as the recipe stands',
+            f'"{what}" has not been built from the recipe as it is now',
             hint="npuflow build RECIPE, then ask again", code="NF-USAGE-018",
         )
     if item is None and None not in got.keys:
@@ -92,7 +92,7 @@ def record_of(plan: Plan, store: Store, what: str) -> Record:
         raise UsageError(f'"{stage}" has no item "{item}"', hint=hint, code="NF-USAGE-020")
     if item not in got.records:
         raise UsageError(
-            f'"{what}" has not been built as the recipe stands',
+            f'"{what}" has not been built from the recipe as it is now',
             hint="npuflow build RECIPE, then ask again", code="NF-USAGE-018",
         )
     return got.records[item]

@@ -92,7 +92,7 @@ def _gathered(
     if whole.broken:
         samples += f", {len(whole.broken)} left out"
     if whole.noise:
-        samples += "; RANDOM DATA, which says nothing of the real inputs"
+        samples += "; RANDOM DATA, which means nothing for real inputs"
     return found, samples
 
 

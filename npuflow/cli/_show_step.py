@@ -80,7 +80,7 @@ def _full(digest: str, kept: Store) -> str:
 
 def _logged(record: Record) -> str:
     if not record.log:
-        return f"{record.stage} said nothing\n"
+        return f"{record.stage} logged nothing\n"
     return record.log if record.log.endswith("\n") else record.log + "\n"
 
 
@@ -91,7 +91,7 @@ def _logs(got: Found) -> str:
         if record.log and record.log not in seen:
             seen.add(record.log)
             text += f"== {item}\n{_logged(record)}"
-    return text or "no item said anything\n"
+    return text or "no item logged anything\n"
 
 
 def _step(record: Record, kept: Store) -> Iterator[str]:

@@ -43,8 +43,9 @@ def _verdict(found: Any) -> Iterator[str]:
         one = found.culprit
         what = "tensor" if one.kind == "activation" else "weight"
         yield ""
-        yield f'spoilt most by the {what} "{one.value}" of the layer "{one.layer}": in float it alone, all else as built, would'
-        yield f"bring the output from {one.before:.1f} to {one.after:.1f} dB (fake quantisation)"
+        yield f'largest source of error: the {what} "{one.value}" of the layer "{one.layer}"'
+        change = f"from {one.before:.1f} to {one.after:.1f} dB"
+        yield f"in float, with all else as built, it would raise the output {change} (fake quantisation)"
     if found.better is not None:
         yield ""
         yield found.better.text
@@ -54,7 +55,7 @@ def _verdict(found: Any) -> Iterator[str]:
         yield from (f"    {line}" for line in fix.toml.splitlines())
     if found.outputs and not said.ok and not found.fixes:
         yield ""
-        yield "of the fixes that were tried none helps: --log lists them"
+        yield "none of the fixes that were tried helps: --log lists them"
     most = sorted(((n, s) for n, s in found.clipped.items() if s > 0), key=lambda pair: -pair[1])[:CLIPPED]
     if most:
         yield ""

@@ -22,7 +22,7 @@ def stats(
     cache: CacheOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Say where the cache is and what it holds."""
+    """Print where the cache is and what it contains."""
     from npuflow.cli._cache import show_stats
 
     show_stats(recipe, cache, as_json=as_json)
@@ -48,7 +48,7 @@ def gc(
     grace: Annotated[
         float, typer.Option("--grace", metavar="HOURS", min=0, help="Keep what is younger or was used since.")
     ] = 24.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")] = False,
     recipe: RecipeOption = None,
     cache: CacheOption = None,
 ) -> None:
@@ -71,8 +71,8 @@ def push(
     cache: CacheOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Upload what the cache holds to the shared cache behind it. What is there already is passed over, so that a push that
-    was interrupted goes on where it stopped.
+    """Upload the local cache to the shared cache behind it. What is there already is skipped, so that a push that
+    was interrupted resumes where it stopped.
     """
     from npuflow.cli._cache import send
 

@@ -51,7 +51,7 @@ def thresholds(
 
 @app.command()
 def formats() -> None:
-    """The formats of calibration tables, and what each cannot say."""
+    """The formats of calibration tables, and what each cannot express."""
     from npuflow.ir.ranges import EXCHANGE
 
     for name in EXCHANGE.names():

@@ -9,7 +9,7 @@ import typer
 
 
 def ops(as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False) -> None:
-    """List the operators; whether a target runs a node of yours, `npuflow inspect MODEL --target T` tells."""
+    """List the operators; `npuflow inspect MODEL --target T` shows which nodes of a model a target runs."""
     import json
     import sys
 

@@ -40,7 +40,7 @@ def profile(
     xlsx: Annotated[Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
 ) -> None:
-    """Where a program's cycles and bytes go, by the simulator's clock, beside its schedule time and the lower bounds."""
+    """What a program's cycles and bytes are spent on, by the simulator's clock, with its schedule time and the lower bounds."""
     import json
 
     from npuflow.engine.profile import memory as maps

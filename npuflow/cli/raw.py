@@ -40,10 +40,10 @@ def pack(
         list[Path],
         typer.Argument(metavar="INPUT...", help="An npz of named arrays, or one npy or picture per input.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the bytes go.")] = Path("inputs.bin"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("inputs.bin"),
     channels_last: LastOption = False,
 ) -> None:
-    """Scale inputs to codes, lay them out and pad them: all slots behind each other, samples one after another."""
+    """Scale inputs to codes, lay them out and pad them: all slots in order, sample by sample."""
     import numpy as np
 
     from npuflow.cli._run_model import PICTURES, Port, load_inputs, picture_note
@@ -54,7 +54,7 @@ def pack(
     places, preparation = raw.inputs(loaded), loaded.meta.get("preparation")
     if channels_last and any(path.suffix.lower() in PICTURES for path in inputs):
         raise UsageError(
-            "--channels-last says how arrays lie",
+            "--channels-last is for arrays",
             hint="pictures get their layout from the recipe's steps", code="NF-USAGE-047",
         )
     if note := picture_note(inputs, preparation):
@@ -74,11 +74,11 @@ def pack(
 def unpack(
     program: ProgramArgument,
     packed: Annotated[Path, typer.Argument(metavar="BYTES", help="The bytes of all output slots.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the arrays go (npz).")] = Path("outputs.npz"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     codes: Annotated[bool, typer.Option("--codes", help="Integer codes instead of real numbers.")] = False,
     channels_last: LastOption = False,
 ) -> None:
-    """Take outputs out of their bytes."""
+    """Convert output bytes to arrays."""
     from npuflow.cli._run_model import save_outputs
     from npuflow.engine import raw
     from npuflow.engine.program.container import load_program
@@ -94,7 +94,7 @@ def unpack(
 def run(
     program: ProgramArgument,
     packed: Annotated[Path, typer.Argument(metavar="BYTES", help="The bytes of all input slots.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the output bytes go.")] = Path("outputs.bin"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("outputs.bin"),
 ) -> None:
     """The NPU's part alone, on the simulator: bytes in, bytes out."""
     from npuflow.engine import raw

@@ -14,7 +14,7 @@ def run(
         list[Path],
         typer.Argument(metavar="INPUT...", help="An npz of named arrays, or one npy or picture per input.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the outputs go (npz).")] = Path("outputs.npz"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8,
     target: Annotated[

@@ -23,7 +23,7 @@ def show(
         ),
     ],
     path: Annotated[Path | None, typer.Argument(metavar="[RECIPE]", show_default=False)] = None,
-    log: Annotated[bool, typer.Option("--log", help="Print the step's kept log.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print the log of the step.")] = False,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit.")
     ] = None,
@@ -39,7 +39,7 @@ def show(
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """Show a recipe with every default, an artifact, or a step of the last build (with --log, what it said). `statistics`
+    """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log). `statistics`
     is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes, `verdict` is the accuracy
     with fixes that were measured, `precision` what was given wider codes."""
     if what.endswith(".toml") and path is None:

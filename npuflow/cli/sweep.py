@@ -16,7 +16,7 @@ def sweep(
         list[str] | None,
         typer.Option(
             "--over", metavar="KEY=[...]",
-            help="A key and its values, beside those of \\[sweep]: --over 'target.memory.local_bytes=\\[131072, 262144]'. "
+            help="A key and its values, in addition to \\[sweep]: --over 'target.memory.local_bytes=\\[131072, 262144]'. "
             "May be repeated.",
         ),
     ] = None,

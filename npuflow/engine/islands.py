@@ -14,13 +14,13 @@ from npuflow.ir.graph import Graph
 
 @dataclass(frozen=True)
 class Least(Config, table="placement"):
-    """The least that the NPU is asked to do between two parts of the host."""
+    """The smallest parts of the network that run on the NPU between host parts."""
 
     min_macs: Annotated[int, Range(0, None)] = 100_000
-    """An island of fewer multiply-accumulates goes to the host where its boundary costs more cycles than the host needs
+    """An island of fewer multiply-accumulates is placed on the host where its boundary costs more cycles than the host needs
     to compute it. An island is a connected part of the network on the NPU with nodes of the host before or after it."""
     min_bytes: Annotated[int, Range(0, None)] = 0
-    """An island that makes fewer bytes (at 8 bits) is weighed in the same way, whatever it multiplies."""
+    """An island with fewer bytes of results (at 8 bits) is treated in the same way, whatever it multiplies."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Island:
         """Why it belongs to the host; empty where it does not."""
         crossing = f"{self.border.bytes:,} bytes cross to and from the host for it"
         if self.moves:
-            return f"only data movement beside nodes of the host: {crossing}"
+            return f"only data movement next to host nodes: {crossing}"
         if prices is None or (prices.least.min_macs <= self.inside.macs and prices.least.min_bytes <= self.made):
             return ""
         across, here = self.border.cycles(prices.target), self.inside.cycles(prices.target)
@@ -62,7 +62,7 @@ class Island:
             return ""
         size = f"{len(self.nodes)} nodes" if len(self.nodes) > 1 else "one node"
         return (
-            f"an island of {size} and {self.inside.macs:,} MACs beside nodes of the host: {crossing} "
+            f"an island of {size} and {self.inside.macs:,} MACs next to host nodes: {crossing} "
             f"({across:,.0f} cycles), which computes it in {here:,.0f}"
         )
 

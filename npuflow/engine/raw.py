@@ -70,7 +70,7 @@ def _slot(program: Program, name: str, value: str, what: str) -> Slot:
     entry = program.meta["values"].get(value)
     if entry is None:
         raise ModelError(
-            f'"{name}" is not {what} in memory: no integer tensor stands for it', code="NF-PROGRAM-016",
+            f'"{name}" is not {what} in memory: no integer tensor represents it', code="NF-PROGRAM-016",
         )
     size, burst = prod(entry["shape"]) * CONTAINERS[entry["dtype"]], program.target.memory.burst
     padded = -(-size // burst) * burst

@@ -145,7 +145,7 @@ class Runner:
         if name in values[0]:
             return
         if name not in self.program.meta["values"]:
-            raise ModelError(f"nothing made the value {name!r}", code="NF-PROGRAM-018")
+            raise ModelError(f"no step produces the value {name!r}", code="NF-PROGRAM-018")
         for v, sample in zip(values, machine.read(name), strict=True):
             v[name] = sample
 

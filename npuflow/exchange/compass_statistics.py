@@ -17,7 +17,7 @@ class CompassStatistics:
     this tree, which npuflow does not read: json.dump(tree, file, default=lambda v: v.tolist()) makes it one it does."""
 
     suffix: ClassVar[str] = "_statistic_info.json"
-    tells: ClassVar[str] = "one range stands for both kinds of extrema; weights, codes and methods are left out"
+    tells: ClassVar[str] = "one range is used for both kinds of extrema; weights, codes and methods are left out"
 
     def recognises(self, text: str) -> bool:
         nodes = [n for n in (tree(text) or {}).values() if isinstance(n, dict)]

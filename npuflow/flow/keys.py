@@ -274,7 +274,7 @@ def pairs(by: Iterable[str], over: Iterable[str]) -> tuple[str, ...]:
     for name in by:
         if ":" in name:
             raise InternalError(
-                f'"{name}" cannot be paired with other items: the id holds a colon', code="NF-INTERNAL-024",
+                f'"{name}" cannot be paired with other items: the id contains a colon', code="NF-INTERNAL-024",
             )
     return tuple(pair(one, other) for one in by for other in over)
 

@@ -368,7 +368,7 @@ class _Driver:
         """A product is missing or damaged: set it aside, and have its producer and all that hangs on it look again."""
         maker = next((state for state in self.states.values() if state.made(digest)), None)
         if digest is None or maker is None:
-            text = f"an input of {victim.step.name} is damaged and no step of this build makes it: {reason}"
+            text = f"an input of {victim.step.name} is damaged and no step of this build produces it: {reason}"
             self._fail(victim, None, StoreError(text, code="NF-STORE-005").at(stage=victim.step.name))
             return
         self.store.quarantine(digest, reason)

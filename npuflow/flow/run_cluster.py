@@ -139,7 +139,8 @@ class Cluster:
         raise BuildError(
             "no worker of the cluster can do this build", because=text or "it has none",
             code="NF-CLUSTER-002",
-            hint="make the workers equal to the driver, then run again" if text else "start some: dask worker ADDRESS",
+            hint="install the driver's npuflow and libraries on the workers, then run again" if text
+            else "start some: dask worker ADDRESS",
         )
 
     def _returned(self) -> bool:
@@ -208,7 +209,7 @@ class Cluster:
     def _gone(self, worker: str) -> None:
         how = self._deaths.of(worker, self._client.get_events)
         text = f"worker {worker} died: {how}" if how else f"worker {worker} is gone: {UNKNOWN}"
-        self._store.warn(f"{text}; what it had begun is given to another")
+        self._store.warn(f"{text}; its unfinished work is rescheduled")
 
     def _limits(self) -> dict[str, int]:
         """Worker -> the memory that it may take; those without a limit are left out."""

@@ -223,8 +223,8 @@ class _Batch:
     def _checked(self, artifact: Any) -> None:
         if stray := self.touched - self.task.reach:
             raise InternalError(
-                f"{self.task.step} used {', '.join(sorted(stray))}, whose code its key does not hold",
-                because="a later build would take this product for unchanged after an edit of that code",
+                f"{self.task.step} used {', '.join(sorted(stray))}, whose code is not in its key",
+                because="after an edit of that code a later build would reuse this product",
                 hint="name it in a table or in the uses() of an input, or by a constant: REGISTRY[\"name\"]",
                 code="NF-STEP-003",
             )

@@ -79,7 +79,7 @@ class Store:
                 self.set_aside(path, f"it is not a store description: {fault}")
                 continue
             if algorithm != ALGORITHM:
-                hint = "choose another folder with --cache, or the npuflow that made it"
+                hint = "choose another folder with --cache, or use the npuflow that wrote it"
                 raise StoreError(
                     f"the cache {self.root} uses the digest {algorithm}, not {ALGORITHM}",
                     hint=hint, code="NF-STORE-006",

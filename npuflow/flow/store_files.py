@@ -20,8 +20,8 @@ _REFUSED = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EFBIG: "the file system takes no file of this size",
-    errno.ENOTDIR: "a file stands where a folder should be",
-    errno.ENOENT: "the folder cannot be made there",
+    errno.ENOTDIR: "a file is where a folder should be",
+    errno.ENOENT: "the folder cannot be created there",
 }
 
 

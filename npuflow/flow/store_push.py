@@ -64,7 +64,7 @@ def push(
             raise StoreError(
                 f"the upload to {remote.url} stopped: {fault}", code="NF-REMOTE-003",
                 because=f"{done.records} records and {done.objects} objects had been uploaded",
-                hint="the same command goes on from there",
+                hint="the same command resumes from there",
             ) from fault
     return done
 

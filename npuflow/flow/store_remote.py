@@ -74,7 +74,7 @@ class Remote:
             if absent and isinstance(fault, FileNotFoundError):
                 return otherwise
             self.down = True
-            self.warn(f"the remote cache {self.url} is left out of this build: {what} failed: {fault}")
+            self.warn(f"the remote cache {self.url} is not used by this build: {what} failed: {fault}")
             return otherwise
 
     def record(self, key: str) -> bytes | None:
@@ -230,7 +230,8 @@ def _check(folder: Path, manifest: Manifest, altered: str = "arrived altered") -
             raise Damaged(f"object {manifest.digest}", str(path), f"{name} {altered}")
     extra = {os.path.relpath(one, folder) for one in folder.rglob("*") if one.is_file()} - set(manifest.files) - {MANIFEST}
     if extra:
-        raise Damaged(f"object {manifest.digest}", str(folder), f"it brings {sorted(extra)[0]}, which it does not list")
+        reason = f"it contains {sorted(extra)[0]}, which its manifest does not list"
+        raise Damaged(f"object {manifest.digest}", str(folder), reason)
 
 
 def connect(url: str | None, mode: str, warn: Callable[[str], None] | None = None) -> Remote | None:

@@ -34,12 +34,12 @@ class Compute(Config, table="target.compute"):
     dataflow: Literal["weight_stationary", "output_stationary"] = "weight_stationary"
     depthwise_macs: Positive = 32         # MACs per cycle when a group has one input channel
     fill_cycles: Cycles = 64              # fill and drain of the array per command
-    pass_cycles: Cycles = 0               # per array pass of a command: a new block of weights, what is in flight let out
+    pass_cycles: Cycles = 0               # per array pass of a command: a new block of weights, and draining the array
     command_cycles: Cycles = 8            # decode and issue of a command
     vector_lanes: Positive = 32           # element operations per cycle
     wide_factor: Positive = 4             # slow-down of the MAC array with 16-bit operands
     clock_mhz: Positive = 1000
-    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()   # formats the vendor's array has beside integers: a note
+    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()   # float formats of the vendor's array, for information only
 
     @property
     def macs(self) -> int:
@@ -77,7 +77,7 @@ class Numerics(Config, table="target.numerics"):
     weight_zero_point: bool = False
     signed_activations: bool = True
     unsigned_activations: bool = True
-    table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have 2^table_bits + 1 entries
+    table_bits: Annotated[int, Range(4, 15)] = 10        # 16-bit tables have at most 2^table_bits + 2 entries
 
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
@@ -132,7 +132,7 @@ class Memory(Config, table="target.memory"):
             )
         if self.local_align > self.local_bytes:
             yield Fault(
-                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes there are",
+                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes of local memory",
                 code="NF-TARGET-008",
             )
         if self.shared_bytes > self.external_bytes:
@@ -157,12 +157,12 @@ class Dma(Config, table="target.dma"):
     channels: Annotated[int, Range(1, 7)] = 1            # LOAD and STORE queues per core
     setup_cycles: Cycles = 64             # per command
     row_cycles: Cycles = 2                # per contiguous row beyond the first
-    multicast: bool = False               # a load may bring the same bytes to several cores at once
+    multicast: bool = False               # one load may write the same bytes to several cores (multicast)
 
 
 @dataclass(frozen=True)
 class Host(Config, table="target.host"):
-    """The processor beside the NPU: it runs in float what the NPU does not. Rates count in cycles of the NPU's clock."""
+    """The processor next to the NPU, which runs in float what the NPU does not. Rates are per cycle of the NPU's clock."""
 
     macs_per_cycle: Rate = 4.0            # float multiply-accumulates: one core of four lanes at the NPU's clock
     elements_per_cycle: Rate = 1.0        # elements computed, moved, or converted between float and codes
@@ -190,7 +190,7 @@ class Rule(Config, table="target.limits.rules"):
 
 @dataclass(frozen=True)
 class Limits(Config, table="target.limits"):
-    """Largest operator parameters; 0 means no limit. `rules` say what a single number cannot."""
+    """Largest operator parameters; 0 means no limit. `rules` express what a single number cannot."""
 
     kernel: Limit = 0
     stride: Limit = 0

@@ -67,7 +67,7 @@ def after(graph: Graph, source: Node, node: Node, change: Affine) -> Change | st
     if len(source.inputs) > 2 and source.inputs[2] and bias is None:
         return "the bias is not a constant"
     if source.op.clip is not None:
-        return "a clip lies between"
+        return "a clip is between them"
     name, op = kind(source), source.op
     w, b = weight.astype(np.float64), None if bias is None else bias.astype(np.float64)
     if name == "conv":

@@ -19,7 +19,7 @@ class UnchangedOp(Op):
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:
-        return No("made by the quantiser alone")
+        return No("only the quantiser inserts it")
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None

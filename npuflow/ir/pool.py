@@ -70,7 +70,7 @@ class PoolOp(Op):
             need(site.consts[0] is None, "its input is a constant"),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
             need(min(site.out_shape) > 0, f"an empty tensor {site.out_shape}"),
-            need(not any(_misses(w) for w in self.windows(site.shape(0)[2:])), "a window that lies in the padding alone"),
+            need(not any(_misses(w) for w in self.windows(site.shape(0)[2:])), "a window entirely in the padding"),
             within("window", self.kernel_shape, limits.pool_kernel),
             within("stride", self.strides, limits.stride),
             within("dilation", self.dilations, limits.dilation),

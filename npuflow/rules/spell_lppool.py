@@ -28,7 +28,7 @@ class SpellLppool(Decomposition):
         else:
             found = _pooled(parts, power)
             if found is None:
-                return "windows that reach over the padded image"
+                return "windows that extend beyond the padded image"
             total = found
         if p == 1:
             return (total,)

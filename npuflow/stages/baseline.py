@@ -78,7 +78,7 @@ def baseline(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
     if not ready.held or not network.groups or not ready.which:
-        log("no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths stay")
+        log("no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are used")
         return Baseline((), False)
     made = ready.quantized((NARROW,) * len(ready.names)).graph
     found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))

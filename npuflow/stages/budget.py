@@ -36,7 +36,7 @@ class Allowed(Config, table="budget"):
     cycles: Annotated[int, Range(0, None)] = 0
     """Cycles; 0: as `ms` says. Where both are there, both hold."""
     on_miss: Literal["refuse", "warn"] = "refuse"
-    """A program that takes longer: the build fails, or goes on with a warning. Both tell what binds it and what would help."""
+    """A program that takes longer: the build fails, or goes on with a warning. Both report what limits it and what would help."""
 
     def check(self) -> Iterator[Fault]:
         if not self.ms and not self.cycles:

@@ -41,13 +41,13 @@ def clipping(
     if "auto" not in thresholds.methods.values():
         return thresholds
     if is_random(samples):
-        log("the samples are noise: the extrema stay")
+        log("the samples are noise: the extrema are used")
         return thresholds
     stated, known = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
     network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
     ready = rig(graph, network, thresholds, statistics.content, calibrate, samples, USED, auto.samples)
     if not ready.held or not network.groups:
-        log("one sample cannot both give ranges and judge them: the extrema stay")
+        log("one sample cannot both give ranges and judge them: the extrema are used")
         return thresholds
     free = {
         name: one.grid

@@ -56,8 +56,8 @@ def codegen(
     found = program.meta["memory"]
     commands = sum(len(w) for w in program.commands)
     log(f"{commands} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
-    log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are alive at once")
-    log(f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least {found['local_bound']} are alive at once")
+    log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are live at once")
+    log(f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least {found['local_bound']} are live at once")
     if preparation.steps:
         program = replace(program, meta={**program.meta, "preparation": preparation.plain()})
     if quantized.pixels:

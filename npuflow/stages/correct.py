@@ -29,7 +29,7 @@ def correct(
         return quantized
     fit, held = split(list(feeds(samples, graph.graph, correct.samples)), correct.held_out)
     if not held:
-        log("one sample cannot both make a correction and judge it: nothing is corrected")
+        log("one sample cannot both fit a correction and judge it: nothing is corrected")
         return quantized
     done = correct_biases(graph.graph, quantized.graph, numerics, fit, held, judge=correct.bias == "auto")
     log(f"biases from {len(fit)} samples, judged on {len(held)} others")

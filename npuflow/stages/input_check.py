@@ -77,7 +77,7 @@ def input_check(
         more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
         warnings.append(f"{len(left_out)} of {len(samples)} samples are left out: {'; '.join(left_out[:SHOWN])}{more}")
     if noise:
-        warnings.insert(0, f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy say nothing about real inputs")
+        warnings.insert(0, f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy mean nothing for real inputs")
     other = evaluation_inputs.profiles if evaluation_inputs is not None else None
     warnings += judged(profiles, other, len(samples) - len(left_out) - noise)
     for text in warnings:

@@ -56,7 +56,7 @@ def _inputs(graph: Graph, arrays: Mapping[str, Pixels]) -> Iterator[tuple[str, P
         if kind.dtype not in REAL:
             if plain:
                 continue
-            hint = "[data] fold_normalize = false leaves normalisation to whoever feeds the program"
+            hint = "[data] fold_normalize = false leaves normalisation to the caller of the program"
             raise DataError(
                 f'the model input "{name}" is {kind.dtype}, and [data] normalizes it', hint=hint, code="NF-DATA-067"
             ).at(key="data.steps")

@@ -70,7 +70,7 @@ class QdqComparison(Artifact):
         """What makes the QDQ model unfit to stand for the program."""
         told = [self.verdict.text] if self.verdict is not None and self.verdict.kind == "bias" else []
         if not self.loads:
-            told.append(f"the QDQ model is of no use: {self.reason}")
+            told.append(f"the QDQ model cannot be used: {self.reason}")
         if self.missing:
             told.append(f"the QDQ model lacks {len(self.missing)} tensors of the program, the first is {self.missing[0]!r}")
         return told

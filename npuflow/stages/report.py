@@ -147,7 +147,7 @@ def _tried(trial: Trial) -> tuple[str, ...]:
 def _widths(quantize: Quantized) -> list[Table]:
     return [
         ("Nodes kept in float for their numbers", ("node", "reason"), _notes(quantize, on_host=True)),
-        ("Nodes not quite as the recipe says", ("node", "what"), _notes(quantize, on_host=False)),
+        ("Nodes that deviate from the recipe", ("node", "what"), _notes(quantize, on_host=False)),
     ]
 
 

@@ -76,7 +76,7 @@ class RewriteCheck(Artifact):
         rules = [c.change.rule for c in self.culprits if c.change.rule not in (engine.READING, AFTER)]
         if not rules:
             return "npuflow show rewrite_check RECIPE --log; please report it with the model"
-        what = "brings every output back to the model's" if self.cured else "is not enough"
+        what = "restores every output of the model" if self.cured else "is not enough"
         return f"[parse] skip = {json.dumps(rules)} {what}; please report it with the model"
 
 

@@ -53,7 +53,7 @@ class Watch(Config, table="statistics"):
     """How the float network is run for its statistics."""
 
     max_memory: Annotated[str, Unkeyed()] = ""
-    """What the network's weights and activations may take of a worker's memory ("2GB"); empty: no bound. Segments of the
+    """The most that the network's weights and activations may take of a worker's memory ("2GB"); empty: no bound. Segments of the
     network then run in turns, with the same result."""
 
     def check(self) -> Iterator[Fault]:
@@ -151,7 +151,7 @@ def total(regions: Items[Shard]) -> Statistics:
     for item, reason in whole[0].broken:
         log(f"left out {item}: {reason}")
     if whole[0].noise:
-        log("RANDOM DATA: thresholds from it say nothing about the real inputs")
+        log("RANDOM DATA: thresholds from it mean nothing for real inputs")
     return Statistics(merging.beside([one.content for one in whole]), whole[0].broken, whole[0].noise)
 
 

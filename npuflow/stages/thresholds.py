@@ -65,7 +65,8 @@ class Thresholds(Artifact):
         strange = [note for note in self.notes if " NaN, " in note]
         if strange:
             more = f" (and {len(strange) - 1} more: npuflow show thresholds RECIPE --log)" if len(strange) > 1 else ""
-            found |= {"warning": f"the float model makes values that are no numbers: {strange[0]}{more}", "warning_hint": TAMED}
+            text = f"the float model computes values that are not numbers: {strange[0]}{more}"
+            found |= {"warning": text, "warning_hint": TAMED}
         return found
 
 

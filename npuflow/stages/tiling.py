@@ -26,7 +26,7 @@ from npuflow.stages.windows import Window
 
 @dataclass(frozen=True)
 class Tiling(Config):
-    """What is fixed of the plan, and how addresses are found."""
+    """Pinned parts of the plan, and how addresses are found."""
 
     groups: tuple[tuple[str, ...], ...] = ()
     """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
@@ -36,8 +36,9 @@ class Tiling(Config):
     keep: tuple[str, ...] = ()
     """Tensors that must stay in local memory from the layer that makes them to the last that reads them."""
     tiles: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Layers in tiles of these sizes, each by itself with point-wise ones that follow it: `{ "conv1" = { co = 32, oh = 8 } }`.
-    Axes of convolutions: n, co, oh, ow, ci; others: d0, d1, .. of the result; an axis that there is not is told them all."""
+    """Tile sizes of layers, `{ "conv1" = { co = 32, oh = 8 } }`; each is a group of its own, with the point-wise layers that
+    follow it. Axes of convolutions: n, co, oh, ow, ci; others: d0, d1, .. of the result; an unknown one is an error that
+    lists them."""
 
     without: tuple[str, ...] = ()
     """Search strategies to leave out, by the names that `npuflow show tiling RECIPE --strategies` prints."""

@@ -71,7 +71,7 @@ def test_activations_that_are_no_numbers_are_warned_of(tmp_path: Path) -> None:
     store = open_cache(load(path), Settings(cache=tmp_path / "cache"))
     nan = int((data < 0).sum())
     said = store.load(result.outputs["thresholds"], Thresholds).summary()["warning"]
-    assert f"{nan} NaN" in said and "no numbers" in said
+    assert f"{nan} NaN" in said and "not numbers" in said
     found = store.load(result.outputs["fidelity"], Fidelity).tensors
     assert sum(one.strange for one in found.values()) > 0
     assert all(one.sqnr is None or np.isfinite(one.sqnr) for one in found.values())

@@ -35,7 +35,7 @@ def test_the_hosts_part_is_priced_on_the_page(model: str, capsys: pytest.Capture
     assert run(["inspect", model, "--input", "x=2,5"]) == 0
     out = capsys.readouterr().out
     assert "host: 0 MACs, 30 elements, 10 bytes to and from the NPU at 8 bits: 31 cycles (0 + 30 + 1)" in out
-    assert "host: silu (1): an island of one node and 0 MACs beside nodes of the host: 10 bytes" in out
+    assert "host: silu (1): an island of one node and 0 MACs next to host nodes: 10 bytes" in out
 
 
 def test_what_depends_on_data_is_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_every_fault_of_the_pins_is_told_at_its_key() -> None:
         "tiling.tiles.nothing", f"tiling.tiles.{LAYER}",
     }  # fmt: skip
     assert told["tiling.groups[0][0]"][2] == f'"{convs[0]}"' and told["tiling.groups[0][1]"][2] == f'"{convs[0]}"'
-    assert "merged" in told["tiling.keep[0]"][1] and told["tiling.keep[1]"][2] == f'"{made}"'
+    assert "fused" in told["tiling.keep[0]"][1] and told["tiling.keep[1]"][2] == f'"{made}"'
     assert "input" in told["tiling.keep[2]"][1] and "output" in told["tiling.keep[3]"][1]
 
 
@@ -95,9 +95,9 @@ def test_groups_that_share_a_layer_are_refused_as_such() -> None:
 def test_a_group_with_a_data_mover_is_refused_at_once() -> None:
     at = next(i for i, n in enumerate(GRAPH.nodes) if n.name == LAYER)
     mover = GRAPH.nodes[at - 1].name
-    with pytest.raises(TargetError, match="cannot be one group") as caught:
+    with pytest.raises(TargetError, match="cannot form one fusion group") as caught:
         planned(Pins(groups=((mover, LAYER),)))
-    assert caught.value.because == f"{mover}: data movers are never joined" and not isinstance(caught.value, FitError)
+    assert caught.value.because == f"{mover}: data-layout operators cannot be fused" and not isinstance(caught.value, FitError)
 
 
 def test_a_tile_that_does_not_fit_is_explained() -> None:

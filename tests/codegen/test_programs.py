@@ -109,7 +109,7 @@ def test_a_weaker_dma_moves_both_clocks() -> None:
     assert late["schedule_cycles"] > 1.5 * fast["schedule_cycles"]
 
 
-def test_refusal_states_demand_bound_gap_and_levers() -> None:
+def test_refusal_states_demand_bound_gap_and_suggestions() -> None:
     graph, _ = quantised(samples("softmax")[0], SMALL.numerics, Quantize())
     with pytest.raises(TargetError) as caught:
         plan_network(graph, machine(local(SMALL, 256)), SMALL.numerics)

@@ -47,7 +47,7 @@ def test_data_movement_between_recurrent_layers_goes_to_the_host() -> None:
     found = place(turned, TARGET)
     assert ops_on_npu(found) == []
     moved = [p for p in found.places if p.op in ("transpose", "squeeze", "reshape")]
-    assert moved and all("only data movement beside nodes of the host: 48 bytes" in p.reason for p in moved)
+    assert moved and all("only data movement next to host nodes: 48 bytes" in p.reason for p in moved)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ LONG = graph(
 def test_a_small_island_goes_where_it_costs_less_with_numbers() -> None:
     (relu,) = [p for p in place(LITTLE, TARGET).places if p.op == "relu"]
     # 24 elements cross each way: 48 conversions and 48 bytes over 16 a cycle, against 24 elements computed
-    assert "0 MACs beside nodes of the host: 48 bytes" in relu.reason
+    assert "0 MACs next to host nodes: 48 bytes" in relu.reason
     assert "(51 cycles), which computes it in 24" in relu.reason
 
 

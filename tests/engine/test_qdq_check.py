@@ -211,7 +211,7 @@ def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Resul
     (edit / FILE).write_bytes(edited(qdq, change))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
     told = product(folder, result, "qdq_check", QdqComparison).summary()
-    assert "of no use: onnxruntime does not run it at all" in told["warning"] and "HardSwoosh" in told["compared"]
+    assert "cannot be used: onnxruntime does not run it at all" in told["warning"] and "HardSwoosh" in told["compared"]
 
 
 def test_the_report_shows_what_was_compared(folder: Path, made: Result) -> None:

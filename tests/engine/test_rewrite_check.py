@@ -186,7 +186,7 @@ def test_a_build_warns_with_the_rule_and_what_helps(tmp_path: Path, leak: None) 
     _, check = made(tmp_path)
     told = check.summary()
     assert 'the rule "leak" moved it' in told["warning"] and "relu" in told["warning"]
-    assert told["warning_hint"].startswith('[parse] skip = ["leak"] brings every output back')
+    assert told["warning_hint"].startswith('[parse] skip = ["leak"] restores every output of the model')
     applied = rewritten(FRONTENDS["onnx"]().read(NET, Bindings())).applied
     errors, moved, changes = of_rewrites(applied, check.errors, check.culprits, check.reason)
     assert moved[2][0][0] == "leak" and [row[0] for row in errors[2]] == ["y", "z"] and len(changes[2]) == len(applied)

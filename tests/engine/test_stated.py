@@ -77,7 +77,7 @@ def test_every_input_that_the_data_lack_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("d.npy", "d.npz"))
     _, error = ran(path, tmp_path)
     told = [fault.message for fault in error.faults()]
-    assert told == ['a sample does not fit the model input "b"', 'the data have nothing for the model input "c"']
+    assert told == ['a sample does not fit the model input "b"', 'the samples have no array for the model input "c"']
 
 
 def test_a_recipe_without_faults_runs_on_the_same_graph(tmp_path: Path) -> None:

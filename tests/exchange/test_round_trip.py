@@ -124,7 +124,7 @@ def test_the_table_of_statistics(project: Path) -> None:
     made = build(project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics")
     made.check()
     told = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
-    assert told[0] == "1 tensors, 2 samples; RANDOM DATA, which says nothing of the real inputs"
+    assert told[0] == "1 tensors, 2 samples; RANDOM DATA, which means nothing for real inputs"
     with pytest.raises(UsageError, match='no tensor is called "q"'):
         statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
     with pytest.raises(UsageError, match=r"neither .svg nor .png"):

@@ -56,6 +56,6 @@ def test_a_stage_is_held_to_the_plugins_of_its_key(forge: Forge, tmp_path: Path)
     whole = HEAD + "    return Text(''.join(PARTS[n]() for n in PARTS.names()))\n"
     forge.put("stages/make", whole)
     (error,) = build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).errors
-    assert error.message == "make used parts/one, whose code its key does not hold" and error.where.stage == "make"
+    assert error.message == "make used parts/one, whose code is not in its key" and error.where.stage == "make"
     forge.put("stages/make", whole.replace("return", 'PARTS["one"]\n    return'))
     assert build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).ok, "a constant name is in the key"

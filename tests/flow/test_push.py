@@ -58,7 +58,7 @@ def test_a_push_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(store_remote, "_send", breaks)
     with pytest.raises(StoreError, match=r"stopped: the network is gone") as caught:
         push(local(tmp_path))
-    assert "records and" in caught.value.because and "goes on from there" in caught.value.hint
+    assert "records and" in caught.value.because and "resumes from there" in caught.value.hint
     monkeypatch.setattr(store_remote, "_send", send)
     done = push(local(tmp_path))
     assert done.records_there > 0 and done.records + done.records_there == 82

@@ -70,7 +70,7 @@ def test_what_stays_whole_is_refused_with_numbers(name: str) -> None:
     assert "weight" in str(fault.value.because)
 
 
-def test_sums_beyond_the_accumulator_are_refused_with_numbers_and_levers() -> None:
+def test_sums_beyond_the_accumulator_are_refused_with_numbers_and_suggestions() -> None:
     """A split would not help: parts of the sum meet in the same accumulator."""
     narrow = replace(SMALL.numerics, acc_bits=20, weight_bits=(8, 16))
     with pytest.raises(TargetError, match=r"sums of .* reach \[-?\d+, \d+\]: \d+ bits, the accumulator has 20") as fault:

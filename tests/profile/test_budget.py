@@ -60,7 +60,7 @@ def test_a_product_of_a_vector_waits_for_its_weights() -> None:
     assert minimal(one) == ["bandwidth"] and one.bounds.traffic > one.allowed
     error = too_slow(one, {})
     assert error.code == "NF-FIT-002" and "no plan meets it here" in error.because
-    assert "no fewer do: 1 bytes per cycle" in error.because
+    assert "limiting resources: 1 bytes per cycle" in error.because
     (rate,) = map(float, re.findall(r"target.memory.external_bandwidth >= ([\d.]+): ", error.hint))
     assert 1.5 < rate < 6
     wider = one.case.changed("memory", external_bandwidth=rate)
@@ -69,7 +69,7 @@ def test_a_product_of_a_vector_waits_for_its_weights() -> None:
     assert (narrower.cycles() or 0) > one.allowed
 
 
-def test_levers_are_told_only_with_what_they_do() -> None:
+def test_suggestions_state_what_they_do() -> None:
     one = missed(mixed(TARGET.numerics)[0], TARGET, 0.7)
     error = too_slow(one, {"same": TARGET})
     assert "target = same" not in error.hint
@@ -84,7 +84,7 @@ def test_levers_are_told_only_with_what_they_do() -> None:
             assert again.milliseconds(again.cycles() or 0) == pytest.approx(float(time), rel=1e-3)
 
 
-def test_targets_that_refuse_a_layer_are_no_levers() -> None:
+def test_targets_that_refuse_a_layer_are_not_suggested() -> None:
     one = missed(mixed(TARGET.numerics)[0], TARGET, 0.5)
     compute = replace(TARGET.compute, vector_lanes=4096, array_rows=64, array_cols=64, depthwise_macs=4096)
     memory = replace(TARGET.memory, external_bandwidth=64.0)

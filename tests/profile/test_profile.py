@@ -77,7 +77,7 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
     assert all(f"  {v['value']}: {v['size']:,} bytes" in told for v in memory.external(found)[:1])
     assert "local bytes are used" in told
     for used, bound in ((found.program.meta["data_bytes"], laid["bound"]), (laid["local_used"], laid["local_bound"])):
-        assert f"at least {bound:,} alive at once (gap {used / bound:.2f})" in told and used >= bound
+        assert f"at least {bound:,} live at once (gap {used / bound:.2f})" in told and used >= bound
 
 
 def test_trace_has_every_command_once(found: Profile) -> None:

@@ -1,4 +1,4 @@
-"""Compiled loops over raw activations: extrema, moments, and counts keyed by the leading bits of each float32."""
+"""Compiled loops over raw activations: extrema, and counts keyed by the leading bits of each float32."""
 
 from __future__ import annotations
 

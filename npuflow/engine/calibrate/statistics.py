@@ -250,7 +250,7 @@ class Statistics:
         held, gone = set(self.samples), set(samples)
         missing = [name for name in samples if name not in held]
         if missing:
-            raise DataError(f"these statistics do not hold the sample {missing[0]}", code="NF-DATA-018")
+            raise DataError(f"these statistics lack the sample {missing[0]}", code="NF-DATA-018")
         kept = [i for i, name in enumerate(self.samples) if name not in gone]
         names = tuple(self.samples[i] for i in kept)
         rows = self.lo[kept], self.hi[kept], self.tails[kept], self.totals[kept]
@@ -334,7 +334,7 @@ def beside(parts: Sequence[Statistics]) -> Statistics:
     """The statistics of other tensors over the same samples, as one."""
     if any(one.samples != parts[0].samples for one in parts):
         raise InternalError(
-            "statistics of different samples cannot stand beside each other", code="NF-INTERNAL-008",
+            "statistics of different samples cannot be combined", code="NF-INTERNAL-008",
         )
     names = tuple(name for one in parts for name in one.names)
     starts = np.cumsum([0, *(one.keys.size for one in parts)])

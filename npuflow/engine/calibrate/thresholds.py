@@ -29,7 +29,7 @@ class Layer(Config):
     layers: tuple[str, ...]               # value or node names, operator names, or patterns: of what they write
     method: Annotated[str, CALIBRATORS] = "minmax"
     range: tuple[float, float] | None = None
-    bounds: tuple[float, float] | None = None      # values beyond are no part of the network's work: a mask's -10000
+    bounds: tuple[float, float] | None = None      # values beyond are not part of the distribution, such as a mask's -10000
     beyond: Literal["clip", "drop"] = "clip"       # such values count as the bound, or not at all
 
     def check(self) -> Iterable[Fault]:

@@ -83,7 +83,7 @@ def lay_out(
         raise FitError(
             f"activations need {layout.total} bytes of external memory, the target has {memory.external_bytes}:"
             f" {layout.total - memory.external_bytes} too few",
-            because=f"{layout.bound} bytes are alive at once in the worst step",
+            because=f"{layout.bound} bytes are live at once in the worst step",
             hint=f"memory.external_bytes >= {layout.total}; a smaller input; fewer activation bits",
             code="NF-FIT-001",
         )

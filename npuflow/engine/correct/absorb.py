@@ -38,9 +38,9 @@ def absorb(graph: Graph, numerics: Numerics, feeds: Sequence[Feed]) -> Absorbed:
     found = groups(graph, numerics)
     for group in found:
         if not group.obstacle and len(group.values) > 1:
-            group.stop("other operators lie between the layers")
+            group.stop("other operators are between the layers")
         if not numerics.per_channel_clamp and any(m.node.op.clip is not None for m in group.makers):
-            group.stop("a clip lies between, and the target clamps all channels alike")
+            group.stop("a clip is between them, and the target clamps all channels alike")
     least = least_values(graph, [g.values[0] for g in found if not g.obstacle], feeds)
     shifts: list[Real | None] = []
     for group in found:

@@ -15,9 +15,9 @@ class Equalize(Config):
     """Changes of the float network that leave its function as it is; the table switches the step on."""
 
     scale: Choice = "auto"
-    """Scale channels between layers until the weights around them have equal ranges; "on" asks no judge."""
+    """Scale channels between layers until the weights around them have equal ranges; "on" keeps it without a comparison."""
     absorb: Choice = "auto"
-    """Leave what a channel never falls below to the biases of the layers that read it."""
+    """Absorb what a channel never falls below into the biases of the layers that read it."""
     corrected: bool = True
     """Compare with biases corrected, as a [correct] table does it."""
     rounds: Annotated[int, Range(1, 1000)] = 40
@@ -27,7 +27,7 @@ class Equalize(Config):
     samples: Annotated[int, Range(2, None)] = 64
     """Calibration samples that judge: quantised networks with and without the change are compared on some of them."""
     held_out: Annotated[int, Range(1, None)] = 24
-    """Of these, how many are compared; thresholds for the comparison come from the others."""
+    """How many of these are compared; the others give the thresholds for the comparison."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Unify(Config):
     """One range for all that an addition reads; the table switches the step on."""
 
     scales: Choice = "auto"
-    """Tried one operator after the other; "on" asks no judge."""
+    """Tried one operator after the other; "on" keeps it without a comparison."""
     samples: Annotated[int, Range(2, None)] = 64
     """Calibration samples used, the held-out ones included."""
     held_out: Annotated[int, Range(1, None)] = 16
-    """Of these, how many only judge."""
+    """How many of these only judge."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Correct(Config):
     """Corrections of the quantised network, from calibration samples alone; the table switches the step on."""
 
     bias: Choice = "auto"
-    """Take what quantisation adds to the mean of each layer's outputs out of the layer's bias; "on" asks no judge."""
+    """Remove the mean error of each layer's outputs by its bias; "on" keeps it without a comparison."""
     samples: Annotated[int, Range(2, None)] = 128
     """Calibration samples used, the held-out ones included."""
     held_out: Annotated[int, Range(1, None)] = 32
-    """Of these, how many only judge."""
+    """How many of these only judge."""

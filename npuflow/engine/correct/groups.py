@@ -90,7 +90,7 @@ def groups(graph: Graph, numerics: Numerics) -> list[Group]:
             if layer is not None and value_id == node.inputs[0]:
                 group(value_id).readers.append(layer)
             elif not passing[id(node)]:
-                group(value_id).stop(f"{node.name} reads it, which scaled channels do not pass through")
+                group(value_id).stop(f"{node.name} reads it, and it cannot take channels of different scales")
         for value_id in (o for o in node.outputs if o):
             group(value_id).values.append(value_id)
             if layer is not None:
@@ -98,7 +98,7 @@ def groups(graph: Graph, numerics: Numerics) -> list[Group]:
                 if not numerics.per_channel_clamp and _bounded(node):
                     group(value_id).stop(f"{node.name} clips, and the target clamps all channels alike")
             elif not passing[id(node)]:
-                group(value_id).stop(f"{node.name} makes it, which scaled channels do not pass through")
+                group(value_id).stop(f"{node.name} produces it, and it cannot take channels of different scales")
             if value_id in graph.outputs:
                 group(value_id).stop("it is an output of the network")
     return [g for g in found.values() if g.makers and g.readers]

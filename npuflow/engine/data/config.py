@@ -39,7 +39,7 @@ class Data(Config):
     arrays: dict[str, str] = field(default_factory=dict)     # model input = name of its array in npz and zarr files
     label: str = "label"                                     # the array of npz and zarr files that holds labels
     nonfinite: Literal["leave_out", "error", "keep"] = "leave_out"  # samples that hold NaN or infinity
-    alpha: Alpha = "drop"                                    # transparency: the colour beneath, or over black or white
+    alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
     steps: tuple[Step, ...] = ()
 
@@ -48,7 +48,7 @@ class Data(Config):
 class Preparation(Config, table="data"):
     """What of [data] a program remembers, so that pictures can be fed to it as the recipe feeds them."""
 
-    alpha: Alpha = "drop"                                    # transparency: the colour beneath, or over black or white
+    alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
     steps: tuple[Step, ...] = ()
 
@@ -96,7 +96,7 @@ class Sample:
             return next(iter(self.arrays.values()))
         held = ", ".join(repr(n) for n in self.arrays) or "nothing"
         raise DataError(
-            f'the data have nothing for the model input "{name}"',
+            f'the samples have no array for the model input "{name}"',
             because=f"a sample holds {held}",
             hint=f'[data] arrays = {{ {name} = "..." }} names the array of an npz file', code="NF-DATA-029",
         )

@@ -27,7 +27,7 @@ Stored = Mapping[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class Folding(Config, table="data"):
-    """Who normalises pixels."""
+    """Where pixels are normalised."""
 
     fold_normalize: bool = True
     """Bytes (pictures, uint8 arrays) are fed as they are and the first layers absorb a normalisation that ends `steps`."""

@@ -85,7 +85,7 @@ def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
         if apart > 1.0:
             yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
         elif other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
-            yield f'"{name}" goes beyond the calibrated range in the evaluation: {ranges}'
+            yield f'"{name}" exceeds the calibrated range in the evaluation: {ranges}'
     if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
         yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
                'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip

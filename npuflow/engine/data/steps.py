@@ -50,11 +50,11 @@ class Step(Config):
     resize: Size | None = None            # height, width
     method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
     keep_ratio: Literal["no", "short", "letterbox"] = "no"   # short: cover the size; letterbox: fit into it and fill
-    align: Literal["center", "corner"] = "center"            # where a letterboxed picture lies
+    align: Literal["center", "corner"] = "center"            # where a letterboxed picture is placed
     fill: float = 0.0
     center_crop: Size | None = None       # height, width; filled where the picture is smaller
     pad: tuple[int, int, int, int] | None = None             # top, left, bottom, right
-    channels: Literal["rgb", "bgr", "grey"] | None = None    # of a picture that is RGB when it comes in
+    channels: Literal["rgb", "bgr", "grey"] | None = None    # of a picture, which is read as RGB
     normalize: Normalize | None = None
     layout: Literal["nchw", "nhwc"] | None = None            # of a picture; without this step nchw at the end
     dtype: Annotated[str, "numpy name"] | None = None

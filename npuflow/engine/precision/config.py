@@ -31,11 +31,11 @@ class Precision(Config):
 
 @dataclass(frozen=True)
 class Probing(Config, table="precision"):
-    """The samples that measure. Apart from the budget: another budget measures no tensor again."""
+    """The samples that measure. Independent of the budget: another budget measures no tensor again."""
 
     samples: Annotated[int, Range(2, None)] = 64
     """Calibration samples used, the held-out ones included."""
     held_out: Annotated[int, Range(1, None)] = 32
-    """Of these, how many only judge."""
+    """How many of these only judge."""
     probes: Annotated[int, Range(1, None)] = 4
-    """Of the held-out samples, how many measure what each tensor and weight alone contributes."""
+    """Of the held-out samples, how many measure the noise of each tensor and weight alone."""

@@ -1,4 +1,4 @@
-"""Why a program is slower than it may be: what binds it, the least that is possible, the gap, levers that were tried."""
+"""Why a program is slower than it may be: what binds it, the lower bound, the gap, suggestions that were tried."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from npuflow.ir.op import No
 
 ENDLESS = 1 << 20                         # of lanes, rows, bytes a cycle: the largest that a target may say
 HARDEST = 5
-TIMES = (2, 4, 8)                         # what a lever multiplies a resource by, until it is enough
+TIMES = (2, 4, 8)                         # what a suggestion multiplies a resource by, until it is enough
 MARGINS = (1.02, 1.1, 1.25, 1.5, 2.0)     # over the bandwidth that today's program needs: a new plan may need another
 STALLED = 0.99                            # of the cycles before: more of the same is no use
 NAMED = 2                                 # targets that are named
@@ -128,10 +128,10 @@ def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
     """The whole story of a missed budget. `shipped`: other targets to try."""
     case, cycles, allowed = missed.case, missed.found.whole_cycles, missed.allowed
     have, want = case.milliseconds(cycles), case.milliseconds(allowed)
-    hint = "\n".join(_levers(missed, shipped))
+    hint = "\n".join(_suggestions(missed, shipped))
     return TargetError(
         f"a run takes {have:.4g} ms, the budget is {want:.4g} ms: {have - want:.4g} ms too long ({cycles / allowed:.2f} times)",
-        because="\n".join(_because(missed)), hint=hint or "no lever that was tried is enough",
+        because="\n".join(_because(missed)), hint=hint or "none of the changes that were tried is enough",
         code="NF-FIT-002",
     )
 
@@ -153,10 +153,10 @@ def _because(missed: Missed) -> Iterator[str]:
     binding = minimal(missed)
     if binding:
         amounts = "; ".join(_amount(case.target, name) for name in binding)
-        yield f"these make it too slow even if all else cost nothing, and no fewer do: {amounts}"
+        yield f"minimal set of limiting resources: {amounts}"
     there = [name for name in FREE if name != "host" or found.host]
     freed = [f"{name} {case.milliseconds(missed.free([name])):.4g} ms" for name in there]
-    yield f"if one cost nothing: {', '.join(freed)}"
+    yield f"time if one resource cost nothing: {', '.join(freed)}"
 
 
 def minimal(missed: Missed) -> list[str]:
@@ -183,7 +183,7 @@ def _amount(target: Target, name: str) -> str:
 
 
 # --- what helps
-def _levers(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
+def _suggestions(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
     """Changes that bring the program into its budget; where none does, those that bring it nearest."""
     tried: list[tuple[float, str]] = []
     for options in (*_plans(missed.case), *_machines(missed)):

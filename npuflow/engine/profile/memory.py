@@ -85,7 +85,7 @@ def draw(found: Profile) -> str:
     top, total = TOP, max(1, found.program.meta["data_bytes"])
     last = max((r["last"] for r in values), default=0) + 1
     bound = found.program.meta.get("memory", {}).get("bound", 0)
-    words = f"external memory: {total:,} bytes, at least {bound:,} are alive at once; {len(values)} values over {last} steps"
+    words = f"external memory: {total:,} bytes, at least {bound:,} are live at once; {len(values)} values over {last} steps"
     taken = len(found.program.meta.get("memory", {}).get("in_place", {}))
     words += f", {taken} results in place" if taken else ""
     words += "; all shared, on the chip" if total <= memory.shared_bytes else ""
@@ -143,7 +143,7 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
     shown = _letters(cells, last, total, min(lines, total), min(width, last))
     laid = found.program.meta["memory"]
     bound = laid["bound"]
-    least = f"at least {bound:,} alive at once{_gap(total, bound)}"
+    least = f"at least {bound:,} live at once{_gap(total, bound)}"
     shown.append(f"{total:>12,} bytes, {least}; steps 0..{last - 1} from left to right")
     largest = sorted(sorted(zip(rows, marks, strict=True), key=lambda e: -e[0]["size"])[:NAMED], key=lambda e: e[0]["first"])
     shown += [f"           {m}  {r['value']}: {r['size']:,} bytes, steps {r['first']}..{r['last']}" for r, m in largest]
@@ -162,7 +162,7 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
         shown.append(f"{used:>12,} bytes of core {core}'s {size:,} local bytes are used")
     if "local_bound" in laid:
         used, bound = laid["local_used"], laid["local_bound"]
-        shown.append(f"{used:>12,} of them at most, at least {bound:,} alive at once{_gap(used, bound)}; constants come in early "
+        shown.append(f"{used:>12,} of them at most, at least {bound:,} live at once{_gap(used, bound)}; constants are prefetched "
                      "where bytes are free")  # fmt: skip
     return "\n".join(shown)
 

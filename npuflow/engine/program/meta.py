@@ -119,18 +119,18 @@ def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
         elif kind == "host":
             need(natural(step.get("model"), hosts - 1), "a host step names no model of the program")
             need(_texts(step.get("inputs")) and _texts(step.get("outputs")), "a host step has no inputs or outputs")
-            need(set(step["inputs"]) <= known, "a host step reads a value that nothing made")
+            need(set(step["inputs"]) <= known, "a host step reads a value that nothing produces")
             known |= set(step["outputs"])
         elif kind in ("quantize", "dequantize"):
             need(isinstance(step.get("value"), str) and isinstance(step.get("out"), str), f"a {kind} step names no values")
             check_quant(step.get("quant"), f"{kind} of {step['value']!r}")
-            need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing made")
+            need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing produces")
             known.add(step["out"])
         else:
             raise ModelError(f"unknown step {kind!r}", code="NF-PROGRAM-012")
     need(done == list(counts), f"the steps run {done} of {list(counts)} commands")
     missing = [o["name"] for o in meta["outputs"] if o["name"] not in known]
-    need(not missing, f"nothing makes the output {missing[:1]}")
+    need(not missing, f"nothing produces the output {missing[:1]}")
 
 
 def _items(meta: Mapping[str, Any], name: str) -> list[Any]:

@@ -82,7 +82,7 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
     for entry in found["values"]:
         _need(isinstance(entry, list) and len(entry) == 5 and isinstance(entry[0], str), "a value is not described")
         name, shape, dtype, node, quant = entry
-        _need(name not in values, f"{name!r} comes twice")
+        _need(name not in values, f"{name!r} appears twice")
         _need(_naturals(shape, MAX_BYTES) and len(shape) <= MAX_RANK, f"{name!r} has no shape")
         _need(isinstance(dtype, str) and dtype in CONTAINERS, f"{name!r} has no integer dtype")
         _need(natural(node, nodes - 1), f"{name!r} names no node")

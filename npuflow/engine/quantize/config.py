@@ -23,7 +23,7 @@ class Weights(Config):
     symmetric: bool = True                # zero point 0
     signed: bool = True
     narrow: bool = False                  # leave out the most negative code
-    method: Method = "minmax"             # what becomes of large weights: kept, or clipped for finer steps
+    method: Method = "minmax"             # large weights are kept, or clipped for finer steps
     percentile: Annotated[float, Range(50, 100)] = 99.99     # share of magnitudes that method = "percentile" keeps
 
 
@@ -60,7 +60,7 @@ class Quantize(Config):
     activations: Activations = Activations()
     overrides: tuple[Override, ...] = ()  # later ones win
     constants: Bits | None = None         # bits of constant operands of element-wise operators; absent: as activations
-    trim: bool = True                     # no codes for inputs of table functions where the output stands still
+    trim: bool = True                     # no codes for inputs of table functions where the output does not change
     inputs: Literal["float", "integer"] = "float"
     outputs: Literal["float", "integer"] = "float"
     on_refusal: Literal["host", "error"] = "host"   # when a layer's numbers do not fit the target

@@ -26,7 +26,7 @@ def of_rewrites(
     moved = [(c.change.rule, c.change.line() if c.change.node else "", c.before, c.after) for c in culprits]
     changes = [(c.rule, *(", ".join(f"{op} {name}" for op, name in nodes) for nodes in (c.removed, c.made))) for c in applied]
     return [
-        ("Rewritten float graph beside the source model", ERRORS, rows or [("", None, None, None, reason)]),
+        ("Rewritten float graph compared with the source model", ERRORS, rows or [("", None, None, None, reason)]),
         *([("Rewrites that moved values", CULPRITS, moved)] if moved else []),
         ("Rewrites", ("rule", "nodes before", "nodes after"), changes),
     ]
@@ -37,8 +37,8 @@ def of_qdq(tensors: Mapping[str, TensorParting], verdict: Verdict | None, reason
     rows = [_row(name, one) for name, one in tensors.items() if one.different or one.fed_different]
     said = verdict.text if verdict is not None else f"not compared: {reason}"
     return [
-        ("QDQ model beside the program", ("in a sentence",), [(said,)]),
-        *([("QDQ model beside the program: tensors that differ", (*ALONE, *FED), rows)] if rows else []),
+        ("QDQ model compared with the program", ("in a sentence",), [(said,)]),
+        *([("QDQ model compared with the program: tensors that differ", (*ALONE, *FED), rows)] if rows else []),
     ]
 
 

@@ -17,7 +17,7 @@ class Counting(Config, table="moments"):
     samples: Annotated[int, Range(2, None)] = 128
     """Calibration samples used, the held-out ones included."""
     held_out: Annotated[int, Range(1, None)] = 16
-    """Of these, how many only judge."""
+    """How many of these only judge."""
     positions: Annotated[int, Range(1, None)] = 64
     """Places of each layer's output that a sample is looked at, at most; wide layers have fewer."""
     most_terms: Annotated[int, Range(1, None)] = 4608

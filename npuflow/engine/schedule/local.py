@@ -46,7 +46,7 @@ def lay_local(
     if base.total > limit:
         raise FitError(
             f"{base.total} bytes of local memory are needed at once, there are {limit}: {base.total - limit} too few",
-            because=f"{base.bound} bytes are alive at once in the worst step", code="NF-FIT-004",
+            because=f"{base.bound} bytes are live at once in the worst step", code="NF-FIT-004",
         )
     best, chosen = base, list(lives)
     ring = go_round(lives, movable, limit, align, method) if look else None

@@ -209,7 +209,7 @@ class Fuser:
         if lost:
             raise FitError(
                 f"these cannot stay in local memory: {', '.join(lost)}",
-                because="they do not fit beside the tiles, or a reader is on the host, a data mover, or another core",
+                because="they do not fit next to the tiles, or a reader is the host, a data-layout operator or another core",
                 hint="[tiling] keep without them", code="NF-FIT-003",
             )
         return states

@@ -57,11 +57,11 @@ def part_named(graph: Graph, groups: Sequence[Group], name: str) -> int:
     if name not in names:
         hint = suggestion(name, sorted(n for n in names if n))
         raise TargetError(
-            f"[tiling.tiles] names what does not run on the NPU: {name}", hint=hint, code="NF-TILING-002",
+            f'[tiling.tiles]: layer "{name}" does not run on the NPU', hint=hint, code="NF-TILING-002",
         )
     if groups[names[name]].choice is None:
         raise TargetError(
-            f"[tiling.tiles] {name} only moves data: it has no tiles", where=Where(node=name),
+            f'[tiling.tiles]: layer "{name}" only moves data and has no tiles', where=Where(node=name),
             code="NF-TILING-003",
         )
     return names[name]
@@ -72,11 +72,11 @@ def _faults(layer: Layer, sizes: Mapping[str, int]) -> Iterator[str]:
     for name, size in sizes.items():
         axis = axes.get(name)
         if axis is None:
-            yield f'there is no axis "{name}" to cut'
+            yield f'there is no axis "{name}"'
         elif not 1 <= size <= axis.size:
             yield f"a tile of {size} on an axis {name} of {axis.size}"
         elif size != axis.size and axis.kind == "whole":
-            yield f"{name} is never split: {axis.size}"
+            yield f"{name} cannot be split: {axis.size}"
         elif size != axis.size and size % axis.multiple:
             yield f"tiles of {name} are multiples of {axis.multiple}, not {size}"
 

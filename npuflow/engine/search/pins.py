@@ -27,7 +27,7 @@ def check(planner: Planner, groups: Sequence[Group], pins: Pins) -> None:
 
 
 def float_faults(graph: Graph, on_npu: Callable[[int], bool], pins: Pins) -> Iterator[NpuflowError]:
-    """What the float network tells already: names of layers and tensors that no later step can know."""
+    """What is known from the float network: names of layers and tensors that no later step can have."""
     names = {n: i for i, k in enumerate(graph.nodes) if on_npu(i) for n in (k.name, *k.origin) if n}
     stated = [(n, dotted(("tiling", "tiles", n))) for n, _ in pins.tiles]
     stated += [(n, dotted(("tiling", "groups", g, i))) for g, group in enumerate(pins.groups) for i, n in enumerate(group)]
@@ -69,8 +69,8 @@ def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> 
         members = sorted({names[n] for n in group})
         between = [_name(graph, groups[i]) for i in range(members[0], members[-1] + 1) if i not in members]
         if between:
-            text = f"the layers of a group do not follow each other: {', '.join(group)}"
-            hint = "name those too, or make groups of those that follow each other"
+            text = f"the layers of a group are not consecutive: {', '.join(group)}"
+            hint = "add the layers between, or pin groups of consecutive layers"
             yield TargetError(
                 text, where=where, because=f"between them: {', '.join(between)}", hint=hint,
                 code="NF-TILING-005",
@@ -79,16 +79,18 @@ def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> 
         if len(members) > 1 and tiled & set(members):
             both = ", ".join(n for n in group if names[n] in tiled)
             yield TargetError(
-                f"[tiling] pins both the tile of {both} and a group with it", where=where,
-                code="NF-TILING-006", because="a layer in a tile of its own runs by itself",
+                f"[tiling] pins both the tile of {both} and a group that contains it", where=where,
+                code="NF-TILING-006", because="a layer with pinned tiles is a group of its own",
                 hint="take it out of tiles, or out of groups",
             )
         first, last = groups[members[0]], groups[members[-1]]
         movers = list(dict.fromkeys(_name(graph, m) for m in (first, last) if m.choice is None and len(members) > 1))
         apart = segment[first.nodes[0]] != segment[last.nodes[0]]
         if movers or apart:
-            because = f"{', '.join(movers)}: data movers are never joined" if movers else "the host runs layers between them"
-            text, hint = f"these cannot be one group: {', '.join(group)}", "[tiling] groups without them"
+            because = "the host runs layers between them"
+            if movers:
+                because = f"{', '.join(movers)}: data-layout operators cannot be fused"
+            text, hint = f"these layers cannot form one fusion group: {', '.join(group)}", "[tiling] groups without them"
             yield TargetError(text, where=where, because=because, hint=hint, code="NF-TILING-012")
             continue
         others = {taken[m] for m in members if m in taken}
@@ -114,7 +116,7 @@ def _keep(graph: Graph, keep: Sequence[str]) -> Iterator[NpuflowError]:
         elif value not in maker or not is_npu(maker[value]) or value not in read:
             result = "it is an output of the network: the host reads it from external memory"
             made = value in maker and is_npu(maker[value])
-            other = "no layer on the NPU reads it" if made else "the host makes it"
+            other = "no layer on the NPU reads it" if made else "the host produces it"
             twin = f"{value}:q" if f"{value}:q" in read else ""
             yield _outside(value, result if value in graph.outputs else other, where, twin)
 
@@ -126,7 +128,7 @@ def _no_tensor(graph: Graph, value: str, where: Where) -> TargetError:
     within = max(((len(name), o) for name, o in named if value.startswith(name)), default=(0, None))[1]
     near = exact or within or nearest(value, sorted(graph.values))
     because = "that is a layer, and its tensor has another name" if exact else (
-        "it is no longer there once layers are merged; this is what the merged layer makes" if within else ""
+        "it disappears when layers are fused; this is the output of the fused layer" if within else ""
     )  # fmt: skip
     hint = f'"{near}"' if near else "names of tensors, as `npuflow show thresholds RECIPE` has them"
     return TargetError(
@@ -136,7 +138,7 @@ def _no_tensor(graph: Graph, value: str, where: Where) -> TargetError:
 
 def _outside(value: str, because: str, where: Where, twin: str = "") -> TargetError:
     """A tensor of the host. `twin`: its codes, which layers on the NPU read besides."""
-    hint = f'"{twin}", its codes, for the layers that read it besides' if twin else "[tiling] keep without it"
+    hint = f'"{twin}", its quantised form, which the other layers read' if twin else "[tiling] keep without it"
     return TargetError(
         f'"{value}" cannot stay in local memory', where=where, because=because, hint=hint,
         code="NF-TILING-009",
@@ -162,7 +164,7 @@ def _no_layer(graph: Graph, names: Names, name: str, key: str) -> TargetError:
     where = Where(key=key)
     if any(name in (n.name, *n.origin) for n in graph.nodes):
         return TargetError(
-            f'"{name}" does not run on the NPU', where=where, hint="npuflow inspect says why",
+            f'"{name}" does not run on the NPU', where=where, hint="npuflow inspect shows the reason",
             code="NF-TILING-010",
         )
     maker = next((n.name for n in graph.nodes if name in n.outputs), None)

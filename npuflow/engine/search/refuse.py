@@ -35,8 +35,8 @@ def refusal(fuser: Search) -> TargetError:
     for start, end in fuser.pinned:
         if not fuser.joins(start, end):
             return FitError(
-                f"these cannot be one group: {_names(fuser, start, end)}",
-                because="data movers and layers of different segments (with the host between them) are never joined",
+                f"these layers cannot form one fusion group: {_names(fuser, start, end)}",
+                because="data-layout operators and layers with the host between them cannot be fused",
                 hint="[tiling] groups without them", code="NF-TILING-012",
             )
         if fuser.best(start, end) is None:
@@ -49,17 +49,17 @@ def _too_large(fuser: Search, start: int, end: int) -> TargetError:
     bound = fuser.machine.memory.local_bytes
     demand = _demand(fuser, start, end)
     fits = [(a, b) for a, b in _parts(start, end) if fuser.best(a, b) is not None]
-    levers = [f"[tiling] groups = {_names(fuser, a, b)} fits" for a, b in fits[:2]]
-    levers += [f"target.memory.local_bytes >= {demand} fits"] if demand else []
+    options = [f"[tiling] groups = {_names(fuser, a, b)} fits" for a, b in fits[:2]]
+    options += [f"target.memory.local_bytes >= {demand} fits"] if demand else []
     inner = [(fuser.topology.bytes(v), v) for g in fuser.singles[start : end - 1] for v in fuser.topology.needed(g.nodes)]
     largest = ", ".join(f"{v}: {n} bytes" for n, v in sorted(inner, reverse=True)[:3])
     needs = f"needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few" if demand else (
-        f"does not fit {LARGER[-1]} times the {bound} bytes of local memory either: no cut of its results works"
+        f"does not fit {LARGER[-1]} times the {bound} bytes of local memory either: no split of its results works"
     )  # fmt: skip
     return FitError(
         f"the group {_names(fuser, start, end)} {needs}",
-        because=f"tensors between its layers: {largest}; every number of strips and way to split over cores was tried",
-        hint="; ".join(levers) or "[tiling] groups without it", code="NF-FIT-007",
+        because=f"tensors between its layers: {largest}; every number of stripes and every split over cores was tried",
+        hint="; ".join(options) or "[tiling] groups without it", code="NF-FIT-007",
     )
 
 

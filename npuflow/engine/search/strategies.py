@@ -49,7 +49,7 @@ def _groups(bus: float, when: When = "always") -> tuple[Strategy, Strategy]:
 
 
 def _rows(bus: float) -> Strategy:
-    what = "dynamic programming over cuts, with activations that stay on the cores that make them"
+    what = "dynamic programming over cuts, with activations resident on the cores that compute them"
     return Strategy(f"rows stay, bus x {bus}", "rows stay", what, "on several cores", bus)
 
 

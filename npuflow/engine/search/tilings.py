@@ -331,27 +331,27 @@ def _take(m: Traffic, index: Ints) -> Traffic:
 def _refusal(
     layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], used: Ints, slots: Sequence[Ints], name: str
 ) -> TargetError:
-    """Demand, bound, gap, and the levers that would close it."""
+    """Demand, bound, gap, and suggestions that would close it."""
     i, bound = int(used.argmin()), machine.memory.local_bytes
     demand = int(used[i])
     parts = sorted(((int(m.local[i] * n[i]), s.name) for s, m, n in zip(layer.streams, moved, slots, strict=True)), reverse=True)
     tile = ", ".join(f"{a.name}={int(grid.sizes[a.name][i])}" for a in layer.axes)
     fixed = [f"{a.name} ({a.size})" for a in layer.axes if a.kind == "whole" and a.size > 1]
-    levers = [f"target.memory.local_bytes >= {demand}"]
+    options = [f"target.memory.local_bytes >= {demand}"]
     halved = demand - sum(
         int(m.local[i] * n[i]) // 2
         for s, m, n in zip(layer.streams, moved, slots, strict=True)
         if s.home in ("input", "output") and all(r.itemsize == 2 for r in s.refs)
     )
     if halved <= bound:
-        levers.append(f"8-bit activations for this layer (demand {halved})")
-    levers.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
+        options.append(f"8-bit activations for this layer (demand {halved})")
+    options.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
     return FitError(
         f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few",
         where=Where(node=name or None),
         because=f"the smallest tile is {tile}; "
         + ", ".join(f"{n}: {b} bytes" for b, n in parts[:4])
-        + (f"; never split: {', '.join(fixed)}" if fixed else ""),
-        hint="; ".join(levers),
+        + (f"; cannot be split: {', '.join(fixed)}" if fixed else ""),
+        hint="; ".join(options),
         code="NF-FIT-008",
     )

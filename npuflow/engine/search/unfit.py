@@ -1,4 +1,4 @@
-"""Why a network does not fit a target: demand, bound, gap, the constraints that together forbid it, levers that were tried."""
+"""Why a network does not fit a target: demand, gap, a minimal set of conflicting constraints, suggestions that were tried."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
     own = planner.faults[worst]
     others = [f"{unfit.name(i)} ({unfit.demands[k]} bytes)" for k, i in enumerate(unfit.indices) if k != worst]
     because = [own.because] if own.because else []
-    because.append(f"these forbid it whatever else is given up, and no fewer do: {'; '.join(_minimal(unfit, worst))}")
+    because.append(f"minimal set of conflicting constraints: {'; '.join(_minimal(unfit, worst))}")
     if others:
         because.append(f"{len(others)} more layers do not fit: {', '.join(others[:5])}" + (", ..." if len(others) > 5 else ""))
     gap = f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
     return FitError(
         gap, where=Where(node=unfit.name(unfit.indices[worst])), because="\n".join(because),
-        hint="\n".join(_levers(unfit, shipped)) or "no lever that was tried helps", code="NF-FIT-008",
+        hint="\n".join(_suggestions(unfit, shipped)) or "none of the changes that were tried helps", code="NF-FIT-008",
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def _constraints(layer: Layer, w: Wanted) -> list[Constraint]:
     for axis in layer.axes:
         if axis.kind == "whole" and axis.size > 1:
             found.append(Constraint(
-                f"{axis.name} is never split ({axis.size} of it at once)", lambda x, m, n, a=axis.name: (_split(x, a), m, n)  # type: ignore[misc]
+                f"{axis.name} cannot be split (size {axis.size})", lambda x, m, n, a=axis.name: (_split(x, a), m, n)  # type: ignore[misc]
             ))  # fmt: skip
     size = w.machine.memory.local_bytes
     return [*found, Constraint(f"local memory has {size} bytes", lambda x, m, n: (x, _sized(m, MOST), n))]
@@ -186,7 +186,7 @@ def _split(layer: Layer, name: str) -> Layer:
 
 
 # --- what helps
-def _levers(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
+def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     """Changes after which all layers have tiles, each tried, with what came out."""
     w, found = unfit.wanted, []
     if w.level < HARDEST and all(_runs(x, w.machine, HARDEST) for x in unfit.layers):
@@ -254,7 +254,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
             stay.append(one)
     memory = [f"local memory has {wanted.machine.memory.local_bytes} bytes"] if quick.with_memory(MOST).plan() is not None else []
     binding = "; ".join([*map(_pin_text, left), *memory])
-    lines = [fault.because, f"these forbid it whatever else is given up, and no fewer do: {binding}"]
+    lines = [fault.because, f"minimal set of conflicting constraints: {binding}"]
     tried = [t for t in fault.hint.split("; ") if t.endswith(" fits") or " fits" in t]
     gone = " and ".join(_pin_text(n) for n in names if n not in stay)
     tried.append(_told(f"without {gone}", replace(wanted, pins=_pins(stay))))
@@ -270,7 +270,7 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
             machine = Machine(target.compute, target.memory, target.dma)
             takes += [name] if replace(quick, machine=machine).plan() is not None else []
     tried += [f"target = {' or '.join(takes)}: fits there"] if takes else []
-    hint = "\n".join(t for t in dict.fromkeys(tried) if t) or "no lever that was tried helps"
+    hint = "\n".join(t for t in dict.fromkeys(tried) if t) or "none of the changes that were tried helps"
     return fault.with_(because="\n".join(x for x in lines if x), hint=hint)
 
 

@@ -180,8 +180,8 @@ class _Run:
                 return False
             if source(head) != source(command):
                 raise ModelError(
-                    f"a shared load of cores {command.number('mask'):#x} that reads other bytes than LOAD {self.heads[q][0]} of "
-                    f"core {q // size}, which it meets",
+                    f"a multicast load of cores {command.number('mask'):#x} reads other bytes than "
+                    f"LOAD {self.heads[q][0]} of core {q // size}",
                     where=Where(value=f"command {self.heads[r][0]} of core {r // size} (LOAD)"),
                     code="NF-DECODE-001",
                 )
@@ -197,7 +197,7 @@ class _Run:
         if mask >> len(self.decoded) or not mask >> own & 1:
             raise ModelError(
                 f"{command.opcode} of cores {mask:#x} in a program of {len(self.decoded)}: "
-                "it names its own core and no absent one",
+                "the mask must contain its own core, and no core that the program lacks",
                 where=Where(value=f"command {self.heads[q][0]} of core {own} ({command.opcode})"),
                 code="NF-DECODE-002",
             )

@@ -77,7 +77,7 @@ class Onnx:
             faults.append(
                 ModelError(
                     "the model has no inputs left",
-                    because="every input is held constant", hint="[model] constants holds too many",
+                    because="every input is held constant", hint="[model] constants has too many entries",
                     code="NF-MODEL-008",
                 )
             )
