@@ -39,9 +39,8 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.hw.target import Numerics
 from npuflow.ir.rounding import ROUNDERS
-from npuflow.stages.moments import Moments
+from npuflow.stages.moments import Moments, Picked
 from npuflow.stages.parse import Parsed
-from npuflow.stages.picked import Picked
 from npuflow.stages.quantize import Quantized
 
 CHUNK = 32                                # samples that are in memory at once
@@ -71,7 +70,7 @@ class Network:
         name = next(name for name in ("equalize", "pixels", "checked", "parse") if name in done.refs)
         self.parsed: Parsed = store.load(done.outputs[name], Parsed)
         self.moments = [store.load(ref, Moments) for ref in done.refs["moments"].items.values()]
-        self.picked = [store.load(ref, Picked) for ref in done.refs["picked"].items.values()]
+        self.picked = [store.load(ref, Picked) for ref in done.refs["moments.picked"].items.values()]
 
     def cost(self) -> str:
         """What moments cost, with passes of the network as the unit."""

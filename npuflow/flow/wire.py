@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,17 @@ class _Wiring:
     """Who feeds whom."""
 
     def __init__(
-        self, stages: dict[str, Stage], tables: Mapping[str, Any], override: Mapping[str, Path], wanted: Container[str] = ()
+        self, stages: dict[str, Stage], tables: Mapping[str, Any], override: Mapping[str, Path], wanted: Set[str] = frozenset()
     ) -> None:
         self.stages = stages
         self.override = override
         self.signatures: dict[str, Signature] = {name: signature(stage) for name, stage in stages.items()}
         self.off: dict[str, str] = {}
         for name in stages:
-            table = self._switch(name)
-            if table is not None and table_at(tables, table) is None and name not in wanted:
+            table, whole = self._switch(name), whole_of(stages, name)
+            if table is not None and table_at(tables, table) is None and not {name, whole} & wanted:
                 self.off[name] = f"the recipe has no table [{table}]"
-            elif (whole := whole_of(stages, name)) in self.off:
+            elif whole in self.off:
                 self.off[name] = self.off[whole]
         self.chains = {name: self._chain(name) for name in stages if stages[name].refines is None}
         self.inputs: dict[str, dict[str, str]] = {}

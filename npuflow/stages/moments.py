@@ -1,23 +1,128 @@
-"""The second moments of what every layer to be rounded reads, each layer an artifact of its own: exact integers."""
+"""The second moments of what every layer to be rounded reads, each layer an artifact of its own: exact integers.
+
+Its steps: the samples that are looked at, the layers with the grid of each, and the columns of every sample.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from math import prod
 from typing import Any, Self
+
+import numpy as np
 
 from npuflow.engine.correct.error import split
 from npuflow.engine.place import op_name
+from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.rounding import moments as counting
-from npuflow.engine.rounding.config import Counting, rounds
-from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.rounding.columns import Codes, Observer
+from npuflow.engine.rounding.config import Counting, Round, rounds
+from npuflow.engine.rounding.layers import Layer, layers
 from npuflow.engine.rounding.rounded import Matrix, matrix
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, stage
-from npuflow.stages.columns import Columns
-from npuflow.stages.grids import Grid
+from npuflow.flow.stage import Items, log, part, stage
 from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.samples import Sample
+from npuflow.stages.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Picked(Sample):
+    """One of them."""
+
+
+@part
+def picked(samples: Items[Sample], table: Counting) -> Iterator[tuple[str, Picked]]:
+    """The first that can be read, as many as the recipe has it."""
+    whole = ((name, one.content) for name, one in samples.items() if not one.content.broken)
+    for name, content in islice(whole, table.samples):
+        yield name, Picked(content)
+
+
+@dataclass(frozen=True)
+class Grid(Artifact):
+    """One layer."""
+
+    layer: Layer
+
+    def save(self, folder: Writer) -> None:
+        folder.json("layer", asdict(self.layer))
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(Layer(**folder.json("layer")))
+
+    def summary(self) -> dict[str, Any]:
+        return {"layer": self.layer.name}
+
+
+@part
+def grids(
+    graph: Parsed,
+    placement: Placement,
+    statistics: Statistics,
+    table: Counting,
+    rounding: Round,
+    quantize: Quantize,
+) -> Iterator[tuple[str, Grid]]:
+    """A sample beyond the next power of two makes a grid coarser, and only then what was counted on it is counted again."""
+    if not rounds(quantize, rounding):
+        log("all weights are rounded to the nearest")
+        return
+    if statistics.noise:
+        log("the samples are noise: all weights are rounded to the nearest")
+        return
+    known = statistics.content
+    ends = {name: (known[name].lo, known[name].hi) for name in known.names}
+    for one in layers(graph.graph, placement.placed, table, ends, graph.stated, log):
+        yield f"{one.node:04}", Grid(one)
+
+
+@dataclass(frozen=True)
+class Columns(Artifact):
+    """Of every layer, by its name in `grids`."""
+
+    layers: Mapping[str, Codes]
+
+    def save(self, folder: Writer) -> None:
+        folder.json("shapes", {name: list(codes.shape) for name, codes in self.layers.items()})
+        with folder.stream("columns.bin") as sink:
+            for codes in self.layers.values():
+                sink.write(np.ascontiguousarray(codes, "<i2").tobytes())
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        """Mapped, and read layer by layer when they are asked for."""
+        shapes: dict[str, list[int]] = folder.json("shapes")
+        whole = np.memmap(folder.path("columns.bin"), "<i2", "r") if shapes else np.zeros(0, "<i2")
+        found, at = {}, 0
+        for name, shape in shapes.items():
+            found[name] = whole[at : at + prod(shape)].reshape(shape)
+            at += prod(shape)
+        return cls(found)
+
+    def summary(self) -> dict[str, Any]:
+        return {"layers": len(self.layers)}
+
+
+@part(
+    over="picked", cpu="native", memory="1GB", batch=16, floats=True,
+    lighter="[moments] positions = 16",
+)
+def columns(
+    picked: Items[Picked], grids: Items[Grid], graph: Parsed
+) -> Iterator[tuple[str, Columns]]:
+    """One pass of the float network for all layers."""
+    layers = {name: one.layer for name, one in grids.items()}
+    observer = Observer(graph.graph, tuple(layers.values()))
+    kinds = {name: graph.graph.type(name) for name in graph.graph.inputs}
+    for item, sample in picked.items():
+        found = observer.columns(sample.content.feed(kinds)) if layers else []
+        yield item, Columns(dict(zip(layers, found, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +158,10 @@ class Moments(Artifact):
         return {"layer": self.layer.name, "columns": self.fit.count}
 
 
-@stage(over="grids", when="round", wanted=rounds, cpu="native", memory="2GB", batch=16, lighter="[moments] most_terms = 2304")
+@stage(
+    over="grids", when="round", wanted=rounds, parts=(picked, grids, columns), cpu="native", memory="2GB", batch=16,
+    lighter="[moments] most_terms = 2304",
+)
 def moments(
     grids: Items[Grid], columns: Items[Columns],
     graph: Parsed, table: Counting,

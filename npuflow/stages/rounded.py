@@ -1,28 +1,57 @@
-"""The weights that are rounded by moments, where held-out samples or a named method say so."""
+"""Weights rounded by moments, a task a layer, where held-out samples or a named method say so."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from npuflow.engine.correct.error import split
-from npuflow.engine.correct.trial import Trial, summary
+from npuflow.engine.correct.trial import Trial, decibels, summary
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.rounding.config import Counting, Round, rounds
 from npuflow.engine.rounding.judge import judged, to_nearest, trials
+from npuflow.engine.rounding.layers import Layer
+from npuflow.engine.rounding.rounded import Done
+from npuflow.engine.rounding.rounded import rounded as rounded_by
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, log, stage
+from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
 from npuflow.ir.rounding import RoundedWeight
 from npuflow.ir.types import quant_of
+from npuflow.stages.moments import Moments
 from npuflow.stages.parse import Parsed
-from npuflow.stages.picked import Picked
-from npuflow.stages.rounding import Rounding
-from npuflow.stages.samples import feeds
+from npuflow.stages.samples import Sample, feeds
+
+
+@dataclass(frozen=True)
+class Rounding(Artifact):
+    """One layer."""
+
+    layer: Layer
+    done: Done
+
+    def save(self, folder: Writer) -> None:
+        one, weight = self.done, self.done.weight
+        about = {"was": one.was, "now": one.now, "used": one.used, "bias": weight.bias, "quant": asdict(weight.quant)}
+        folder.json("about", {"layer": asdict(self.layer), **about})
+        arrays = {"codes": weight.codes}
+        if weight.shift is not None and one.plain is not None:
+            arrays |= {"shift": weight.shift, "plain": one.plain}
+        folder.arrays("weight", arrays)
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        about, a = folder.json("about"), folder.arrays("weight")
+        weight = RoundedWeight(a["codes"], quant_of(about["quant"]), about["bias"], a.get("shift"))
+        done = Done(weight, about["was"], about["now"], about["used"], a.get("plain"))
+        return cls(Layer(**about["layer"]), done)
+
+    def summary(self) -> dict[str, Any]:
+        return {"layer": self.layer.name, "noise": f"{decibels(self.done.was)} -> {decibels(self.done.now)}"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +83,11 @@ class Rounded(Artifact):
         return {"weights": len(self.weights), **summary(self.trials)}
 
 
-@stage(when="round", wanted=rounds, cpu="native", memory="1GB", floats=True)
-def rounded(
+@part(cpu="native", memory="1GB", floats=True)
+def chosen(
     rounding: Items[Rounding],
     graph: Parsed,
-    picked: Items[Picked],
+    samples: Items[Sample],
     table: Round,
     counting: Counting,
     quantize: Quantize,
@@ -78,10 +107,24 @@ def rounded(
             scheme = quantize.weights_of(names_of(node), op_name(node))
             quant = weight_type(real, axis, scheme, numerics)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
-        _, held = split(list(feeds(picked, source, counting.samples)), counting.held_out)
+        _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
         trial = judged(source, weights, nearest, held)
         told.append(trial)
         weights = weights if trial.kept else {}
     for line in told:
         log(line.line())
     return Rounded(weights, tuple(told))
+
+
+@stage(
+    over="moments", when="round", wanted=rounds, merge=chosen, cpu="native", memory="1GB", batch=8, floats=True,
+)
+def rounded(
+    moments: Items[Moments], table: Round, quantize: Quantize, numerics: Numerics
+) -> Iterator[tuple[str, Rounding]]:
+    """Ask the method for codes and scales."""
+    for name, one in moments.items():
+        source = one.matrix
+        scheme = quantize.weights_of(source.names, source.kind)
+        done = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, scheme, numerics)
+        yield name, Rounding(one.layer, done)

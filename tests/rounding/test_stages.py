@@ -20,7 +20,7 @@ from npuflow.stages.simulate import Simulation
 from tests.correct.nets import Net
 
 KINDS: dict[str, Any] = {"rounded": Rounded, "quantize": Quantized, "correct": Quantized, "simulate": Simulation}
-OWN = ("picked", "grids", "columns", "moments", "rounding", "rounded")
+OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
 RECIPE = """
 target = "bm1684x"
 [model]
@@ -70,7 +70,7 @@ def ran(result: Result, stage: str) -> int:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe whose cache several tests share."""
-    return folder(tmp_path_factory.mktemp("rounding"))
+    return folder(tmp_path_factory.mktemp("rounded.items"))
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_the_default_is_judged_and_helps(shared: Path) -> None:
 def test_another_method_or_width_runs_no_inference(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
     first = made(recipe, "round.method='coordinate'")
-    assert ran(first, "columns") == 24 and ran(first, "moments") == ran(first, "rounding") == 4
+    assert ran(first, "moments.columns") == 24 and ran(first, "moments") == ran(first, "rounded.items") == 4
     for change in ("round.method='gptq'", "quantize.weights.bits=3"):
         again = made(recipe, "round.method='coordinate'", change)
-        assert not ran(again, "columns") and not ran(again, "moments") and ran(again, "rounding") == 4
-        assert {"columns", "moments"} <= again.status.keys()
+        assert not ran(again, "moments.columns") and not ran(again, "moments") and ran(again, "rounded.items") == 4
+        assert {"moments.columns", "moments"} <= again.status.keys()
 
 
 def test_one_sample_more_is_one_pass_more(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
     made(recipe, "data.count=23")
     again = made(recipe)
-    assert ran(again, "columns") == 1 and ran(again, "moments") == 4
+    assert ran(again, "moments.columns") == 1 and ran(again, "moments") == 4
 
 
 def test_wide_weights_need_no_moments(tmp_path: Path) -> None:
