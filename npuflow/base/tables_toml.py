@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import tomli
 
 from npuflow.base.errors import RecipeError, Where
 
@@ -73,8 +74,8 @@ def parse(text: str, file: str, base: Path) -> tuple[dict[str, Any], Locator]:
     """A TOML document and the line of each of its keys; a syntax error names its line."""
     default = Origin(file, None, base)
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column (\d+)\)|\(at end of document\)", str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1
         reason = str(error)[: found.start()].strip() if found else str(error)
@@ -153,7 +154,7 @@ class _Lines:
             if mark in "\"'":
                 start = self.at
                 self._string()
-                keys.append(next(iter(tomllib.loads(self.text[start : self.at] + " = 0"))))
+                keys.append(next(iter(tomli.loads(self.text[start : self.at] + " = 0"))))
             else:
                 found = re.compile(r"[A-Za-z0-9_-]+").match(self.text, self.at)
                 assert found is not None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import tomli
 
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.base.tables import Locator, read
@@ -100,7 +101,7 @@ def _try(written: str, folder: Path, fixed: Mapping[str, tuple[int, ...]], found
     from npuflow.engine.data.listing import found as listed
     from npuflow.engine.data.read import samples
 
-    tables: Mapping[str, Any] = tomllib.loads(written)
+    tables: Mapping[str, Any] = tomli.loads(written)
     types = _types(found, fixed)
     for name in ("data", "evaluate"):
         if name not in tables:

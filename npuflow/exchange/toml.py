@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any, ClassVar
+
+import tomli
 
 from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of
 
@@ -19,13 +20,13 @@ class Toml:
 
     def recognises(self, text: str) -> bool:
         try:
-            held = tomllib.loads(text)
-        except tomllib.TOMLDecodeError:
+            held = tomli.loads(text)
+        except tomli.TOMLDecodeError:
             return False
         return bool(held) and all(isinstance(row, dict) and ("lo" in row or "codes" in row) for row in held.values())
 
     def read(self, text: str) -> dict[str, Entry]:
-        return {name: row_of(name, row) for name, row in tomllib.loads(text).items()}
+        return {name: row_of(name, row) for name, row in tomli.loads(text).items()}
 
     def write(self, table: Table) -> str:
         return HEAD + "".join(f"\n[{_key(name)}]\n{_body(plain_row(entry))}" for name, entry in table.items())

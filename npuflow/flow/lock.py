@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import tomli
 
 from npuflow.base.errors import InputError
 from npuflow.flow.plan import Plan, Step
@@ -110,7 +111,7 @@ def text(lock: Lock) -> str:
 def parse(content: str, name: str) -> Lock:
     """A lock from its text."""
     try:
-        body = _quick(content) or tomllib.loads(content)
+        body = _quick(content) or tomli.loads(content)
         if body["version"] != VERSION:
             raise InputError(
                 f"{name} is a lock of version {body['version']}, not {VERSION}", code="NF-USAGE-053",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import tomli
 
 from npuflow.base.errors import InputError, NpuflowError, RecipeError, UsageError, Where, suggestion
 from npuflow.base.tables_files import resolve
@@ -47,15 +48,15 @@ def parse_set(text: str) -> Override:
     if not equals or not left.strip():
         raise UsageError(f'--set "{text}" has no "="', hint=hint, code="NF-USAGE-055")
     try:
-        keys, _ = _single(tomllib.loads(f"{left} = 0"))
-    except (tomllib.TOMLDecodeError, RecursionError):
+        keys, _ = _single(tomli.loads(f"{left} = 0"))
+    except (tomli.TOMLDecodeError, RecursionError):
         raise UsageError(
             f'--set "{text}": "{left.strip()}" is not a key', hint=hint, code="NF-USAGE-056",
         ) from None
     try:
-        value = tomllib.loads(f"value = {right.strip()}")
+        value = tomli.loads(f"value = {right.strip()}")
         found = value["value"] if list(value) == ["value"] else right
-    except tomllib.TOMLDecodeError:
+    except tomli.TOMLDecodeError:
         found = right.strip()
     return Override(keys, found, text)
 
