@@ -160,7 +160,7 @@ class Moments(Artifact):
 
 @stage(
     over="grids", when="round", wanted=rounds, parts=(picked, grids, columns), cpu="native", memory="2GB", batch=16,
-    lighter="[moments] most_terms = 2304",
+    lighter="[moments] most_terms = 2304", minor=True,
 )
 def moments(
     grids: Items[Grid], columns: Items[Columns],

@@ -138,7 +138,13 @@ def override(name: str) -> str:
 
 EXPECTED = {
     "accepts": "budget checked placement",
+    "bias_gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity unify verdict",
+    "column_groups": "",                 # of [round] alone, as are the next two
+    "columns": "evaluate simulate",      # they read another object's attribute of this name
+    "places": "",
+    "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize search.items sensitivity "
+            "simulate unify verdict",
     "clipped": "parse rewrite_check unify",
     "from_onnx": "parse rewrite_check",
     "infer": "baseline clipping correct footprints parse pixels precision qdq rewrite_check search.items search.rivals "
