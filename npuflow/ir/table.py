@@ -21,7 +21,7 @@ from npuflow.ir.types import Array, IntArray, QuantType, TensorType
 Real = npt.NDArray[np.float64]
 FRACTION = 8                              # bits behind the point in interpolated tables
 LARGEST = float((1 << 31 - FRACTION) - 1)
-LOOSEST = 16                              # codes of 16 bits that interpolation may be off
+LOOSEST = 64                              # codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits
 
 
 def elementwise_axes(shape: tuple[int, ...]) -> tuple[tuple[Axis, ...], tuple[DimMap, ...]]:

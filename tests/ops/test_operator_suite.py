@@ -85,6 +85,15 @@ def test_16_bit_tables_are_within_one_code_or_refused(name: str) -> None:
         check_tiles(sample, small(1 << 14), scheme)
 
 
+def test_a_wide_gate_of_16_bits_is_not_refused() -> None:
+    """A tanh over +-60, as in recurrent layers: some codes of error between table entries, far less than one of 8 bits."""
+    sample = Sample(OPS["tanh"](), (np.linspace(-60, 60, 4001, dtype=np.float32),))
+    graph, one = quantised(sample, Numerics(), Quantize(activations=Activations(bits=16), trim=False))
+    (real,) = sample.op.reference(*sample.inputs)
+    made = interpret(graph, one.inputs, Numerics())[graph.outputs[0]]
+    assert np.abs(real - made).max() < 65 / (1 << 15)
+
+
 def test_softmax_over_many_classes_keeps_its_small_probabilities() -> None:
     """A thousand classes of 8 bits: the scale follows the largest probability seen, not 1."""
     rng = np.random.default_rng(3)

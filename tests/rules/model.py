@@ -65,7 +65,7 @@ def refused(done: Rewritten, rule: str) -> str:
     return reason
 
 
-def on_npu(done: Rewritten) -> None:
+def on_npu(done: Rewritten, scheme: Quantize | None = None) -> None:
     """Every node of the rewritten graph is quantised for the NPU, and its program simulates to the reference's codes."""
     graph = done.graph
     placed = place(graph, TARGET)
@@ -74,6 +74,6 @@ def on_npu(done: Rewritten) -> None:
     wanted = [o for n in graph.nodes for o in n.outputs if o]
     found = zip(wanted, host_session(export_model(graph, wanted)).run(wanted, feeds), strict=True)
     ranges = {name: (float(a.min()), float(a.max())) for name, a in (*feeds.items(), *found)}
-    made = quantize_graph(graph, placed.on_npu, ranges, Quantize(), TARGET.numerics)
+    made = quantize_graph(graph, placed.on_npu, ranges, scheme or Quantize(), TARGET.numerics)
     assert not [note.reason for note in made.notes if note.on_host]
     check_program(made.graph, feeds, TARGET, "decomposed")

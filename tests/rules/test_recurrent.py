@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuflow.engine.quantize.config import Activations, Quantize
 
 from .model import model, normal, on_npu, ops, refused, rewritten
 
@@ -127,3 +131,15 @@ def test_what_stays(data: bytes, reason: str) -> None:
     done = rewritten(data)
     (rule,) = {r.rule for r in done.refusals}
     assert refused(done, rule) == reason
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    op=st.sampled_from(sorted(GATES)), direction=st.sampled_from(["forward", "reverse", "bidirectional"]),
+    steps=st.integers(1, 5), batch=st.integers(1, 3), bias=st.booleans(), states=st.sampled_from(["", "constant", "input"]),
+    bits=st.sampled_from([8, 16]),
+)  # fmt: skip
+def test_any_layer(op: str, direction: str, steps: int, batch: int, bias: bool, states: str, bits: int) -> None:
+    directions = 2 if direction == "bidirectional" else 1
+    data = layer(op, f'direction="{direction}"', directions, bias, states, steps=steps, batch=batch)
+    on_npu(rewritten(data), Quantize(activations=Activations(bits=bits)))
