@@ -117,7 +117,7 @@ def chosen(
 
 
 @stage(
-    over="moments", when="round", wanted=rounds, merge=chosen, cpu="native", memory="1GB", batch=8, floats=True,
+    over="moments", when="round", wanted=rounds, merge=chosen, cpu="native", memory="2GB", batch=4, floats=True,
 )
 def rounded(
     moments: Items[Moments], table: Round, quantize: Quantize, numerics: Numerics

@@ -19,7 +19,9 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.simulate import Simulation
 from tests.correct.nets import Net
 
-KINDS: dict[str, Any] = {"rounded": Rounded, "quantize": Quantized, "correct": Quantized, "simulate": Simulation}
+KINDS: dict[str, Any] = {
+    "rounded": Rounded, "sequential": Rounded, "quantize": Quantized, "correct": Quantized, "simulate": Simulation,
+}
 OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
 RECIPE = """
 target = "bm1684x"
@@ -145,3 +147,20 @@ def test_a_layer_of_too_many_terms_is_rounded_to_the_nearest(shared: Path) -> No
     recipe = shared
     (rounded,) = products(recipe, made(recipe, "round.method='gptq'", "moments.most_terms=40"), "rounded")
     assert set(rounded.weights) == {"stem.w", "deep.w", "point.w"}
+
+
+def test_one_layer_after_the_other(shared: Path) -> None:
+    """Each layer sees what the rounded ones before it make: the first as at once, the others not; exact as ever."""
+    sets = ["round.method='gptq'", "round.mode='sequential'"]
+    result = made(shared, *sets, until="simulate")
+    at_once, in_turn, quantized, simulation = products(shared, result, "rounded", "sequential", "correct", "simulate")
+    assert set(in_turn.weights) == set(at_once.weights) == {"stem.w", "deep.w", "point.w", "last.w"}
+    same = {name for name in in_turn.weights if (in_turn.weights[name].codes == at_once.weights[name].codes).all()}
+    assert "stem.w" in same and len(same) < 4
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    value = quantized.graph.values["last.w:q"]
+    np.testing.assert_array_equal(quantized.graph.consts[value.const], in_turn.weights["last.w"].codes)
+    judged = made(shared, "round.mode='sequential'")
+    (chosen,) = products(shared, judged, "sequential")
+    trial = next(t for t in chosen.trials if t.correction == "sequential")
+    assert trial.kept == (trial.after < trial.before)

@@ -15,7 +15,7 @@ class Trial:
     where a layer is judged with all others alone.
     """
 
-    correction: str                       # bias, equalize, absorb, unify
+    correction: str                       # bias, equalize, absorb, unify, round
     layer: str                            # a node's name, names of the layers around a value, or NETWORK
     before: float | None
     after: float | None

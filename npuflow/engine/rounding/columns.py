@@ -37,10 +37,16 @@ class Observer:
         if self.session is not None:
             found = self.session.run(self.made, {name: feed[name] for name in self.fed})
             known.update(zip(self.made, found, strict=True))
-        seed = 0
-        for name in self.graph.inputs:
-            seed = crc32(np.ascontiguousarray(feed[name]).data, seed)
+        seed = seed_of(self.graph, feed)
         return [columns(self.graph, one, known[one.source], seed) for one in self.layers]
+
+
+def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
+    """What places are drawn by: the sample's numbers."""
+    seed = 0
+    for name in graph.inputs:
+        seed = crc32(np.ascontiguousarray(feed[name]).data, seed)
+    return seed
 
 
 def columns(graph: Graph, layer: Layer, source: Array, seed: int) -> Codes:

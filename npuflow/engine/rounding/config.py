@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.quantize.config import Quantize
@@ -32,6 +32,10 @@ class Round(Config):
     method: Annotated[str, ROUNDERS] = "auto"
     """"auto" rounds weights of less than 8 bits by coordinate descent, where held-out samples agree; a named method is
     obeyed."""
+
+    mode: Literal["parallel", "sequential"] = "parallel"
+    """What layers read when they are rounded: what the float network makes, all layers at once and kept for the next method;
+    or what the rounded layers before them make, one after the other."""
 
     @property
     def rounder(self) -> Rounder:

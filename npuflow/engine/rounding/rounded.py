@@ -63,10 +63,12 @@ class Done:
 
 
 def rounded(
-    rounder: Rounder, source: Matrix, bias: str, fit: Moments, held: Moments | None, scheme: Weights, numerics: Numerics
-) -> Done:
+    rounder: Rounder, source: Matrix, bias: str, fit: Moments, held: Moments | None, scheme: Weights, numerics: Numerics,
+    aim: Reals | None = None,
+) -> Done:  # fmt: skip
     """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take up what rounding does
-    to the mean of its outputs, only what varies counts."""
+    to the mean of its outputs, only what varies counts. `aim`: the means of the terms in the float network, where those of
+    `fit` are other ones."""
     quant = weight_type(source.tensor, source.axis, scheme, numerics)
     center = fit.mean if bias else None
     problem = _problem(source, quant, fit.around(center), numerics)
@@ -77,8 +79,9 @@ def rounded(
     was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
 
     def shift(one: Rounding) -> Reals | None:
-        off = problem.weight - problem.real(one)
-        return source.gain * np.matmul(off, fit.mean[..., None]).reshape(-1) if bias else None
+        wanted = np.matmul(problem.weight, (fit.mean if aim is None else aim)[..., None])
+        made = np.matmul(problem.real(one), fit.mean[..., None])
+        return source.gain * (wanted - made).reshape(-1) if bias else None
 
     scale = np.broadcast_to(made.scale, made.codes.shape[:2]).reshape(-1)
     scales = tuple(scale.tolist()) if quant.axis is not None else (float(scale[0]),)

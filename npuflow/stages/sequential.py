@@ -1,0 +1,66 @@
+"""Weights rounded layer after layer, each by what the rounded layers before it make, where [round] says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuflow.engine.correct.error import split
+from npuflow.engine.correct.trial import Trial
+from npuflow.engine.quantize.config import Quantize, Weights
+from npuflow.engine.quantize.types import weight_type
+from npuflow.engine.rounding.config import Counting, Round
+from npuflow.engine.rounding.judge import judged, to_nearest
+from npuflow.engine.rounding.rounded import Matrix
+from npuflow.engine.rounding.sequential import sequential as in_turn
+from npuflow.flow.stage import Items, log, progress, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.rounding import RoundedWeight
+from npuflow.stages.moments import Moments
+from npuflow.stages.parse import Parsed
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.samples import Sample, feeds
+
+
+def asked(table: Round) -> bool:
+    """Whether the recipe asks for it."""
+    return table.mode == "sequential"
+
+
+@stage(
+    refines="rounded", wanted=asked, cpu="native", memory="2GB", floats=True, lighter="[moments] samples = 64",
+)
+def sequential(
+    rounded: Rounded,
+    moments: Items[Moments],
+    graph: Parsed,
+    samples: Items[Sample],
+    table: Round,
+    counting: Counting,
+    quantize: Quantize,
+    numerics: Numerics,
+) -> Rounded:
+    """Go through the network once. A method that is judged is used where the outputs come closer than with all layers rounded
+    at once."""
+    if not asked(table) or not moments:
+        return rounded
+    fit, held = split(list(feeds(samples, graph.graph, counting.samples)), counting.held_out)
+
+    def scheme(source: Matrix) -> Weights:
+        return quantize.weights_of(source.names, source.kind)
+
+    def nearest_of(name: str, source: Matrix) -> RoundedWeight:
+        quant = weight_type(source.tensor, source.axis, scheme(source), numerics)
+        return to_nearest(graph.graph, name, quant, "", None)
+
+    layers = [(one.layer, one.matrix, one.fit) for one in moments.values()]
+    done = in_turn(graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments)))
+    weights = {name: one.weight for name, one in done.items()}
+    told: tuple[Trial, ...] = ()
+    if table.rounder.judged and weights:
+        nearest = {one.weight: nearest_of(one.weight, source) for one, source, _ in layers if one.weight in weights}
+        trial = replace(judged(graph.graph, weights, {**nearest, **rounded.weights}, held), correction="sequential")
+        told = (trial,)
+        weights = weights if trial.kept else dict(rounded.weights)
+    for one in told:
+        log(one.line())
+    return Rounded(weights, (*rounded.trials, *told))
