@@ -134,7 +134,7 @@ def send(path: Path | None, cache: Path | None, remote: str | None, *, last: boo
     if as_json:
         sys.stdout.write(json.dumps(asdict(done)) + "\n")
         return
-    lost = f"; {done.left_out} records left out, because this cache lacks what they made" if done.left_out else ""
+    lost = f"; {done.left_out} records left out, because this cache lacks their objects" if done.left_out else ""
     sys.stdout.write(
         f"{'would send' if dry else 'sent'}: {done.records} records, {done.objects} objects, {size(done.bytes)}; "
         f"there already: {done.records_there} records{lost}\n"

@@ -26,7 +26,7 @@ def write(
     name = chosen or output.suffix.removeprefix(".").lower()
     if chosen is None and name not in OWN:
         raise UsageError(
-            f'the name "{output.name}" does not say which table format to write',
+            f'the name "{output.name}" does not determine the table format',
             hint=f"--format {', '.join(EXCHANGE.names())}", code="NF-USAGE-008",
         )
     if name not in EXCHANGE:

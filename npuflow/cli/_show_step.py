@@ -98,7 +98,7 @@ def _step(record: Record, kept: Store) -> Iterator[str]:
     name = record.stage if record.item is None else f"{record.stage}/{record.item}"
     yield f"step      {name}"
     yield f"key       {record.key}"
-    yield f"took      {duration(record.seconds)}" + (f"   said {record.log.count(chr(10))} lines (--log)" if record.log else "")
+    yield f"took      {duration(record.seconds)}" + (f"   log of {record.log.count(chr(10))} lines (--log)" if record.log else "")
     if record.summary:
         yield f"result    {facts(record.summary)}"
     yield from _preimage(record.preimage)

@@ -24,7 +24,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     from npuflow.engine.search.strategies import STRATEGIES
 
     best = min((t.cycles for t in plan.tried if t.cycles), default=0.0)
-    rows = [("plan", "cycles", "beside the best", "result")]
+    rows = [("plan", "cycles", "relative to best", "result")]
     for one in plan.tried:
         cycles = f"{one.cycles:,.0f}" if one.cycles else "-"
         ratio = f"{one.cycles / best:.3f}" if one.cycles else "-"

@@ -82,7 +82,7 @@ def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
         ])
     if found.overrides:
         yield ""
-        yield f"about {found.cycles:.2f} times the cycles; the budget {'holds' if found.holds else 'does not hold'}"
+        yield f"about {found.cycles:.2f} times the cycles; the budget is {'met' if found.holds else 'not met'}"
         yield ""
         yield from override_text(found.overrides).splitlines()
 

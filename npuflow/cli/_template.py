@@ -20,7 +20,7 @@ from npuflow.flow.recipe_files import library_folders
 
 DEFAULT = "edge-4t"                       # as `npuflow inspect` has it
 STEPS = (
-    "# Steps that turn a picture into what the model is fed, in order; values of 0..255 become (x - mean) / std:",
+    "# Steps that turn a picture into a model input, in order; values of 0..255 become (x - mean) / std:",
     "# [[data.steps]]",
     "# resize = [224, 224]",
     "# [[data.steps]]",

@@ -52,11 +52,11 @@ def _rounding(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
     total = sum(one.elements for one in codes.values())
     apart = {name: one for name, one in codes.items() if one.fed_different}
     mean = max((abs(one.mean) for one in apart.values()), default=0.0)
-    start = "program and QDQ model part by rounding and not by a bias"
+    start = "program and QDQ model differ by rounding, not by a bias"
     if any(abs(one.mean) >= BIAS * one.room for one in apart.values()):
         target = f"multipliers of {numerics.multiplier_bits} bits, {numerics.rounding}"
-        start = f"program and QDQ model part by their ways to round (ONNX: float32, half_even; the target: {target})"
-    start += ": fed the program's codes, every layer gives "
+        start = f"program and QDQ model differ in rounding mode (ONNX: float32, half_even; the target: {target})"
+    start += ": on the program's codes, every layer gives "
     if not apart:
         return f"{start}the same {total} codes"
     fed, near = sum(one.fed_different for one in apart.values()), sum(one.rounding for one in apart.values())
@@ -72,7 +72,7 @@ def _bias(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
     count = sum(other.biased for other in codes.values())
     more = f", and so are {count - 1} more tensors" if count > 1 else ""
     return (
-        f'program and QDQ model part by a bias: fed the program\'s codes, "{name}" of "{one.layer}" is {one.mean:+.2f} of a '
+        f'program and QDQ model differ by a bias: on the program\'s codes, "{name}" of "{one.layer}" is {one.mean:+.2f} of a '
         f"code off on average ({one.rms:.2f} root mean square, {_share(one.fed_different / one.elements)} of its codes){more}"
     )
 

@@ -160,7 +160,7 @@ class _Exporter:
 
 
 def attributes(call: OnnxCall) -> list[onnx.AttributeProto]:
-    """Attribute protos by name; None and what the schema gives a list type but is empty stay out or typed."""
+    """Attribute protos by name. None is left out; an empty list keeps the list type of the schema."""
     import onnx
 
     kinds: Mapping[str, Any] = {}

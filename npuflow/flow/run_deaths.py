@@ -11,7 +11,7 @@ from npuflow.base.errors import BuildError
 from npuflow.flow.memory import shown
 
 MEMORY = "out of memory"
-UNKNOWN = "it died, or its connection was lost; its own log says more"
+UNKNOWN = "it died, or its connection was lost; see its own log"
 _SIGNALS = {
     signal.SIGKILL: f"as the system does to a process when it runs {MEMORY}",
     signal.SIGSEGV: "a crash in native code",
@@ -49,7 +49,7 @@ def memory_hint(lighter: str = "") -> str:
 
 def one_died(step: str, how: str) -> str:
     """The warning for a worker whose work is done again."""
-    return f"a worker died under {step}" + (f" ({how})" if how else "") + "; its work is given to another"
+    return f"a worker died under {step}" + (f" ({how})" if how else "") + "; its work is rescheduled"
 
 
 def died(step: str, who: str, how: str = "", lighter: str = "") -> BuildError:
@@ -64,9 +64,9 @@ def died(step: str, who: str, how: str = "", lighter: str = "") -> BuildError:
 def none_left(ways: Mapping[str, str], *, own: bool) -> BuildError:
     """A cluster whose workers all died."""
     because = "; ".join(f"{worker}: {how}" for worker, how in list(ways.items())[-4:])
-    hint = "start workers again, and look at what the lost ones wrote last"
+    hint = "start workers again, and read the last log lines of the lost ones"
     if any(MEMORY in how for how in ways.values()):
-        hint = '[build] memory = "8GB" lets them take more together, a smaller [build] jobs lets each take more'
+        hint = '[build] memory = "8GB" allows more for all together, a smaller [build] jobs allows more for each'
         if not own:
             hint = "give each worker more memory: dask worker --memory-limit 4GB"
     return BuildError("every worker of the cluster died", because=because, hint=hint, code="NF-CLUSTER-003")

@@ -206,7 +206,7 @@ class Store:
                 if self.intact(manifest.digest, remote=False):
                     os.utime(path)
                     return False
-                self.set_aside(Path(path), "an object of this content is written anew, and this one is not whole")
+                self.set_aside(Path(path), "an object of this content is written again, and this one is incomplete")
         return True
 
     def scratch(self) -> Path:

@@ -112,7 +112,7 @@ def open_npy(path: Path) -> Array:
 def _plain(key: str, value: Any) -> Array:
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS:
-        hint = "arrays of numbers or booleans; text and objects have no place in one"
+        hint = "an array has numbers or booleans, not text or objects"
         raise StoreError(f"array {key!r} has dtype {array.dtype}", hint=hint, code="NF-STORE-010")
     return array if array.dtype.byteorder in "<|=" else array.astype(array.dtype.newbyteorder("<"))
 

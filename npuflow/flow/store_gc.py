@@ -38,7 +38,7 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
     keys, damaged = _rooted(store)
     if damaged:
         # What a damaged root protected is unknown: it is set aside, and this collection removes nothing.
-        return Collected(stopped=f"{len(damaged)} damaged roots were set aside; the next build of each makes it anew")
+        return Collected(stopped=f"{len(damaged)} damaged roots were set aside; the next build of each writes a new one")
     wanted = needed(live(store.root, clock)) | keys
     result = Collected()
     doomed_records: list[Path] = []

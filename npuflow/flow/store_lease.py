@@ -126,7 +126,7 @@ def claim(root: Path, warn: Callable[[str, str], None]) -> Lease | None:
     except files.Unwritable as refused:
         if not refused.readonly or not (root / "objects").is_dir():
             raise
-        warn(f"{refused.message}; it is only read", "what it lacks cannot be built; else --cache DIR")
+        warn(f"{refused.message}; it is only read", "only what it has can be used; to build more: --cache DIR")
         return None
 
 

@@ -45,7 +45,7 @@ def push(
         )
     if remote.mode != "read-write":
         raise UsageError(
-            f'the remote cache {remote.url} is not written to: [build] remote_mode = "{remote.mode}"',
+            f'the remote cache {remote.url} is read-only: [build] remote_mode = "{remote.mode}"',
             code="NF-REMOTE-002", hint='remote_mode = "read-write"',
         )
     remote.reach()

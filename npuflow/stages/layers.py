@@ -24,8 +24,8 @@ class Effort(Config, table="tiling"):
     """How hard the tiling search tries."""
 
     level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
-    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: layers run in groups, strip by
-    strip, on all cores, and tensors stay in local memory where that pays; 5: longer groups, nearly all sizes."""
+    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: fusion groups run stripe by
+    stripe on all cores, and tensors stay in local memory where that is faster; 5: longer groups, nearly all sizes."""
 
 
 @dataclass(frozen=True)

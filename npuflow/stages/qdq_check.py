@@ -121,5 +121,5 @@ def line(name: str, one: TensorParting) -> str:
     if not one.levels:
         return f"{name}: {alone}"
     rest = one.fed_different - one.rounding
-    fed = f"fed the program's codes {one.fed_different}, by rounding {one.rounding}, mean {one.mean:+.4f}"
+    fed = f"on the program's codes {one.fed_different}, by rounding {one.rounding}, mean {one.mean:+.4f}"
     return f"{name}: {alone}; {fed}" + (f", {rest} others {one.rms:.3f} rms" if rest else "") + (" BIAS" if one.biased else "")

@@ -158,8 +158,8 @@ def _compared(parse: Parsed, rewrites: RewriteCheck, qdq: QdqComparison) -> list
 
 def _inputs(check: InputCheck) -> list[Table]:
     return [
-        ("What the model is fed: what looks wrong", ("warning",), [(w,) for w in check.warnings]),
-        ("What the model is fed: calibration", FED, [_fed(name, one) for name, one in check.profiles.items()]),
+        ("Model inputs: possible errors", ("warning",), [(w,) for w in check.warnings]),
+        ("Model inputs: calibration", FED, [_fed(name, one) for name, one in check.profiles.items()]),
     ]
 
 

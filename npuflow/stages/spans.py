@@ -60,6 +60,6 @@ def spans(
         if (found := spanning.span_at(topology, parts, start, level)) is not None
     ]  # fmt: skip
     different = {one.name: one for one in every}
-    log(f"groups may begin at {len(every)} places, with {len(different)} different runs of layers behind them")
+    log(f"fusion groups can start at {len(every)} layers; {len(different)} different runs of layers follow these")
     for name, one in different.items():
         yield name, Span(one)

@@ -94,9 +94,9 @@ def tiling(
     if plan.asked:
         split = sum(g.cores[1] > 1 for g in plan.groups)
         log(
-            f"{plan.asked} ways to run groups costed, from {plan.spans} layers on, {plan.spans - plan.different} of them like an "
-            f"earlier one; {split} groups on several cores; "
-            f"{len(plan.kept)} tensors stay in local memory between groups"
+            f"{plan.asked} candidate fusion groups costed, starting at {plan.spans} layers, "
+            f"{plan.spans - plan.different} of which repeat an earlier one; {split} groups on several cores; "
+            f"{len(plan.kept)} tensors resident in local memory between groups"
         )
     log(
         f"{plan.cycles:.0f} cycles of the NPU; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "

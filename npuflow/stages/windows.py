@@ -1,4 +1,4 @@
-"""What every group costs that begins where a span does: the best number of strips, way to split over cores, and tilings."""
+"""The cost of every group that starts at a span: the best number of stripes, split over cores, and tilings."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def lone_barrier(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def lone_load(opcode: str, f: Fields, tables: Tables) -> None:
-    """A shared load of one core is its own."""
+    """A multicast load of one core is a plain load."""
     if opcode == "LOAD" and f["mask"] & (f["mask"] - 1) == 0:
         f["mask"] = 0
 

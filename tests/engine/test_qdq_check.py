@@ -117,7 +117,7 @@ def test_rounding_is_no_bias(folder: Path, graph: Graph, qdq: bytes) -> None:
     assert tensors[INPUT].fed_different == tensors[INPUT].rounding > 10          # half-way values of the input
     rest = {name: one for name, one in tensors.items() if name != INPUT}
     assert sum(one.different for one in rest.values()) > 100 > sum(one.fed_different for one in rest.values())
-    assert told.text.startswith("program and QDQ model part by rounding") and "%" in told.text and " dB)" in told.text
+    assert told.text.startswith("program and QDQ model differ by rounding") and "%" in told.text and " dB)" in told.text
     assert f'{tensors[INPUT].fed_different} of them in "{INPUT}"' in told.text
 
 
@@ -198,7 +198,7 @@ def test_a_build_says_it_and_warns_of_a_bias_alone(folder: Path, made: Result, q
     (edit / FILE).write_bytes(edited(qdq, shifted("a", 1)))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
     told = product(folder, result, "qdq_check", QdqComparison).summary()
-    assert told["part_by"] == "bias" and "part by a bias" in told["warning"] and "trust the program" in told["warning_hint"]
+    assert told["part_by"] == "bias" and "differ by a bias" in told["warning"] and "trust the program" in told["warning_hint"]
 
 
 def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Result, qdq: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A calibration method that the recipe names is obeyed, with a warning where `auto` is much better."""
+"""A calibration method that the recipe names is used, with a warning where `auto` is much better."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_much_is_three_decibels_or_a_point_of_answers(
     found = better("kl", built, named, auto, 64)
     assert (found is not None) == much
     if found is not None:
-        assert '"kl" is obeyed' in found.text and f"{auto[0].sqnr:.1f} dB" in found.text and "64 held-out" in found.text
+        assert '"kl" is used' in found.text and f"{auto[0].sqnr:.1f} dB" in found.text and "64 held-out" in found.text
 
 
 def test_the_output_that_gains_most_is_named() -> None:
@@ -81,7 +81,7 @@ def built(folder: Path, capfd: pytest.CaptureFixture[str], more: str, budget: fl
 
 def test_a_method_that_costs_much_is_warned_of_with_figures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (said,) = built(folder, capfd, '[calibrate]\nmethod = "mean"\n')
-    assert said.startswith('[calibrate] method = "mean" is obeyed, and "auto" is much better on ')
+    assert said.startswith('[calibrate] method = "mean" is used, but "auto" is much better on ')
     assert main(["show", "verdict", "net.toml"]) == 0
     shown = capfd.readouterr().out
     assert '"auto" is much better' in shown

@@ -104,7 +104,7 @@ def test_shared_loads_order_nothing_but_themselves() -> None:
 
 @pytest.mark.parametrize(("first", "second", "says"), [
     (2, 3, "must contain its own core"), (3, 1, "must contain its own core"), (7, 3, "no core that the program lacks"),
-    (3, 2, "shared load that another core never reaches"), (1, 3, "shared load that another core never reaches"),
+    (3, 2, "multicast load that another core never reaches"), (1, 3, "multicast load that another core never reaches"),
 ])  # fmt: skip
 def test_a_wrong_mask_is_an_error(first: int, second: int, says: str) -> None:
     with pytest.raises(ModelError, match=says):

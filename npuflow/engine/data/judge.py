@@ -70,8 +70,8 @@ def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
     apart = abs(other.mean - one.mean) / max(one.std, other.std)
     ranges = f"calibration {_range(one)}, evaluation {_range(other)}"
     if _scaled_apart(one, other):
-        yield (f'the channels of "{name}" are scaled each on its own in one set and not in the other: they begin at '
-               f"{_listed(one.lows)} in the calibration, at {_listed(other.lows)} in the evaluation, and end at "
+        yield (f'the channels of "{name}" are scaled each on its own in one set and not in the other: minima are '
+               f"{_listed(one.lows)} in the calibration, {_listed(other.lows)} in the evaluation, maxima "
                f"{_listed(one.highs)} and {_listed(other.highs)}: mean and std of another network?")  # fmt: skip
     elif not 0.4 <= ratio <= 2.5:
         factor = max(ratio, 1 / ratio)

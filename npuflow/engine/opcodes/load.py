@@ -17,9 +17,9 @@ from npuflow.hw.target import Target
 @OPCODES.entry
 class Load(Simulated):
     """local[i0..i5] = external[i0..i5] for i < dims; `element` bytes each (1, 2, 4 or 8). mask 0: of this
-    core alone. Else a shared load of the cores in the mask: the k-th LOAD with this mask in a queue is
+    core alone. Else a multicast load of the cores in the mask: the k-th LOAD with this mask in a queue is
     the same transfer on each of them, from the same external bytes to each core's own `local`; it
-    starts when all have come to it, the bytes cross external memory's bus once, and it retires on all
+    starts when all have arrived at it, the bytes cross external memory's bus once, and it retires on all
     cores together.
     """
 

@@ -43,7 +43,7 @@ class Better:
             answers = f", {100 * self.named.agreement:.1f} -> {100 * self.auto.agreement:.1f} % of equal answers"
         count = f"{self.samples} held-out calibration sample{'s' * (self.samples != 1)}"
         return (
-            f'[calibrate] method = "{self.method}" is obeyed, and "auto" is much better on {count}: '
+            f'[calibrate] method = "{self.method}" is used, but "auto" is much better on {count}: '
             f'the output "{self.auto.name}" {levels}{answers}'
         )
 

@@ -136,7 +136,7 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
     """Both memories in letters: rows are addresses; columns steps and values above, cycles and slots of local memory below."""
     rows, total = external(found), max(1, found.program.meta["data_bytes"])
     if not rows:
-        return "no integer value lives in external memory"
+        return "no integer value is in external memory"
     last = max(r["last"] for r in rows) + 1
     marks = [chr(ord("a") + n % 26) for n in range(len(rows))]
     cells = [(r["first"], r["last"], r["address"], r["size"], m) for r, m in zip(rows, marks, strict=True)]

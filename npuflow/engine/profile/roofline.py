@@ -122,5 +122,5 @@ class _Frame:
             y = self.y(10.0**power)
             yield svg.line(LEFT, y, WIDTH - RIGHT, y)
             yield svg.text(LEFT - 6, y + 4, svg.short(10.0**power), svg.SOFT, "end", 11)
-        yield svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, "multiply-accumulates per byte moved", svg.SOFT, "middle")
+        yield svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 16, "multiply-accumulates per byte transferred", svg.SOFT, "middle")
         yield svg.text(18, (TOP + HEIGHT - BOTTOM) / 2, "multiply-accumulates per cycle", svg.SOFT, "middle", turn=-90)

@@ -103,7 +103,7 @@ def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[st
     now = list(dict.fromkeys(layer for layers in every for layer in layers))
     mine = _standing(graph, first, history, at)
     kinds = {node.name: op_name(node) for node in graph.nodes}
-    fate = f'is now part of {kinds[mine[0]]} "{mine[0]}"' if mine else "left nothing behind"
+    fate = f'is now part of {kinds[mine[0]]} "{mine[0]}"' if mine else "was removed"
     many = f"{len(meant)} such nodes" if len(meant) > 1 else f'{op} "{first}"'
     told = f'{op} "{first}" {fate}' if len(meant) > 1 else f"it {fate}"
     return f"the rewrite{'s' if len(rules) > 1 else ''} {', '.join(rules)} replaced {many}: {told}", now

@@ -51,7 +51,7 @@ def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion
     if not one.count:
         return
     if one.lo == one.hi:
-        yield Suggestion("constant", f"always {one.lo:g}: this part of the network does nothing with these samples", 6.0)
+        yield Suggestion("constant", f"always {one.lo:g}: this part of the network is inactive on these samples", 6.0)
         return
     zeros = one.zeros / one.count
     if zeros > 0.98:
@@ -59,7 +59,7 @@ def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion
     top, usual = max(-one.lo, one.hi), one.quantile(0.999, absolute=True)
     if usual > 0 and top > OUTLIER * usual:
         text = f"the largest magnitude {top:.4g} is {top / usual:.1f} times the 99.9 % quantile {usual:.4g}: "
-        text += "percentile, mse or kl cut it off; or 16 bits for this layer"
+        text += "percentile, mse or kl clip it; or 16 bits for this layer"
         yield Suggestion("outliers", text, 3.0 + top / usual / 100)
     yield from _lonely(one, samples)
 
@@ -73,7 +73,7 @@ def _lonely(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestio
     first, second = float(peaks[order[-1]]), float(peaks[order[-2]])
     if second > 0 and first > ALONE * second:
         name = samples[int(order[-1])]
-        text = f'the sample "{name}" alone reaches {first:.4g}, all others at most {second:.4g}: is it a good one?'
+        text = f'the sample "{name}" alone reaches {first:.4g}, all others at most {second:.4g}: is it a valid sample?'
         yield Suggestion("one sample", text, 2.0 + first / second / 10)
 
 
@@ -130,7 +130,7 @@ def _channels(tops: Array, quant: QuantType | None = None) -> Iterator[Suggestio
     alive = tops[tops > DEAD * tops.max()]
     dead = len(tops) - len(alive)
     if dead:
-        text = f"{dead} of {len(tops)} channels have next to no weights: they give their bias, and could be pruned"
+        text = f"{dead} of {len(tops)} channels have next to no weights: they only output their bias, and could be pruned"
         yield Suggestion("dead channels", text, 2.0 + dead / len(tops))
     if len(alive) < 2:
         return

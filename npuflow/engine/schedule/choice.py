@@ -9,8 +9,8 @@ from npuflow.ir.space import Interval
 
 @dataclass(frozen=True)
 class Choice:
-    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis whose
-    tiles begin at a later one, and go on at the first behind the last; negative: they run from the axis' end to its start
+    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis and
+    the tile that runs first on it (those before it run last); negative: tiles run from the axis' end to its start
     (where `search.tilings.reverses` allows it)."""
 
     sizes: tuple[tuple[str, int], ...]

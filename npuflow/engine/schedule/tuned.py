@@ -25,7 +25,7 @@ PART_LEVEL = 0               # the level of sizes tried for a part of a group
 BUDGETS = (1.0, 0.875, 0.75, 0.625, 0.5, 0.4, 0.3, 0.225, 0.175, 0.125, 0.09, 0.0625, 0.03)   # shares of local memory
 ROLLED = 2                   # a whole buffer at most this many times a stripe's is kept whole: no copies
 AHEAD = 8                    # constants up to 1/8 of local memory may all be there before their part runs
-BUS_COST = 0.2               # cycles that a cycle of the bus costs neighbours which would rather have it
+BUS_COST = 0.2               # assumed cost of a bus cycle to neighbouring groups, in cycles
 
 # Activations that stay on several cores
 STAY_PARTS = 7               # parts of a group at most

@@ -224,7 +224,7 @@ class Contest:
 def _planned(
     graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, without: frozenset[str]
 ) -> Finalist | None:
-    """The plan of a lower level, where there is one: the higher one takes it or a faster one."""
+    """The plan of the next lower level, if any; the plan of this level is never slower than it."""
     try:
         plan = plan_network(graph, machine, numerics, level, pins, allocation, without=without)
     except TargetError:

@@ -28,7 +28,7 @@ APPLIES: Mapping[When, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True)
 class Strategy:
-    """`bus`: cycles that a cycle of the bus is taken to cost neighbours which would rather have it; `keeps`: whether
+    """`bus`: the assumed cost of a bus cycle to neighbouring groups, in cycles; `keeps`: whether
     tensors stay in local memory between groups where that saves cycles."""
 
     name: str

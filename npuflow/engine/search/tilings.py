@@ -71,7 +71,7 @@ def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: M
 
 
 def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Mapping[str, int] | None = None) -> Grid:
-    """`likes`: by axis what the hardware takes at a time, or 0."""
+    """`likes`: per axis the granularity of the hardware, or 0."""
     most = dict(zip(("par", "sum"), tuned.SIZES[level], strict=True))
     while True:
         lists = [

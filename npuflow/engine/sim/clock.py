@@ -4,7 +4,7 @@ A queue starts a command when its previous one has retired and every awaited cou
 command + setup + row cycles, then move whole bursts over external memory (or the chip's shared memory), whose bandwidth
 all transfers in flight share equally. TENSOR and VECTOR commands take the cycles that `terms_of` states. A bank of local
 memory serves `bank_ports` commands at once; one that comes when they are taken waits out the bytes that both have in it.
-A shared load occupies the queues of its cores from when each comes to it; once all have, it is one transfer, of the lowest.
+A multicast load occupies the queue of each of its cores from its arrival there; once all have arrived, it is one transfer.
 The host takes no time.
 """
 
@@ -71,7 +71,7 @@ class _Clock:
         self.arrived: dict[tuple[Any, ...], list[int]] = {}
         self.running: dict[int, int] = {}                             # queue -> command
         self.touched: dict[int, dict[int, float]] = {}                # command in flight -> bytes by bank
-        self.sharers: dict[int, list[int]] = {}                       # shared load -> the same on the other cores
+        self.sharers: dict[int, list[int]] = {}                       # multicast load -> the same on the other cores
         self.leads: dict[int, int] = {}                               # and back
 
     def run(self) -> Timeline:
@@ -186,7 +186,7 @@ class _Clock:
         return float((self.due[j] - self.now) / length) if length else 0.0
 
     def _share(self, i: int, command: Command) -> None:
-        """The last core to come to a shared load begins it for all: as long as the slowest of them takes, the bytes once."""
+        """The last core to arrive starts a multicast load for all: as long as the slowest of them takes, the bytes once."""
         mask, size = command.number("mask"), len(self.order.queues)
         waiting = self.arrived.setdefault(("LOAD", mask, self.queue_of[i] % size), [])
         waiting.append(i)

@@ -1,7 +1,7 @@
 """Happens-before: vector clocks over queues and waits, one execution order, or the cycle of a deadlock.
 
 A queue starts a command when the one before it has retired; a wait is for an absolute number of retired commands, found
-from its 16 bits as the nearest to what the queue already knows. A barrier joins its cores. A shared load is begun by all
+from its 16 bits as the nearest to what the queue already knows. A barrier joins its cores. A multicast load is begun by all
 its cores together, which fixes no order between what they do otherwise.
 """
 
@@ -170,7 +170,7 @@ class _Run:
         return True
 
     def _shared(self, q: int, command: Command) -> bool:
-        """Retires a shared load on all its cores, when it is at the head of this queue in each of them, unhindered."""
+        """Retires a multicast load on all its cores, when it is at the head of this queue in each of them, unhindered."""
         size = len(self.queues)
         self._check_mask(q, command)
         joined = [r for r in range(q % size, len(self.heads), size) if command.number("mask") >> r // size & 1]
@@ -203,7 +203,7 @@ class _Run:
             )
 
     def _missing(self, q: int) -> int:
-        """The queue that the shared load at the head of a queue waits for, or -1."""
+        """The queue that the multicast load at the head of a queue waits for, or -1."""
         command, size = self._head(q), len(self.queues)
         for r in range(q % size, len(self.heads), size) if command.opcode == "LOAD" else ():
             if command.number("mask") >> r // size & 1 and r != q:
@@ -234,7 +234,7 @@ class _Run:
                     text.append(f"{label(q)} waits for core {other // size} to share it")
                     q = other
                     continue
-                what = "barrier" if other < 0 else "shared load"
+                what = "barrier" if other < 0 else "multicast load"
                 text.append(f"{label(q)} is at a {what} that another core never reaches")
                 break
             e, k = blocked[0]
