@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -85,10 +84,10 @@ class Net:
         return bytes(builder.Output())
 
 
-def reference(data: bytes | Path, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Outputs of the reference kernels; inputs and outputs in the file's own types."""
-    given = {"model_path": str(data)} if isinstance(data, Path) else {"model_content": data}
-    net = Interpreter(**given, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+def reference(data: bytes, feeds: Sequence[np.ndarray], plain: bool = True) -> list[np.ndarray]:
+    """Outputs of the reference kernels, or of the default ones; inputs and outputs in the file's own types."""
+    kernels = OpResolverType.BUILTIN_REF if plain else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    net = Interpreter(model_content=data, experimental_op_resolver_type=kernels)
     net.allocate_tensors()
     for detail, value in zip(net.get_input_details(), feeds, strict=True):
         net.set_tensor(detail["index"], value)

@@ -100,8 +100,8 @@ class Builder:
 
     def many(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
         """Adds a node of several results. The one that gives an operator's result has the name of the tensor."""
-        main = any(one.first == outputs[0] for one in self._after)
-        self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), self.origin if main else None, **attributes))
+        name = next((self.tensor(one.index).name for one in self._after if one.first == outputs[0]), None)
+        self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name, **attributes))
 
     def constant(self, values: Any, dtype: str = "float32", name: str = "") -> str:
         name = self.free(name or f"{self.origin}:constant")
