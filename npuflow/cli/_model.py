@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npuflow.base.errors import ModelError
 
-FORMATS = "is the file whole? models are read as .onnx; other formats are exported to ONNX first"
+FORMATS = "is the file whole? models are read as .onnx and .tflite; other formats are exported to ONNX first"
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,14 @@ class Ports:
 
 
 def ports(path: Path) -> Ports:
-    """Read an ONNX file's inputs (weights among them left out) and outputs; weights in other files are not read."""
+    """Read a model's inputs (weights among them left out) and outputs; weights in other files are not read."""
     import onnx
 
+    from npuflow.stages.model import gathered
+
+    given = None if path.suffix.lower() == ".onnx" else gathered(path)[2].data
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = onnx.load(str(path), load_external_data=False) if given is None else onnx.load_model_from_string(given)
     except OSError as error:
         raise ModelError(
             f'"{path}" cannot be read', because=error.strerror or str(error), code="NF-MODEL-001",

@@ -52,7 +52,7 @@ def inspect(
     from npuflow.engine.rewrite import rewrite
     from npuflow.ir.contracts import Bindings
     from npuflow.ir.rule import RULES
-    from npuflow.stages.model import frontend
+    from npuflow.stages.model import gathered
 
     shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}
     bindings = Bindings(
@@ -60,8 +60,8 @@ def inspect(
         {n: _number(v, float, n) for n, v in _pairs(constants)},
     )  # fmt: skip
     what = asked(model, target, bindings, sets or [])
-    _, reader = frontend(what.model)
-    reading = reader.read(reader.gather(what.model), what.bindings)
+    _, reader, source = gathered(what.model)
+    reading = reader.read(source, what.bindings)
     done = rewrite(reading.graph, [name for name in RULES.names() if name not in what.skip])
     if text:
         from npuflow.ir.text import to_text

@@ -155,14 +155,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class Source:
-    """A model file: its bytes, and tensors by name that are kept apart from them, mapped where they lie in files."""
+    """A model file: its bytes, and tensors by name that are kept apart from them, mapped where they lie in files.
+    `format`: the entry of FRONTENDS that reads the bytes, where it is another than the one that gathered them."""
 
     data: bytes
     tensors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    format: str = ""
 
 
-class Frontend(Protocol):
-    """A source format. Where it takes a `Source`, the bytes alone will do for a model without tensors of its own."""
+class Gatherer(Protocol):
+    """A source format whose models become those of another format as they are gathered."""
 
     suffixes: ClassVar[tuple[str, ...]]
 
@@ -171,6 +173,10 @@ class Frontend(Protocol):
 
     def gather(self, path: Path) -> Source:
         """The whole model, from all its files."""
+
+
+class Frontend(Gatherer, Protocol):
+    """A source format. Where it takes a `Source`, the bytes alone will do for a model without tensors of its own."""
 
     def operators(self, source: Source | bytes) -> tuple[str, ...]:
         """Names in OPS whose code reading the model may use."""

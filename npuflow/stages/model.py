@@ -12,7 +12,7 @@ from npuflow.base.tables import Config, Fault, FilePath
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.ir.contracts import FRONTENDS, Bindings, Frontend, Source
+from npuflow.ir.contracts import FRONTENDS, Bindings, Frontend, Gatherer, Source
 from npuflow.ir.op import OPS
 from npuflow.ir.rule import RULES
 from npuflow.ir.types import Array
@@ -83,11 +83,11 @@ class Model(Artifact):
         return {"bytes": len(self.data) + sum(array.nbytes for array in self.tensors.values())}
 
 
-def frontend(path: Path) -> tuple[str, Frontend]:
+def frontend(path: Path) -> tuple[str, Gatherer]:
     """The source format of a file, by its suffix."""
     known: list[str] = []
     for name in FRONTENDS.names():
-        reader: Frontend = FRONTENDS[name]()
+        reader: Gatherer = FRONTENDS[name]()
         known += reader.suffixes
         if path.suffix.lower() in reader.suffixes:
             return name, reader
@@ -95,6 +95,14 @@ def frontend(path: Path) -> tuple[str, Frontend]:
     raise ModelError(
         f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))
+
+
+def gathered(path: Path) -> tuple[str, Frontend, Source]:
+    """A model, the format that it is kept in, and who reads that."""
+    name, gatherer = frontend(path)
+    source = gatherer.gather(path)
+    reader: Frontend = FRONTENDS[source.format or name]()
+    return source.format or name, reader, source
 
 
 def plugins(name: str, reader: Frontend, data: Source | bytes) -> dict[str, tuple[str, ...]]:
@@ -116,6 +124,5 @@ def listing(model: ModelTable) -> Listing:
 def model(files: Files) -> Model:
     """Read the model's files into one."""
     path = files["model"].files[0]
-    name, reader = frontend(path)
-    source = reader.gather(path)
+    name, reader, source = gathered(path)
     return Model(name, source.data, plugins(name, reader, source), source.tensors)

@@ -1,0 +1,137 @@
+"""Operators that work element by element, and those between floats and codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from npuflow.frontends.tflite.network import PLAIN, Builder, UnsupportedError, element, real
+from npuflow.frontends.tflite.schema import Operator
+
+ONE_TO_ONE = {
+    "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EXP": "Exp", "FLOOR": "Floor", "HARD_SWISH": "HardSwish",
+    "LOG": "Log", "LOGICAL_NOT": "Not", "LOGISTIC": "Sigmoid", "NEG": "Neg", "RELU": "Relu", "ROUND": "Round", "SIGN": "Sign",
+    "SIN": "Sin", "SQRT": "Sqrt", "TANH": "Tanh",
+    "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow", "PRELU": "PRelu",
+    "ADD_N": "Sum", "EQUAL": "Equal", "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or", "SELECT_V2": "Where",
+}
+CLIPS = {"RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
+
+
+def operands(builder: Builder, operator: Operator) -> tuple[list[str], str]:
+    """Names of all operands in one layout, and the layout."""
+    layout = builder.layout(operator.inputs)
+    return [builder.value(i, layout) for i in operator.inputs], layout
+
+
+def plain(kind: str, builder: Builder, operator: Operator, **attributes: Any) -> None:
+    """The ONNX operator of the same meaning, and the fused activation."""
+    inputs, layout = operands(builder, operator)
+    activation = operator.options.get("FusedActivationFunction", 0)
+    builder.node(kind, inputs, builder.result(operator.outputs[0], layout, activation), **attributes)
+
+
+def clip(builder: Builder, operator: Operator) -> None:
+    (x,), layout = operands(builder, operator)
+    bounds = [builder.constant(bound) for bound in CLIPS[operator.name]]
+    builder.node("Clip", [x, *bounds], builder.result(operator.outputs[0], layout))
+
+
+def leaky(builder: Builder, operator: Operator) -> None:
+    plain("LeakyRelu", builder, operator, alpha=float(operator.options.get("Alpha", 0.0)))
+
+
+def gelu(builder: Builder, operator: Operator) -> None:
+    plain("Gelu", builder, operator, approximate="tanh" if operator.options.get("Approximate") else "none")
+
+
+def rsqrt(builder: Builder, operator: Operator) -> None:
+    (x,), layout = operands(builder, operator)
+    builder.node("Reciprocal", [builder.node("Sqrt", [x])], builder.result(operator.outputs[0], layout))
+
+
+def square(builder: Builder, operator: Operator) -> None:
+    (x,), layout = operands(builder, operator)
+    builder.node("Mul", [x, x], builder.result(operator.outputs[0], layout))
+
+
+def squared_difference(builder: Builder, operator: Operator) -> None:
+    inputs, layout = operands(builder, operator)
+    difference = builder.node("Sub", inputs)
+    builder.node("Mul", [difference, difference], builder.result(operator.outputs[0], layout))
+
+
+def not_equal(builder: Builder, operator: Operator) -> None:
+    inputs, layout = operands(builder, operator)
+    builder.node("Not", [builder.node("Equal", inputs)], builder.result(operator.outputs[0], layout))
+
+
+def floor_div(builder: Builder, operator: Operator) -> None:
+    inputs, layout = operands(builder, operator)
+    if builder.tensor(operator.outputs[0]).dtype != "float32":
+        raise UnsupportedError("of whole numbers")
+    builder.node("Floor", [builder.node("Div", inputs)], builder.result(operator.outputs[0], layout))
+
+
+def floor_mod(builder: Builder, operator: Operator) -> None:
+    (x, y), layout = operands(builder, operator)
+    if builder.tensor(operator.outputs[0]).dtype != "float32":
+        builder.node("Mod", [x, y], builder.result(operator.outputs[0], layout))
+        return
+    whole = builder.node("Mul", [builder.node("Floor", [builder.node("Div", [x, y])]), y])
+    builder.node("Sub", [x, whole], builder.result(operator.outputs[0], layout))
+
+
+def select(builder: Builder, operator: Operator) -> None:
+    shapes = {builder.tensor(i).shape for i in operator.inputs}
+    if len(shapes) > 1:
+        raise UnsupportedError("a condition of another shape than its operands")
+    plain("Where", builder, operator)
+
+
+def cast(builder: Builder, operator: Operator) -> None:
+    plain("Cast", builder, operator, to=element(builder.tensor(operator.outputs[0]).dtype))
+
+
+def quantize(builder: Builder, operator: Operator) -> None:
+    """Floats are rounded where they are; codes are real numbers that are rounded again."""
+    source, result = operator.inputs[0], operator.outputs[0]
+    tensor = builder.tensor(result)
+    if builder.activation(tensor) is None:
+        raise UnsupportedError(f"to {tensor.dtype} without scale")
+    layout = builder.home(source)
+    x = builder.value(source, layout)
+    if builder.activation(builder.tensor(source)) is not None or (result in builder.source.outputs and layout != PLAIN):
+        builder.node("Identity", [x], builder.result(result, layout))
+        return
+    back = tensor.name if result in builder.source.outputs else builder.free(f"{tensor.name}:back")
+    builder.forms[result] = {layout: builder.rounded(result, x, back)}
+
+
+def dequantize(builder: Builder, operator: Operator) -> None:
+    source, result = operator.inputs[0], operator.outputs[0]
+    held, codes = builder.data(source), builder.tensor(source).codes
+    if held is not None and codes is None:                                    # weights of half precision
+        builder.folded[result] = held.astype(np.float32)
+    elif held is not None and codes is not None and builder.tensor(source).dtype in ("int32", "int64"):
+        builder.folded[result] = real(held, codes)
+    elif held is not None:
+        builder.forms[result] = {PLAIN: builder.value(source)}
+    elif source in builder.codes:
+        layout = builder.home(source)
+        code, params = builder.codes[source]
+        builder.node("DequantizeLinear", [code, *params], builder.result(result, layout))
+    else:
+        plain("Cast", builder, operator, to=element("float32"))
+
+
+ELEMENTS: dict[str, Callable[[Builder, Operator], None]] = {
+    **{name: partial(plain, kind) for name, kind in ONE_TO_ONE.items()}, **dict.fromkeys(CLIPS, clip),
+    "LEAKY_RELU": leaky, "GELU": gelu, "RSQRT": rsqrt, "SQUARE": square, "SQUARED_DIFFERENCE": squared_difference,
+    "NOT_EQUAL": not_equal, "FLOOR_DIV": floor_div, "FLOOR_MOD": floor_mod, "SELECT": select, "CAST": cast,
+    "QUANTIZE": quantize, "DEQUANTIZE": dequantize,
+}

@@ -1,0 +1,133 @@
+"""TFLite files: the float network, stated codes, layouts, refusals and damage, judged by LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
+pytest.importorskip("ai_edge_litert", reason="the reference kernels (ai-edge-litert) are not installed")
+
+from npuflow import build
+from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.base.isolated import isolated
+from npuflow.engine.rewrite import rewrite
+from npuflow.frontends.tflite.convert import converted, model
+from npuflow.ir.contracts import FRONTENDS, Bindings
+from tests.frontends.test_damaged import damaged
+from tests.frontends.tflite_models import MOBILE, Net, mobile, per_layer, reference
+
+
+def outputs(data: bytes, feeds: list[np.ndarray]) -> list[np.ndarray]:
+    """What onnxruntime makes of the converted model."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model(data), options)
+    return session.run(None, dict(zip([i.name for i in session.get_inputs()], feeds, strict=True)))
+
+
+def test_a_float_network_gives_the_same_numbers() -> None:
+    rng = np.random.default_rng(0)
+    data = mobile(rng)
+    x = rng.standard_normal((1, 9, 9, 3)).astype(np.float32)
+    (got,), (wanted,) = outputs(data, [x]), reference(data, [x])
+    assert np.abs(got - wanted).max() <= 1e-6
+
+
+def test_layouts_cancel_and_tensors_keep_their_names() -> None:
+    """One transposition at the input; what the pooling leaves of the image needs none. Origins are names of tensors."""
+    graph = rewrite(FRONTENDS["onnx"]().read(model(mobile(np.random.default_rng(0))), Bindings()).graph).graph
+    assert [type(n.op).__name__ for n in graph.nodes].count("Transpose") == 1
+    assert {"c", "d", "s", "p", "f", "l", "y"} <= {o for n in graph.nodes for o in n.origin}
+    assert graph.inputs == ("x",) and graph.type("x").shape == (1, 9, 9, 3)
+
+
+def test_codes_are_stated_as_the_file_has_them() -> None:
+    data = mobile(np.random.default_rng(0), MOBILE)
+    reading = FRONTENDS["onnx"]().read(model(data), Bindings())
+    for name, (scale, zero) in MOBILE.items():
+        stated = reading.stated[name]
+        assert (stated.bits, stated.signed, stated.zero_point) == (8, True, (zero,)), name
+        assert np.float32(stated.scale[0]) == np.float32(scale), name
+    weights = [q for q in reading.stated.values() if q.axis is not None]
+    assert sorted(len(q.scale) for q in weights) == [6, 8, 8]
+
+
+def test_every_layer_gives_the_codes_of_the_reference_kernels() -> None:
+    """Fed with the reference's codes, on a target with 31-bit multipliers that rounds halves away from zero."""
+    shares = per_layer(mobile(np.random.default_rng(0), MOBILE), 8)
+    assert {"Conv", "Add", "AveragePool", "Gemm", "Softmax"} <= set(shares)
+    for kind, (equal, worst) in shares.items():
+        assert worst <= 1, kind
+        assert equal >= 0.995 or kind in ("AveragePool", "Softmax"), (kind, equal)
+
+
+def test_the_recipe_builds_a_tflite_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    (tmp_path / "net.tflite").write_bytes(mobile(rng))
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((4, 9, 9, 3)).astype(np.float32))
+    (tmp_path / "net.toml").write_text(
+        'target = "linq-128"\n[model]\npath = "net.tflite"\n[data]\nsource = "data.npz"\n'
+    )
+    made = build(tmp_path / "net.toml", cache=tmp_path / "cache", out=tmp_path / "out", until="model")
+    assert set(made.outputs) == {"model"}
+
+
+def test_operators_that_cannot_be_converted_are_listed_at_once() -> None:
+    net = Net()
+    for name in ("x", "a", "b", "c", "y"):
+        net.tensor(name, (1, 4))
+    net.op("Sphere", ["x"], ["a"])
+    net.op("ABS", ["a"], ["b"])
+    net.op("HASHTABLE", ["b"], ["c"])
+    net.op("Sphere", ["c"], ["y"])
+    with pytest.raises(ModelError) as caught:
+        model(net.done(["x"], ["y"]))
+    assert caught.value.code == "NF-MODEL-066"
+    assert "CUSTOM Sphere (2 times)" in caught.value.because and "HASHTABLE" in caught.value.because
+    assert "ABS" not in caught.value.because
+
+
+def test_a_missing_package_is_one_error_that_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tflite.py").write_text("raise ImportError('no such package here')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "net.tflite"
+    path.write_bytes(mobile(np.random.default_rng(0)))
+    with pytest.raises(ModelError) as caught:
+        isolated(converted, path)
+    assert "npuflow[tflite]" in caught.value.hint and caught.value.where.file == str(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"TFL3", b"\0" * 64, b"version https://git-lfs.github.com/spec/v1"])
+def test_other_bytes_are_no_model(data: bytes) -> None:
+    with pytest.raises(ModelError) as caught:
+        model(data)
+    assert caught.value.code in ("NF-MODEL-063", "NF-MODEL-064")
+
+
+def test_damaged_files_are_refused() -> None:
+    campaign(0, 60)
+
+
+@pytest.mark.slow
+def test_many_damaged_files() -> None:
+    campaign(1, 300)
+
+
+def campaign(seed: int, count: int) -> None:
+    """Every mutation either builds a graph or is a ModelError with a message; all else fails the test."""
+    rng = np.random.default_rng(seed)
+    pool, refused = [mobile(rng), mobile(rng, MOBILE)], 0
+    for i in range(count):
+        data, started = damaged(pool[i % 2], rng), time.monotonic()
+        try:
+            FRONTENDS["onnx"]().read(model(data), Bindings())
+        except NpuflowError as fault:
+            assert fault.message
+            refused += 1
+        assert time.monotonic() - started < 30
+    assert refused
