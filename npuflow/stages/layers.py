@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.excerpt import Excerpt
+from npuflow.engine.search.canonical import Excerpt
 from npuflow.engine.search.parts import Planner
 from npuflow.engine.search.plan import fits_shared
 from npuflow.engine.search.tilings import DEFAULT_LEVEL

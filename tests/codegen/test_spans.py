@@ -15,7 +15,7 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Group
-from npuflow.engine.search.excerpt import Excerpt, cutting
+from npuflow.engine.search.canonical import Excerpt, cutting
 from npuflow.engine.search.packed import packed, unpacked
 from npuflow.engine.search.parts import Planner, layer_of
 from npuflow.engine.search.plan import Known, plan_network

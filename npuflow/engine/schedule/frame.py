@@ -149,8 +149,8 @@ class Passage:
 
 @dataclass(frozen=True)
 class Frame:
-    """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: strips that stand
-    for all of them, where a search looks at some only."""
+    """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: holds the
+    strips that stand for all of them, where a search looks at some only."""
 
     topology: Topology
     group: Group

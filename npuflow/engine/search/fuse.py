@@ -14,7 +14,7 @@ from npuflow.engine.schedule.geometry import Uncuttable, inside
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.local import lay_local, widened
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.excerpt import Cutting
+from npuflow.engine.search.canonical import Cutting
 from npuflow.engine.search.finalists import Finalist
 from npuflow.engine.search.pinned import NO_PINS, Pins, part_named
 from npuflow.engine.search.pins import stretches

@@ -16,7 +16,7 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe, follows, leads, space_of
 from npuflow.engine.schedule.moves import move_costs
 from npuflow.engine.schedule.views import views_of
-from npuflow.engine.search.excerpt import Excerpt, cutting
+from npuflow.engine.search.canonical import Excerpt, cutting
 from npuflow.engine.search.tilings import Solution, solve
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph

@@ -15,6 +15,7 @@ from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer
 from npuflow.engine.schedule.units import units_of
+from npuflow.engine.search.canonical import Names
 from npuflow.engine.search.tilings import Solution, Tilings
 from npuflow.ir.space import Tile, elements
 
@@ -41,7 +42,7 @@ class Costed:
 
     tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = field(default_factory=dict)
     solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = field(default_factory=dict)
-    groups: dict[object, Scored | None] = field(default_factory=dict)
+    groups: dict[object, tuple[Names, Scored | None]] = field(default_factory=dict)
     names: dict[Layer, int] = field(default_factory=dict)
 
 
@@ -65,7 +66,7 @@ class Scorer:
         """The group of these parts, not yet tiled; None where its operators cannot be cut so."""
         held = self._held(parts, kept)
         group = Group(tuple(Part(p, None) for p in parts), WASTE, strips, cores, tuple((v, 1) for v in held))
-        frame = Frame(self.topology, group, kept)
+        frame = Frame(self.topology, group, kept, Passage())
         if any(m.layer.kept and not m.accepts_views for m in frame.members):
             return None
         if group.is_split and not all(m.can_split for m in frame.members):
@@ -74,20 +75,15 @@ class Scorer:
 
     def cost(self, frame: Frame, room: int) -> Scored | None:
         """The group with the tilings that fit into `room` bytes; None where none do. Equal groups are costed once."""
-        key, known = self._key(frame, room), self.known.groups
-        if key in known:
-            found = known[key]
-            return None if found is None else self._renamed(found, frame.group)
-        known[key] = found = self._score(frame, room)
-        return found
+        (key, names), known = self._key(frame, room), self.known.groups
+        if key not in known:
+            found = self._score(frame, room)
+            known[key] = names, found
+            return found
+        other, found = known[key]
+        return None if found is None else replace(found, group=names.renamed(found.group, other))
 
-    def _renamed(self, found: Scored, group: Group) -> Scored:
-        """The answer for an equal group elsewhere: the same tilings under other names."""
-        parts = tuple(Part(p.nodes, q.choice, q.costs) for p, q in zip(group.parts, found.group.parts, strict=True))
-        held = tuple((v, n) for (v, _), (_, n) in zip(group.held, found.group.held, strict=True))
-        return Scored(replace(found.group, parts=parts, held=held), found.costs, found.used)
-
-    def _key(self, frame: Frame, room: int) -> object:
+    def _key(self, frame: Frame, room: int) -> tuple[object, Names]:
         names: dict[str, int] = {}
 
         def number(value: str) -> tuple[int, bool, bool]:
@@ -99,7 +95,8 @@ class Scorer:
             for m in frame.members
         )
         held = tuple((number(v)[0], v in frame.kept) for v, _ in frame.group.held)
-        return parts, held, frame.group.strips, frame.group.cores, self._budget(room)
+        key = parts, held, frame.group.strips, frame.group.cores, self._budget(room)
+        return key, Names(tuple(p.nodes for p in frame.group.parts), tuple(names))
 
     def _name(self, layer: Layer) -> int:
         return self.known.names.setdefault(layer, len(self.known.names))
@@ -224,8 +221,8 @@ class Scorer:
                 whole = prod(self.topology.graph.type(value).shape) // group.cores[1]
                 held[value] = 1 if value in frame.kept or whole <= tuned.ROLLED * strip else 2
             group = replace(group, held=tuple(held.items()))
-            frame = Frame(self.topology, group, frame.kept)
-        frame = replace(frame, sampled=Passage((strips,)))    # the search looks at the first strips of one core only
+            frame = Frame(self.topology, group, frame.kept, Passage())
+        frame.passage.strips = (strips,)                      # the search looks at the first strips of one core only
         weights = []
         for p in range(len(frame.members)):
             sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]

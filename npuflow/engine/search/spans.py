@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, prod
 from typing import Any, Self
@@ -15,8 +15,7 @@ from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.across import cuts_over
-from npuflow.engine.search.alike import Alike, Answers
-from npuflow.engine.search.excerpt import Cutting, Excerpt, cutting
+from npuflow.engine.search.canonical import Cutting, Excerpt, Names, Stretches, cutting
 from npuflow.engine.search.packed import packed, unpacked
 from npuflow.engine.search.score import Scored, Scorer
 from npuflow.hw.target import Numerics
@@ -75,17 +74,26 @@ class Window:
     asked: int                            # ways to run them that were costed
 
 
+@dataclass(eq=False)
+class Known:
+    """The best groups of stretches of parts in any network, by structure, with the number of ways that were tried."""
+
+    signs: dict[object, int] = field(default_factory=dict)       # what a part is -> its number
+    best: dict[object, tuple[Names, Scored | None, int]] = field(default_factory=dict)
+
+
 class Coster:
-    """Costs of groups of consecutive parts. Scorers and answers of one machine share what they have found."""
+    """Costs of groups of consecutive parts, by what scorers of one machine have found. `known`: of the same level and parts'
+    tilings."""
 
     def __init__(
         self, topology: Topology, machine: Machine, level: int, singles: Sequence[Group], scorer: Scorer,
-        answers: Answers | None = None,
-    ) -> None:  # fmt: skip
+        known: Known | None = None,
+    ) -> None:
         self.topology, self.machine, self.level, self.singles = topology, machine, level, singles
-        self.scorer = elsewhere(scorer, topology)
-        self.answers = answers if answers is not None else Answers()
-        self.alike = Alike(topology, singles, self.answers)
+        self.scorer = Scorer(topology, scorer.machine, scorer.level, scorer.known)
+        self.known = known if known is not None else Known()
+        self.stretches = Stretches(topology, singles, self.known.signs)
         self.room = machine.memory.local_bytes
 
     def best(self, start: int, end: int) -> Scored | None:
@@ -96,14 +104,13 @@ class Coster:
         """The best way, and how many ways that takes to find; equal stretches of parts are costed once."""
         if any(g.choice is None for g in self.singles[start:end]):
             return self._costed(start, end)
-        stretch, known = self.alike.stretch(start, end), self.answers.best
-        if stretch.key not in known:
+        (key, names), known = self.stretches.key(start, end), self.known.best
+        if key not in known:
             found, ways = self._costed(start, end)
-            known[stretch.key] = stretch, found, ways
+            known[key] = names, found, ways
             return found, ways
-        other, found, ways = known[stretch.key]
-        self.answers.repeated += 1
-        return stretch.renamed(found, other) if found is not None else None, ways
+        other, found, ways = known[key]
+        return replace(found, group=names.renamed(found.group, other)) if found is not None else None, ways
 
     def _costed(self, start: int, end: int) -> tuple[Scored | None, int]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
@@ -171,11 +178,6 @@ class Coster:
         return max(sum(g.costs.bound_cycles for g in self.singles[start:end]), size / self.machine.memory.external_bandwidth)
 
 
-def elsewhere(scorer: Scorer, topology: Topology) -> Scorer:
-    """A scorer of groups in another graph; tilings and costs of equal groups are shared."""
-    return Scorer(topology, scorer.machine, scorer.level, scorer.known)
-
-
 def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int) -> tuple[Span, Cutting] | None:
     """The span from a part on; None for one that only moves data."""
     end = start
@@ -211,12 +213,12 @@ class Shared:
 
     def __init__(self, numerics: Numerics) -> None:
         self.numerics = numerics
-        self._known: dict[tuple[Machine, int], tuple[Scorer, Answers]] = {}
+        self._known: dict[tuple[Machine, int], tuple[Scorer, Known]] = {}
 
     def window(self, span: Span, machine: Machine) -> Window:
         topology = Topology(span.excerpt.graph, machine, self.numerics)
         if (machine, span.level) not in self._known:
-            self._known[machine, span.level] = Scorer(topology, machine, span.level), Answers()
+            self._known[machine, span.level] = Scorer(topology, machine, span.level), Known()
         singles = [Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)]
         coster = Coster(topology, machine, span.level, singles, *self._known[machine, span.level])
         ways, asked = grown(coster, 0, len(singles), span.trials)
@@ -245,16 +247,10 @@ def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tupl
 
 def in_span(found: Scored, parts: int, cut: Cutting) -> Way:
     """A group of the network as a way to run the first parts of a span that is cut from it."""
-    at = {n: k for k, n in enumerate(cut.nodes)}
-    names = {v: n for n, v in cut.values.items()}
-    own = tuple(replace(p, nodes=tuple(at[n] for n in p.nodes)) for p in found.group.parts)
-    held = tuple((names[v], n) for v, n in found.group.held)
-    return Way(parts, replace(found.group, parts=own, held=held), found.used)
+    return Way(parts, cut.own.renamed(found.group, cut.network), found.used)
 
 
 def in_network(way: Way, cut: Cutting) -> Scored:
     """A way to run the first parts of a span, in the network that it is cut from."""
-    group = way.group
-    parts = tuple(replace(p, nodes=tuple(cut.nodes[n] for n in p.nodes)) for p in group.parts)
-    held = tuple((cut.values[v], n) for v, n in group.held)
-    return Scored(replace(group, parts=parts, held=held), group.costs, way.used)
+    group = cut.network.renamed(way.group, cut.own)
+    return Scored(group, group.costs, way.used)

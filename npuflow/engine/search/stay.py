@@ -17,7 +17,7 @@ from npuflow.engine.schedule.geometry import Uncuttable, piece
 from npuflow.engine.schedule.groups import Cut, Group
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.across import cuts_over
-from npuflow.engine.search.alike import Alike, Answers, Stretch
+from npuflow.engine.search.canonical import Names, Stretches
 from npuflow.engine.search.score import Scored, Scorer
 from npuflow.engine.search.spans import joins
 from npuflow.ir.space import elements
@@ -52,9 +52,8 @@ class Stayer:
         best: Callable[[int, int], Scored | None], memo: bool = True,
     ) -> None:  # fmt: skip
         self.topology, self.machine, self.singles, self.scorer, self._best = topology, machine, singles, scorer, best
-        self.alike, self.memo = Alike(topology, singles, Answers()), memo
-        self.solved: dict[object, tuple[Stretch, list[_Way]]] = {}
-        self.repeated = 0
+        self.stretches, self.memo = Stretches(topology, singles, {}), memo
+        self.solved: dict[object, tuple[Names, list[_Way]]] = {}
         self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
         self.can = [self._can(g) for g in singles]
         self._known: dict[tuple[int, int, bool, bool], list[_Way]] = {}
@@ -118,18 +117,18 @@ class Stayer:
                 yield _Way(found)
             return
         kept = frozenset((*read, *made))
-        stretch = self.alike.stretch(start, end, kept)
-        if stretch.key in self.solved and self.memo:
-            self.repeated += 1
-            other, ways = self.solved[stretch.key]
-            yield from (_Way(stretch.renamed(w.scored, other), kept, w.exchange) for w in ways)
+        key, names = self.stretches.key(start, end, kept)
+        if key in self.solved and self.memo:
+            other, ways = self.solved[key]
+            for w in ways:
+                yield _Way(replace(w.scored, group=names.renamed(w.scored.group, other)), kept, w.exchange)
             return
         tried: list[_Way] = []
         for cores in self._cores(parts):
             scored = self.scorer.score(parts, (), cores, kept, self.room)
             if scored is not None:
                 tried.append(_Way(scored, kept, self._exchange(scored, read, made, kept)))
-        self.solved[stretch.key] = stretch, tried
+        self.solved[key] = names, tried
         yield from tried
 
     def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
@@ -158,10 +157,10 @@ class Stayer:
     def _exchange(self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]) -> float:
         """Cycles of taking over what an inner core reads and others have made. Before and behind, rows are cut."""
         c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
-        frame, core, others = Frame(self.topology, scored.group, kept), scored.group.cores[1] // 2, c.cores - 1
+        frame, core, others = Frame(self.topology, scored.group, kept, Passage()), scored.group.cores[1] // 2, c.cores - 1
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
-            frame = replace(frame, sampled=Passage(tuple(w.run(1) if w.core == core else [] for w in frame.walks)))
+            frame.passage.strips = tuple(w.run(1) if w.core == core else [] for w in frame.walks)
             for value in read:
                 wants = frame.wants(value, core) or ()
                 own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)

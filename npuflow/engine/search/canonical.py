@@ -1,4 +1,8 @@
-"""Stretches of a network by their structure alone: equal ones are equal, whatever their names, weights and scales."""
+"""Subgraphs by their structure alone: what has been found for one is taken for its equals, under their names.
+
+An *excerpt* is text, and its digest names a step of the build; inside one search a tuple of numbers does (`Stretches`).
+Either way nodes and values are numbered in the same order, and one renaming (`Names`) leads from one to the other.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from npuflow.base.digest import digest
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.groups import Group
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import Param
 from npuflow.ir.text import from_text, op_name, to_text
@@ -53,12 +59,28 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
+class Names:
+    """What the nodes of each part of a subgraph are called in some network, and its values, in their canonical order."""
+
+    nodes: tuple[tuple[int, ...], ...]
+    values: tuple[str, ...]
+
+    def renamed(self, group: Group, other: Names) -> Group:
+        """A group of the first parts of an equal subgraph, `other`, as a group of this one."""
+        if other is self:
+            return group
+        names = dict(zip(other.values, self.values, strict=True))
+        parts = tuple(replace(p, nodes=n) for p, n in zip(group.parts, self.nodes, strict=False))
+        return replace(group, parts=parts, held=tuple((names[v], n) for v, n in group.held))
+
+
+@dataclass(frozen=True)
 class Cutting:
-    """An excerpt with what its nodes and values are called in the network: by position and by number."""
+    """An excerpt with its own names and those of the network that it is cut from."""
 
     excerpt: Excerpt
-    nodes: tuple[int, ...]
-    values: Mapping[str, str]             # name in the excerpt -> name in the network
+    own: Names
+    network: Names
 
 
 def cutting(graph: Graph, parts: Sequence[tuple[int, ...]], needed: Collection[str]) -> Cutting:
@@ -90,7 +112,7 @@ def cutting(graph: Graph, parts: Sequence[tuple[int, ...]], needed: Collection[s
     alone = Graph(tuple(inputs), outputs, tuple(found), values)
     at = {n: k for k, n in enumerate(nodes)}
     excerpt = Excerpt(to_text(alone), tuple(tuple(at[n] for n in part) for part in parts))
-    return Cutting(excerpt, nodes, {n: v for v, n in names.items()})
+    return Cutting(excerpt, Names(excerpt.parts, tuple(names.values())), Names(tuple(parts), tuple(names)))
 
 
 def _param(graph: Graph, param: Param) -> Param:
@@ -111,3 +133,34 @@ def _hollow(described: str) -> Array:
     """An array of that type that takes no room."""
     dtype, _, shape = described.partition("[")
     return np.broadcast_to(np.zeros((), dtype), tuple(int(d) for d in shape.rstrip("]").split(",") if d))
+
+
+class Stretches:
+    """Consecutive parts of a network that compute. `signs`: what a part is -> its number, for all networks on one machine."""
+
+    def __init__(self, topology: Topology, singles: Sequence[Group], signs: dict[object, int]) -> None:
+        self.topology, self.singles, self.signs = topology, singles, signs
+        self._parts: dict[int, tuple[int, tuple[str, ...]]] = {}
+
+    def key(self, start: int, end: int, kept: Collection[str] = ()) -> tuple[object, Names]:
+        """All that the costs of these parts depend on, and their names. `kept`: values that are in local memory before, or
+        stay there."""
+        numbers: dict[str, int] = {}
+        found: list[object] = []
+        for index in range(start, end):
+            sign, values = self._part(index)
+            found.append((sign, tuple(numbers.setdefault(v, len(numbers)) for v in values)))
+        nodes = tuple(g.parts[0].nodes for g in self.singles[start:end])
+        results = set(self.topology.needed([n for part in nodes for n in part]))
+        flags = tuple((v in results, v in kept, v in results and self.topology.wanted_in_data(v, kept)) for v in numbers)
+        return (tuple(found), flags), Names(nodes, tuple(numbers))
+
+    def _part(self, index: int) -> tuple[int, tuple[str, ...]]:
+        """The number of what a part is, and the values that it reads and makes."""
+        if index not in self._parts:
+            single = self.singles[index]
+            member = self.topology.member(single.parts[0].nodes, frozenset())
+            sign = member.layer, member.spaces, single.parts[0].choice, single.costs
+            values = *(v for v, _ in member.inputs), *member.outputs
+            self._parts[index] = self.signs.setdefault(sign, len(self.signs)), values
+        return self._parts[index]
