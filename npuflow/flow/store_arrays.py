@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 Files = dict[str, tuple[int, str]]
 Verified = Callable[[str], bytes]  # path inside the object -> its checked bytes
 
-SMALL = 1 << 23  # bytes of one entry that stay in a single npz file
+SMALL = 1 << 22  # bytes of an array up to which it goes into the entry's npz file
 CHUNK = 1 << 22
 MAPPED = 1 << 20  # bytes from which an array that is to be mapped is a file of its own
 _KINDS = "biufc"
@@ -36,7 +36,6 @@ def write_arrays(
     members: dict[str, Any] = {}
     files: Files = {}
     small: dict[str, Array] = {}
-    total = 0
     for index, key in enumerate(sorted(arrays)):
         array = _plain(key, arrays[key])
         if mapped and array.nbytes >= MAPPED:
@@ -47,9 +46,7 @@ def write_arrays(
             forget(array)
             continue
         members[key] = {"dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array)}
-        total += array.nbytes
-        # The order is by name, so the same arrays always fall on the same side.
-        if total <= SMALL or array.ndim == 0:
+        if array.nbytes <= SMALL or array.ndim == 0:
             small[key] = array
             members[key]["npz"] = f"{name}.npz"
         else:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -75,6 +76,16 @@ def test_digest_ignores_chunks_codec_and_memory_order(tmp_path: Path, monkeypatc
     assert Bag({"a": array.reshape(200, 300)}).digest() != small.digest
     assert Bag({"a": array.view("<i4")}).digest() != small.digest
     assert Bag({"b": array}).digest() != small.digest
+
+
+def test_an_array_is_in_zarr_by_its_own_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its neighbours do not matter; what lies in zarr is read with zarr alone."""
+    monkeypatch.setattr(store_arrays, "SMALL", 1000)
+    arrays = {"a": np.zeros(900, "u1"), "b": np.arange(300, dtype="<f4"), "c": np.ones(900, "u1"), "d": np.float32(1)}
+    reader = stored(Bag(arrays), tmp_path / "object")
+    members = reader.manifest.entries["bag"]["members"]
+    assert {name for name, one in members.items() if "zarr" in one} == {"b"}
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "object" / members["b"]["zarr"], mode="r")[...], arrays["b"])
 
 
 def test_blocks_stream_to_the_digest_of_the_whole(tmp_path: Path) -> None:
