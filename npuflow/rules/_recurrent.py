@@ -94,8 +94,9 @@ Run = Callable[[Layer, Direction], tuple[list[str], str]]
 
 def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
     """The layer, or why it is not written out."""
-    layout, hidden = parts.integer("layout", 0), parts.integer("hidden_size", 0)
-    x = parts.transpose(parts.input(0), (1, 0, 2)) if layout else parts.input(0)
+    x, hidden = parts.input(0), parts.integer("hidden_size", 0)
+    if parts.integer("layout", 0):
+        return "the batch is its first dimension"
     steps, batch, inputs = parts.shape(x)
     held = [parts.number(i) if parts.input(i) else None for i in (1, 2, 3, 7)]
     if any(parts.input(i) and a is None for i, a in zip((1, 2, 3, 7), held, strict=True)):
@@ -119,7 +120,7 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
         directions.append(Direction(
             w[d], r[d], bias, peepholes[d] if cell and peepholes is not None else None,
             chosen[d * functions : (d + 1) * functions],
-            _initial(parts, 5, d, layout), _initial(parts, 6, d, layout) if cell else "",
+            _initial(parts, 5, d), _initial(parts, 6, d) if cell else "",
             range(steps - 1, -1, -1) if reverse else range(steps),
         ))  # fmt: skip
     rows = parts.reshape(x, (steps * batch, inputs))
@@ -130,14 +131,12 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
 def written(layer: Layer, run: Run, cell: bool) -> tuple[str, ...]:
     """Y, Y_h and, of layers with a cell state, Y_c."""
     parts, hidden = layer.parts, layer.hidden
-    count, layout = len(layer.directions), parts.integer("layout", 0)
+    count = len(layer.directions)
     states, cells = zip(*(run(layer, direction) for direction in layer.directions), strict=True)
 
     def placed(rows: Sequence[str], lead: tuple[int, ...]) -> str:
-        """Rows of [batch, hidden] as one tensor, the batch first where the layout says so."""
-        whole = parts.reshape(parts.concat(rows, 0), (*lead, layer.batch, hidden))
-        rank = len(lead)
-        return parts.transpose(whole, (rank, *range(rank), rank + 1)) if layout else whole
+        """Rows of [batch, hidden] as one tensor."""
+        return parts.reshape(parts.concat(rows, 0), (*lead, layer.batch, hidden))
 
     lasts = [rows[direction.steps[-1]] for rows, direction in zip(states, layer.directions, strict=True)]
     y = placed([rows[t] for t in range(layer.steps) for rows in states], (layer.steps, count)) if parts.output(0) else ""
@@ -146,17 +145,14 @@ def written(layer: Layer, run: Run, cell: bool) -> tuple[str, ...]:
     return y, y_h, y_c
 
 
-def _initial(parts: Parts, index: int, direction: int, layout: int) -> str:
+def _initial(parts: Parts, index: int, direction: int) -> str:
     """An initial state of one direction, [batch, hidden]; "" where there is none or it is 0."""
     given, held = parts.input(index), parts.number(index)
     if not given or (held is not None and not np.any(held)):
         return ""
     if held is not None:
-        return parts.const(held[:, direction] if layout else held[direction], "initial")
-    axis = 1 if layout else 0
-    shape = parts.shape(given)
-    one = parts.slice(given, axis, direction, direction + 1, what="initial")
-    return parts.reshape(one, (*shape[:axis], *shape[axis + 1 :]))
+        return parts.const(held[direction], "initial")
+    return parts.reshape(parts.slice(given, 0, direction, direction + 1, what="initial"), parts.shape(given)[1:])
 
 
 def _functions(parts: Parts, count: int) -> tuple[Activation, ...] | str:

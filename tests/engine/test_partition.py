@@ -19,8 +19,8 @@ from npuflow.ir.onnx_run import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,4,8,8] x, float[1,3] free) => (float[1,4,8,8] y, float[2,M] z, float[8] w) {
-    a = Relu(x) b = Softsign(a) c = Add(a, b) d = CumSum(c, axis) e = Conv<pads=[1,1,1,1]>(d, k) f = Sigmoid(c)
-    g_ = LRN<size=3>(f) h = Mul(e, g_) i = Tanh(h) y = Add(i, a) p = NonZero(free) o = Cast<to=1>(p) z = Relu(o)
+    a = Relu(x) b = Softsign(a) c = Add(a, b) d = Trilu<upper=0>(c) e = Conv<pads=[1,1,1,1]>(d, k) f = Sigmoid(c)
+    g_ = Trilu(f) h = Mul(e, g_) i = Tanh(h) y = Add(i, a) p = NonZero(free) o = Cast<to=1>(p) z = Relu(o)
     q = RandomNormalLike<seed=1.0>(a)
     r = ReduceMean<axes=[0,1,3], keepdims=0>(y) s = NonZero(r) t = Cast<to=1>(s) u = ReduceSum<keepdims=0>(t) w = Add(r, u)
 }"""
@@ -32,7 +32,6 @@ def graph() -> Graph:
 
     rng = np.random.default_rng(0)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=(4, 4, 3, 3)).astype(np.float32), "k"))
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2, np.int64), "axis"))
     return rewrite(FRONTENDS["onnx"]().read(proto.SerializeToString(), Bindings()).graph).graph
 
 

@@ -101,7 +101,7 @@ def test_functions_of_gates() -> None:
 
 
 def test_batch_first() -> None:
-    """onnxruntime has no kernel for it: the result is that of the other layout, transposed."""
+    """Read with the sequence first, between transpositions: the result is that of the other layout, transposed."""
     from npuflow.engine.rewrite import rewrite
     from npuflow.engine.to_onnx import export_model
     from npuflow.ir.contracts import FRONTENDS, Bindings
