@@ -88,7 +88,7 @@ def _strategies(what: str, path: Path, sets: SetOption, cache: CacheOption) -> s
 
     if what != "tiling":
         hint = "npuflow show tiling RECIPE --strategies"
-        raise UsageError("--strategies is for tiling", hint=hint, code="NF-USAGE-064")
+        raise UsageError("--strategies is for tiling", hint=hint, code="NF-USAGE-072")
     return text(path, sets, cache)
 
 
