@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +18,8 @@ pytest.importorskip("ai_edge_litert", reason="the reference kernels (ai-edge-lit
 from npuflow import build
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.isolated import isolated
+from npuflow.cli import main
+from npuflow.cli._model import ports
 from npuflow.engine.rewrite import rewrite
 from npuflow.frontends.tflite.convert import converted, model
 from npuflow.ir.contracts import FRONTENDS, Bindings
@@ -77,6 +82,15 @@ def test_the_recipe_builds_a_tflite_file(tmp_path: Path) -> None:
     assert set(made.outputs) == {"model"}
 
 
+def test_inspect_and_new_read_a_tflite_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(mobile(np.random.default_rng(0), MOBILE))
+    assert main(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"] == {"x": "float32[1, 9, 9, 3]"}
+    found = ports(path)
+    assert [str(p) for p in found.inputs] == ["float[1, 9, 9, 3]"]
+
+
 def test_operators_that_cannot_be_converted_are_listed_at_once() -> None:
     net = Net()
     for name in ("x", "a", "b", "c", "y"):
@@ -100,6 +114,19 @@ def test_a_missing_package_is_one_error_that_names_the_extra(tmp_path: Path, mon
     with pytest.raises(ModelError) as caught:
         isolated(converted, path)
     assert "npuflow[tflite]" in caught.value.hint and caught.value.where.file == str(path)
+
+
+def test_the_parser_is_imported_by_its_own_process_only(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(mobile(np.random.default_rng(0)))
+    code = """
+import pathlib, sys
+from npuflow.frontends.tflite import Tflite
+Tflite().gather(pathlib.Path(sys.argv[1]))
+print("tflite" in sys.modules, "flatbuffers" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("data", [b"", b"TFL3", b"\0" * 64, b"version https://git-lfs.github.com/spec/v1"])
