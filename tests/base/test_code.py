@@ -285,7 +285,7 @@ def test_package_files_are_declared(write: Write) -> None:
     ],
 )
 def test_undeclared_package_files_are_an_error(write: Write, text: str) -> None:
-    with pytest.raises(CodeError, match="are in no key"):
+    with pytest.raises(CodeError, match="in no key"):
         closure_of(write, text, {"pk/deep.py": ""})
 
 
