@@ -91,7 +91,7 @@ def frontend(path: Path) -> tuple[str, Gatherer]:
         known += reader.suffixes
         if path.suffix.lower() in reader.suffixes:
             return name, reader
-    hint = f"known are {', '.join(sorted(known))}"
+    hint = f"known are {', '.join(sorted(known))}; others are exported to ONNX first"
     raise ModelError(
         f'"{path.name}" has an unknown model format', hint=hint, code="NF-MODEL-035",
     ).at(file=str(path))

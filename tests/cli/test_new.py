@@ -334,7 +334,8 @@ def test_a_data_function_is_named_from_the_recipes_folder(tmp_path: Path, call: 
 
 
 def test_a_file_of_another_format_is_told_what_is_read(tmp_path: Path, call: Callable[..., Ran]) -> None:
-    (tmp_path / "net.tflite").write_bytes(b"\x1c\x00\x00\x00TFL3" + bytes(range(64)))
-    ran = call("new", "net.tflite")
-    assert ran.code == 2 and "NF-MODEL-002" in ran.err
-    assert "other formats are exported to ONNX first" in ran.err and not (tmp_path / "net.toml").exists()
+    (tmp_path / "net.caffemodel").write_bytes(bytes(range(64)))
+    ran = call("new", "net.caffemodel")
+    assert ran.code == 2 and "NF-MODEL-035" in ran.err
+    assert "known are .onnx, .tflite" in ran.err and "others are exported to ONNX first" in ran.err
+    assert not (tmp_path / "net.toml").exists()

@@ -204,6 +204,50 @@ def test_an_operator_gives_the_reference_s_numbers(name: str) -> None:
     FRONTENDS["onnx"]().read(model(data), Bindings())
 
 
+def test_topk_gives_values_and_places() -> None:
+    net, x = Net(), np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    net.tensor("x", (3, 5)), net.constant("k", np.int32(2)), net.tensor("v", (3, 2)), net.tensor("i", (3, 2), "int32")
+    net.op("TOPK_V2", ["x", "k"], ["v", "i"], "TopKV2Options")
+    data = net.done(["x"], ["v", "i"])
+    for mine, theirs in zip(outputs(data, [x]), reference(data, [x]), strict=True):
+        assert mine.dtype == theirs.dtype and (mine == theirs).all()
+
+
+def test_shapes_that_the_network_computes_are_known() -> None:
+    """SHAPE, and the slices and reshapes of it that exporters write in front of a RESHAPE."""
+    net, x = Net(), np.random.default_rng(0).standard_normal((1, 4, 6)).astype(np.float32)
+    net.tensor("x", (1, 4, 6)), net.tensor("s", (3,), "int32"), net.tensor("n", (2,), "int32"), net.tensor("y", (1, 4))
+    net.constant("lo", i32(0)), net.constant("hi", i32(2)), net.constant("by", i32(1)), net.tensor("c", (1, 4, 1))
+    net.op("SHAPE", ["x"], ["s"], "ShapeOptions", outType=2)
+    net.op("STRIDED_SLICE", ["s", "lo", "hi", "by"], ["n"], "StridedSliceOptions", **none)
+    net.constant("a", i32(0, 0, 2)), net.constant("z", i32(1, 4, 1))
+    net.op("SLICE", ["x", "a", "z"], ["c"], "SliceOptions")
+    net.op("RESHAPE", ["c", "n"], ["y"], "ReshapeOptions")
+    data = net.done(["x"], ["y"])
+    (mine,), (theirs,) = outputs(data, [x]), reference(data, [x])
+    assert (mine == theirs).all()
+
+
+def test_rounding_inside_a_float_network() -> None:
+    """QUANTIZE and DEQUANTIZE around one operator on codes, one of them to other codes; weights of half precision."""
+    net, x = Net(), np.random.default_rng(0).standard_normal((1, 8)).astype(np.float32)
+    net.tensor("x", (1, 8)), net.constant("h", f32(8).astype(np.float16)), net.tensor("w", (8,)), net.tensor("m", (1, 8))
+    net.op("DEQUANTIZE", ["h"], ["w"], "DequantizeOptions")
+    net.op("MUL", ["x", "w"], ["m"], "MulOptions", fusedActivationFunction=0)
+    for name, scale, zero in (("q", 0.05, 3), ("r", 0.05, 3), ("s", 0.13, -7)):
+        net.tensor(name, (1, 8), "int8", ([scale], [zero], 0))
+    net.tensor("y", (1, 8))
+    net.op("QUANTIZE", ["m"], ["q"], "QuantizeOptions", version=2)
+    net.op("RELU", ["q"], ["r"], version=2)
+    net.op("QUANTIZE", ["r"], ["s"], "QuantizeOptions", version=2)
+    net.op("DEQUANTIZE", ["s"], ["y"], "DequantizeOptions", version=2)
+    data = net.done(["x"], ["y"])
+    (mine,), (theirs,) = outputs(data, [x]), reference(data, [x])
+    assert np.abs(mine - theirs).max() <= 1e-6
+    stated = FRONTENDS["onnx"]().read(model(data), Bindings()).stated
+    assert {q.zero_point for q in stated.values()} == {(3,), (-7,)}
+
+
 def test_every_converter_has_a_case() -> None:
-    elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2"}           # in whole networks of other tests
+    elsewhere = {"QUANTIZE", "DEQUANTIZE", "SHAPE", "TOPK_V2"}           # in the tests above
     assert set(CONVERTERS) - elsewhere <= {name.split()[0] for name in CASES}

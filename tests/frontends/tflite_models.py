@@ -96,10 +96,11 @@ def reference(data: bytes, feeds: Sequence[np.ndarray], plain: bool = True) -> l
 
 
 def integers(data: bytes, target: Target) -> Graph:
-    """The integer network; values without stated codes would need a range, and get none."""
+    """The integer network; values that the file leaves in float have a range that nothing depends on."""
     found = parsed(model(data), FRONTENDS["onnx"](), ModelTable(None))  # type: ignore[arg-type]
     placed = place(found.graph, target)
-    return quantize_graph(found.graph, placed.on_npu, {}, Quantize(), target.numerics, found.stated).graph
+    ranges = dict.fromkeys(found.graph.values, (-1.0, 1.0))
+    return quantize_graph(found.graph, placed.on_npu, ranges, Quantize(), target.numerics, found.stated).graph
 
 
 def per_layer(data: bytes, count: int, seed: int = 0, rounding: str = "half_away") -> dict[str, tuple[float, int]]:
@@ -112,11 +113,15 @@ def per_layer(data: bytes, count: int, seed: int = 0, rounding: str = "half_away
         model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, experimental_preserve_all_tensors=True
     )
     net.allocate_tensors()
-    details = {d["name"]: d["index"] for d in net.get_tensor_details()}
+    rounded = [d for d in net.get_tensor_details() if np.dtype(d["dtype"]).kind in "iu" and d["quantization"][0]]
+    details = {d["name"]: d["index"] for d in rounded}
     found: dict[str, list[np.ndarray]] = {}
     for row in range(count):
         rng = np.random.default_rng((seed, row))
         for one in net.get_input_details():
+            if one["dtype"] is np.float32:
+                net.set_tensor(one["index"], rng.uniform(-1, 1, one["shape"]).astype(np.float32))
+                continue
             info = np.iinfo(one["dtype"])
             net.set_tensor(one["index"], rng.integers(info.min, info.max + 1, one["shape"]).astype(one["dtype"]))
         net.invoke()

@@ -121,9 +121,9 @@ class Builder:
             tensor, have = self.tensor(index), next(iter(forms))
             whole = index in self.source.outputs and layout == PLAIN
             name = tensor.name if whole else self.free(f"{tensor.name}:{layout}")
-            real = name if self.activation(tensor) is None else self.free(f"{name}:real")
-            self.turn(forms[have], real, tensor.shape, layout)
-            forms[layout] = self.rounded(index, real, name)
+            value, back = self.around(name, tensor, whole)
+            self.turn(forms[have], value, tensor.shape, layout)
+            forms[layout] = self.rounded(index, value, back)
         return forms[layout]
 
     def turn(self, source: str, result: str, shape: Sequence[int], layout: str) -> None:
@@ -166,13 +166,17 @@ class Builder:
         tensor = self.tensor(index)
         whole = index in self.source.outputs and layout == PLAIN
         name = tensor.name if whole or index not in self.source.outputs else self.free(f"{tensor.name}:{layout}")
-        # An output of the network is the dequantised value; elsewhere the value before its rounding has the name.
-        behind = self.activation(tensor) is not None
-        value = self.free(f"{name}:real") if behind and whole else name
-        back = name if value != name or not behind else self.free(f"{name}:back")
+        value, back = self.around(name, tensor, whole)
         first = self.free(f"{name}:linear") if activation else value
         self._after.append(_Result(index, layout, activation, first, value, back))
         return first
+
+    def around(self, name: str, tensor: Tensor, whole: bool) -> tuple[str, str]:
+        """Names of a value before and behind its rounding. An output of the network is the one behind; elsewhere the one
+        before has the name."""
+        if self.activation(tensor) is None:
+            return name, name
+        return (self.free(f"{name}:real"), name) if whole else (name, self.free(f"{name}:back"))
 
     def finish(self) -> None:
         """Fused activations, rounding, and the network's outputs in their own layout."""
@@ -214,8 +218,8 @@ class Builder:
         """An input of the network, and its value behind the rounding."""
         tensor = self.tensor(index)
         self.origin = tensor.name
-        back = tensor.name if self.activation(tensor) is None else self.free(f"{tensor.name}:back")
-        self.forms[index] = {PLAIN: self.rounded(index, tensor.name, back)}
+        value, back = self.around(tensor.name, tensor, whole=False)
+        self.forms[index] = {PLAIN: self.rounded(index, value, back)}
         return self.info(index)
 
     def info(self, index: int) -> onnx.ValueInfoProto:
