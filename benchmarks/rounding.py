@@ -7,7 +7,8 @@ SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the m
 calibration samples and of summing up, in passes of the float network by onnxruntime, everything on one thread in this process.
 Then every method: processor time for all layers, and figures of the float network with the weights that its codes stand for
 (biases take up the mean in all rows, nearest included). Last the quantised network, activations and biases as the recipe says:
-its codes as onnxruntime computes them between exact roundings, or with --simulate the program on the bit-exact simulator. With --sequential, layers are rounded one after the other.
+its codes as onnxruntime computes them between exact roundings, or with --simulate the program on the bit-exact simulator.
+With --sequential, layers are rounded one after the other.
 """
 
 from __future__ import annotations
