@@ -1,13 +1,14 @@
 """Rounding methods on one network: what they cost, and what they keep with float and with quantised activations.
 
     python benchmarks/rounding.py SCORER TASK RECIPE [--bits 4 3] [--methods nearest gptq coordinate] [--limit N]
-        [--simulate] [--cache DIR] [--set KEY=VALUE ...]
+        [--sequential] [--simulate] [--cache DIR] [--set KEY=VALUE ...]
 
 SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the moments: processor time of observing the
 calibration samples and of summing up, in passes of the float network by onnxruntime, everything on one thread in this process.
 Then every method: processor time for all layers, and figures of the float network with the weights that its codes stand for
 (biases take up the mean in all rows, nearest included). Last the quantised network, activations and biases as the recipe says:
 its codes as onnxruntime computes them between exact roundings, or with --simulate the program on the bit-exact simulator.
+With --sequential, layers are rounded one after the other.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from npuflow.ir.rounding import ROUNDERS
 from npuflow.stages.moments import Moments, Picked
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
+from npuflow.stages.rounded import Rounded
 
 CHUNK = 32                                # samples that are in memory at once
 FIGURES = ("top1", "f1", "recall", "ap50", "agreement", "sqnr_db")
@@ -109,6 +111,12 @@ class Network:
         names = [i.name for i in run.get_inputs()]
         return [run.run(None, {n: feed[n] for n in names})[0] for feed in feeds], seconds
 
+    def sequential(self, sets: Sequence[str], feeds: Sequence[Any]) -> list[Any]:
+        """Outputs with float activations, of weights that a build rounded one layer after the other."""
+        done = build(self.recipe, sets, until="sequential", cache=self.cache)
+        weights = self.store.load(done.outputs["sequential"], Rounded).weights
+        return outputs_of(with_weights(self.parsed.graph, weights), feeds)[0]
+
     def quantised(self, sets: Sequence[str], task: Task, feeds: Sequence[Any]) -> dict[str, Any]:
         """Figures of the quantised network with corrected biases, in onnxruntime."""
         done = build(self.recipe, sets, until="correct", cache=self.cache)
@@ -140,6 +148,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[4])
     parser.add_argument("--methods", nargs="+", default=["nearest", "gptq", "coordinate"])
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--sequential", action="store_true")
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--set", nargs="+", default=[])
@@ -153,11 +162,16 @@ def main() -> None:
     print("| bits | method | rounding | float activations | quantised |\n| --- | --- | --- | --- | --- |")
     for bits in args.bits:
         for method in args.methods:
-            found, seconds = network.outputs(method, bits, numerics, feeds)
-            line = task.scorer.score(args.task, {task.name: np.concatenate(found)}, {task.name: np.concatenate(task.base)})
             sets = [*args.set, f"round.method='{method}'", f"quantize.weights.bits={bits}"]
+            if args.sequential:
+                sets.append("round.mode='sequential'")
+                found, took = network.sequential(sets, feeds), "one layer after the other"
+            else:
+                found, seconds = network.outputs(method, bits, numerics, feeds)
+                took = f"{seconds:.1f} s"
+            line = task.scorer.score(args.task, {task.name: np.concatenate(found)}, {task.name: np.concatenate(task.base)})
             whole = network.simulated(sets, task) if args.simulate else network.quantised(sets, task, feeds)
-            print(f"| {bits} | {method} | {seconds:.1f} s | {shown(line)} | {shown(whole)} |", flush=True)
+            print(f"| {bits} | {method} | {took} | {shown(line)} | {shown(whole)} |", flush=True)
 
 
 if __name__ == "__main__":

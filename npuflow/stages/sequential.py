@@ -52,12 +52,12 @@ def sequential(
         quant = weight_type(source.tensor, source.axis, scheme(source), numerics)
         return to_nearest(graph.graph, name, quant, "", None)
 
-    layers = [(one.layer, one.matrix, one.fit) for one in moments.values()]
+    layers = [(one.layer, one.matrix) for one in moments.values()]
     done = in_turn(graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments)))
     weights = {name: one.weight for name, one in done.items()}
     told: tuple[Trial, ...] = ()
     if table.rounder.judged and weights:
-        nearest = {one.weight: nearest_of(one.weight, source) for one, source, _ in layers if one.weight in weights}
+        nearest = {one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights}
         trial = replace(judged(graph.graph, weights, {**nearest, **rounded.weights}, held), correction="sequential")
         told = (trial,)
         weights = weights if trial.kept else dict(rounded.weights)

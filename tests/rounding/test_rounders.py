@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.rounding.moments import of_columns
 from npuflow.engine.rounding.rounded import Matrix, rounded
+from npuflow.engine.rounding.sequential import aimed
 from npuflow.hw.target import Numerics
 from npuflow.ir.rounding import ROUNDERS, LayerProblem, Rounder
 
@@ -115,6 +116,31 @@ def test_a_layer_comes_back_in_its_own_shape(per: Any, zero: bool) -> None:
     plain = rounded(ROUNDERS["nearest"](), source, "b", moments, None, scheme, numerics)
     assert plain.was == plain.now and not plain.used
     assert off.var(1).sum() < _error(plain.weight, tensor, columns[0] / 2**fraction)
+
+
+@pytest.mark.parametrize("bias", ["", "b"])
+def test_moved_weights_make_up_for_what_the_layers_above_lost(bias: str) -> None:
+    """A layer that reads damaged columns comes closer to the float layer's outputs than with its own weights."""
+    rng = np.random.default_rng(8)
+    x = rng.normal(1.0, 1.0, size=(500, 8)) @ rng.normal(size=(8, 8))
+    seen = 0.8 * x + 0.3 * rng.normal(size=x.shape) + 0.2
+    real, other = (np.rint(a * 2**6).astype(np.int16)[None] for a in (x, seen))
+    tensor = rng.normal(size=(5, 8)).astype(np.float32)
+    moments = of_columns([other], 6)
+    assert moments is not None
+    aim = aimed([real], [other], moments, bool(bias))
+    np.testing.assert_allclose(aim.mean[0], real[0].mean(0) / 64)
+    source = Matrix(tensor, np.arange(40).reshape(1, 5, 8), 0, 1.0, ("layer",), "gemm")
+
+    def off(one: Any) -> float:
+        weight = one.weight
+        made = np.array(weight.quant.scale)[:, None] * weight.codes
+        found = made @ other[0].T / 64 + (weight.shift[:, None] if weight.shift is not None else 0.0)
+        return float(((found - tensor @ real[0].T / 64) ** 2).sum())
+
+    scheme, method = Weights(bits=4), ROUNDERS["coordinate"]()
+    plain, better = (rounded(method, source, bias, moments, None, scheme, Numerics(), a) for a in (None, aim))
+    assert off(better) < 0.5 * off(plain)
 
 
 def _error(weight: Any, tensor: Any, x: Any) -> float:

@@ -15,6 +15,7 @@ from npuflow.ir.rounding import LayerProblem, Reals, RoundedWeight, Rounder, Rou
 from npuflow.ir.types import Array, QuantType
 
 TINY = 1e-200
+PULL = 0.3                                # damping of moved weights, as a share of the mean second moment
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,34 @@ class Done:
     plain: Reals | None = None
 
 
+@dataclass(frozen=True)
+class Aim:
+    """What the float network's columns, in the same places, have to do with those that the layer reads: their `mean` [groups,
+    terms], and `cross` [groups, terms, terms], the mean product of each of theirs with each of the layer's."""
+
+    mean: Reals
+    cross: Reals
+
+
+def moved(problem: LayerProblem, aim: Aim) -> Reals:
+    """The weights whose outputs come closest, in least squares, to what the float weights make of the float columns; damped."""
+    off = np.matmul(problem.weight, aim.cross - problem.gram)
+    return np.asarray(problem.weight + np.linalg.solve(problem.damped(PULL), off.swapaxes(1, 2)).swapaxes(1, 2))
+
+
 def rounded(
     rounder: Rounder, source: Matrix, bias: str, fit: Moments, held: Moments | None, scheme: Weights, numerics: Numerics,
-    aim: Reals | None = None,
+    aim: Aim | None = None,
 ) -> Done:  # fmt: skip
     """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take up what rounding does
-    to the mean of its outputs, only what varies counts. `aim`: the means of the terms in the float network, where those of
-    `fit` are other ones."""
+    to the mean of its outputs, only what varies counts. `aim`: what the float network has in the place of what the layer
+    reads here; the codes are then for the weights that come closest to the float layer's outputs."""
     quant = weight_type(source.tensor, source.axis, scheme, numerics)
     center = fit.mean if bias else None
     problem = _problem(source, quant, fit.around(center), numerics)
+    own = problem.weight
+    if aim is not None:
+        problem = replace(problem, weight=moved(problem, aim))
     plain, wanted = problem.nearest(), rounder.wants(quant.bits)
     made = rounder(problem) if wanted else plain
     judge = problem if held is None else replace(problem, gram=held.around(center))
@@ -79,7 +98,7 @@ def rounded(
     was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
 
     def shift(one: Rounding) -> Reals | None:
-        wanted = np.matmul(problem.weight, (fit.mean if aim is None else aim)[..., None])
+        wanted = np.matmul(own, (fit.mean if aim is None else aim.mean)[..., None])
         made = np.matmul(problem.real(one), fit.mean[..., None])
         return source.gain * (wanted - made).reshape(-1) if bias else None
 

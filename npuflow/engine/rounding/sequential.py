@@ -1,20 +1,22 @@
 """Layers rounded one after the other, each by what the rounded layers before it make of the samples.
 
-The moments are those of the network as it stands, the wanted outputs those of the float layer on the same numbers; the bias
-takes up the difference to the mean that the layer has in the float network, errors from above included.
+The moments are those of the network as it stands; the wanted outputs are those of the float layer in the float network, errors
+from above included: first the weights move to where least squares has them, then they are rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from npuflow.engine.correct.walk import Walk
 from npuflow.engine.quantize.config import Weights
-from npuflow.engine.rounding.columns import columns, seed_of
+from npuflow.engine.rounding.columns import Codes, Observer, columns, seed_of
 from npuflow.engine.rounding.judge import with_weights
 from npuflow.engine.rounding.layers import Layer
 from npuflow.engine.rounding.moments import Moments, of_columns
-from npuflow.engine.rounding.rounded import Done, Matrix, rounded
+from npuflow.engine.rounding.rounded import Aim, Done, Matrix, rounded
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.rounding import Rounder
@@ -24,23 +26,38 @@ Feed = Mapping[str, Array]
 
 
 def sequential(
-    graph: Graph, layers: Iterable[tuple[Layer, Matrix, Moments]], fit: Sequence[Feed], rounder: Rounder,
+    graph: Graph, layers: Iterable[tuple[Layer, Matrix]], fit: Sequence[Feed], rounder: Rounder,
     scheme: Callable[[Matrix], Weights], numerics: Numerics, progress: Callable[[int], None],
 ) -> dict[str, Done]:  # fmt: skip
-    """By weight, in order of the network. The moments given are those in float: their means are what biases aim at."""
+    """By weight, in order of the network."""
+    chosen = [(one, source) for one, source in layers if rounder.wants(scheme(source).bits)]
+    chosen.sort(key=lambda pair: pair[0].node)
     walk, found = Walk(graph, fit), dict[str, Done]()
+    observer = Observer(graph, [layer for layer, _ in chosen])
+    real = [observer.columns(feed) for feed in fit]
     seeds = [seed_of(graph, feed) for feed in fit]
-    for layer, source, real in sorted(layers, key=lambda one: one[0].node):
-        wanted = scheme(source)
-        if not rounder.wants(wanted.bits):
-            continue
+    for k, (layer, source) in enumerate(chosen):
         walk.to(layer.node)
-        seen = zip(walk.values[layer.source], seeds, strict=True)
-        moments = of_columns((columns(graph, layer, array, seed) for array, seed in seen), layer.fraction)
+        pairs = zip(walk.values[layer.source], seeds, strict=True)
+        seen = [columns(graph, layer, array, seed) for array, seed in pairs]
+        moments = of_columns(seen, layer.fraction)
         if moments is None:
             break
-        done = rounded(rounder, source, layer.bias, moments, None, wanted, numerics, real.mean)
+        aim = aimed([one[k] for one in real], seen, moments, bool(layer.bias))
+        done = rounded(rounder, source, layer.bias, moments, None, scheme(source), numerics, aim)
         found[layer.weight] = done
         walk.graph = with_weights(walk.graph, {layer.weight: done.weight})
         progress(len(found))
     return found
+
+
+def aimed(real: Sequence[Codes], seen: Sequence[Codes], moments: Moments, centred: bool) -> Aim:
+    """What float columns have to do with those seen in the same places."""
+    count, products = moments.count, 0.0
+    sums = np.zeros_like(moments.sums)
+    for one, other in zip(real, seen, strict=True):
+        products = products + np.matmul(one.astype(np.float64).swapaxes(1, 2), other.astype(np.float64))
+        sums += one.sum(1, dtype=np.int64)
+    mean = np.ldexp(sums / count, -moments.fraction)
+    cross = np.ldexp(np.asarray(products) / count, -2 * moments.fraction)
+    return Aim(mean, cross - mean[:, :, None] * moments.mean[:, None, :] if centred else cross)
