@@ -69,4 +69,4 @@ def test_loops_and_boxes_build_through_every_step(tmp_path: Path) -> None:
     done = built(tmp_path, model(text, 11, weights), data, '[evaluate]\nsource = "data.npz"\n')
     assert done.artifact("simulate", Simulation).summary()["different"] == 0
     shapes = {port["name"]: port["shape"] for port in load_program(done.product(".npu")).meta["outputs"]}
-    assert shapes == {"y": [2, 4, 2, 2], "z": [1, 4, 1, 1], "w": [1, 4, 8, 8], "grown": None}
+    assert shapes == {"y": [2, 4, 2, 2], "z": [1, 4, 1, 1], "w": [1, 4, 8, 8], "grown": [3, 4, 1, 1]}
