@@ -60,6 +60,8 @@ EXPLAINED: dict[str, str] = {
     "NF-MODEL-001": "The operating system cannot read the model file.",
     "NF-MODEL-002": "The bytes of the file are not an ONNX model: it may be cut short, or a pointer of git-lfs.",
     "NF-MODEL-004": "onnxruntime, which computes the float reference, does not take the model.",
+    "NF-MODEL-027": "An ONNX model without its external data must be smaller than 2 GiB.",
+    "NF-MODEL-064": "The file is cut short, or its tables contradict each other.",
     "NF-DATA-009": "Samples were found, and none could be read. The reason of the first is given.",
     "NF-DATA-012": "The samples or the file hold no array for this input of the model.",
     "NF-DATA-014": "The array of an input has another shape than the model or the program was built for.",
