@@ -35,12 +35,12 @@ def isolated(function: Callable[[Path], bytes], path: Path, seconds: float = 600
         done = subprocess.run([sys.executable, "-c", _CHILD], input=task, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise InputError(
-            f'"{path.name}" cannot be read', because=f"the parser did not end within {seconds:.0f} s",
+            f'parsing "{path.name}" took too long', because=f"the parser did not end within {seconds:.0f} s",
             hint="is the file damaged?", code="NF-MODEL-060",
         ).at(file=str(path)) from None
     if done.returncode:
         raise InputError(
-            f'"{path.name}" cannot be read', because=f"the parser's process ended with {_end(done)}",
+            f'the parser of "{path.name}" stopped', because=f"the parser's process ended with {_end(done)}",
             hint="is the file damaged?", code="NF-MODEL-061",
         ).at(file=str(path))
     fine, given = pickle.loads(done.stdout)
