@@ -108,7 +108,7 @@ def test_shards_come_and_go(observer, samples, out) -> None:
 
 def test_statistics_hold_what_is_taken_away(observer) -> None:
     parts = shards(observer, [np.ones(24, np.float32), np.zeros(24, np.float32)])
-    with pytest.raises(DataError, match="do not hold"):
+    with pytest.raises(DataError, match="lack the sample"):
         empty(observer.names).plus(parts[:1]).without(empty(observer.names).plus(parts[1:]))
 
 
