@@ -244,7 +244,7 @@ def picture_note(paths: Sequence[Path], preparation: Mapping[str, Any] | None) -
     if preparation is None:
         return "no preprocessing is stated: pictures are resized and fed as 0..255 RGB; for other values give an npy"
     names = [next(n for n in OPERATIONS if n in step) for step in preparation["steps"]]
-    return f"the recipe's steps are applied to pictures: {', '.join(names)}"
+    return f"pictures are prepared by the recipe's steps: {', '.join(names)}"
 
 
 def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> Array:
