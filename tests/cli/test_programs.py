@@ -80,7 +80,7 @@ def test_pictures_go_through_the_steps_stored_with_the_program(
     program, picture = product(built, ".npu"), str(built / "image.png")
     by_picture, by_array = tmp_path / "picture.npz", tmp_path / "array.npz"
     ran = call(capfd, "run", program, picture, "-o", str(by_picture))
-    assert ran.code == 0 and "recipe's steps are applied to pictures: " in ran.err and "normalize" in ran.err
+    assert ran.code == 0 and "pictures are prepared by the recipe's steps: " in ran.err and "normalize" in ran.err
     assert call(capfd, "run", program, str(built / "two.npy"), "-o", str(by_array)).err == ""
     picture_out, array_out = np.load(by_picture), np.load(by_array)
     for name in picture_out.files:
@@ -97,7 +97,7 @@ def test_raw_mode_prepares_pictures_and_takes_integers_as_codes(
     program, picture = product(built, ".npu"), str(built / "image.png")
     first, second = tmp_path / "a.bin", tmp_path / "b.bin"
     ran = call(capfd, "raw", "pack", program, picture, "-o", str(first))
-    assert ran.code == 0 and "recipe's steps are applied to pictures: " in ran.err
+    assert ran.code == 0 and "pictures are prepared by the recipe's steps: " in ran.err
     np.save(tmp_path / "one.npy", np.load(built / "two.npy")[:1])
     assert call(capfd, "raw", "pack", program, str(tmp_path / "one.npy"), "-o", str(second)).code == 0
     assert first.read_bytes() == second.read_bytes()

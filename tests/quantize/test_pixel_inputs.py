@@ -309,7 +309,7 @@ def test_a_whole_build_is_exact_and_prints_the_border(tmp_path: Path, capfd: pyt
     for steps in ("", other):                                  # its own steps: their way back to pixels
         path.write_text(whole + steps)
         capfd.readouterr()
-        assert main(["build", str(path), "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]) == 0
+        assert main(["build", str(path), "-v", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]) == 0
         text = capfd.readouterr()
         assert "border_codes" in text.out + text.err
         assert "different 0" in text.out + text.err
