@@ -14,7 +14,10 @@ from npuflow.testing.onnx_cases import cases, judge, table
 KNOWN = {
     f"test_bernoulli{more}": "random numbers: onnxruntime draws others than the reference"
     for more in ("", "_double", "_seed", "_expanded", "_double_expanded", "_seed_expanded")
-}
+} | {
+    "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded":
+        "float16, computed in float32: one unit in the last place of float16",
+}  # fmt: skip
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "onnx-node-cases.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,14 +22,16 @@ from npuflow.stages.parse import Parse, Parsed, parse
 from npuflow.stages.placement import Placement, placement
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] x) => (float[N,4,8,8] y) {
-    a = Sub(x, m) b = Conv<pads=[1,1,1,1]>(a, k) c = Relu(b) d = LRN<size=3>(c) y = Tanh(d) }"""
+    a = Sub(x, m) b = Conv<pads=[1,1,1,1]>(a, k) c = Relu(b)
+    d = ReverseSequence<batch_axis=0, time_axis=1>(c, lengths) y = Tanh(d) }"""
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     proto = parser.parse_model(TEXT)
     rng = np.random.default_rng(0)
-    weights = {"k": rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "m": np.float32([[[1]], [[2]], [[3]]])}
+    weights: dict[str, Any] = {"k": rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "m": np.float32([[[1]], [[2]], [[3]]])}
+    weights["lengths"] = np.array([3])
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
     file = tmp_path / "net.onnx"
     onnx.save_model(proto, str(file), save_as_external_data=True, location="net.bin", size_threshold=0)
