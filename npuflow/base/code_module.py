@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from npuflow.base import syntax
 from npuflow.base.code_find import CodeError, Place
 from npuflow.base.code_normal import inert, syntax_digest
 from npuflow.base.code_scope import Imported, Reference, References, imports_of, reads
@@ -139,7 +140,7 @@ class Module:
     def parse(self, content: bytes) -> Module:
         """Fill in the picture from the source's bytes."""
         try:
-            tree = ast.parse(content, filename=str(self.path))
+            tree = syntax.module(content, str(self.path))
         except (SyntaxError, ValueError) as error:
             where = Where(file=str(self.path), line=getattr(error, "lineno", None))
             raise CodeError(

@@ -11,6 +11,8 @@ import ast
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from npuflow.base import syntax
+
 
 class Imported(NamedTuple):
     """The target of an import, absolute: a module, and a name in it for `from module import name`."""
@@ -283,7 +285,7 @@ class References(ast.NodeVisitor):
         for part in ast.walk(node):
             if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isprintable():
                 try:
-                    quoted = ast.parse(part.value, mode="eval")
+                    quoted = syntax.expression(part.value)
                 except SyntaxError:
                     continue  # a Literal's value or a Doc's text
                 self.visit(quoted.body)

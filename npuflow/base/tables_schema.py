@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from npuflow.base import syntax
 from npuflow.base.tables_files import FilePath, Location
 from npuflow.base.tables_types import Config, Doc, NamedEntries, Range, hints, options_class, registry_fields
 
@@ -140,7 +141,7 @@ def _source_docs(cls: type) -> dict[str, str]:
         if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa", "# fmt"))
     }
     found: dict[str, str] = {}
-    body = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)).body
+    body = next(n for n in syntax.module(source).body if isinstance(n, ast.ClassDef)).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from npuflow.base import syntax
 from npuflow.cli._codes import AREAS, EXPLAINED
 
 CODE = re.compile(r"NF-([A-Z]+)-(\d{3})")
@@ -49,7 +50,7 @@ def catalogue(only: str = "") -> dict[str, Entry]:
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if (only or '"NF-') in text:
-            for code, call, names in places(ast.parse(text)):
+            for code, call, names in places(syntax.module(text)):
                 if only in ("", code):
                     entry = found.setdefault(code, Entry(code))
                     _add(entry, call, names, path.relative_to(PACKAGE).as_posix())

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import ceil, floor
 
+from npuflow.base import syntax
+
 Numbers = Mapping[str, int]
 VARIABLES = {
     "kernel_h": "kernel rows", "kernel_w": "kernel columns", "stride_h": "step over rows", "stride_w": "step over columns",
@@ -90,7 +92,7 @@ def _side(term: ast.expr, value: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> ast.Expression:
-    return ast.parse(" ".join(text.split()), mode="eval")
+    return syntax.expression(" ".join(text.split()))
 
 
 def _value(node: ast.expr, numbers: Numbers) -> float:
