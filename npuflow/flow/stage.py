@@ -204,20 +204,32 @@ def stage(
 def stage(function: _Function | None = None, /, **options: Any) -> Any:
     """Make a function a stage, and the entry of its file.
 
-    over: the fan-out parameter (`Items[...]`) whose items are handled one by one, or "files" for the listing's items; a
-    parameter of type `Groups[...]` has its groups handled so. by: a second collection; there is then an item, called
-    `pair(by, over)`, for every two of them, and a call is given items of `over` that lack the same items of `by`, and
-    yields all of their pairs. merge: one function or several that make one product of all items, as part of the stage:
-    each takes `Items[...]` first, and whatever else it needs; all but the last are called for every group of up to 64
-    neighbours, the last for all that are left. parts: steps that are the stage's own, made by `part`; no other stage sees
-    their products. files: lists the source files to read, given the stage's tables. when: the recipe table
-    without which the stage is off. refines: the stage whose product this one improves, for all its consumers; it is on
-    where the recipe has its first table, or `always`, or where `wanted` says so of the tables that it takes. after:
-    refinements that go first. cpu: "native" releases the interpreter lock. memory: what one batch needs ("2GB"); lighter:
-    the recipe keys that make it need less, for the hint of an error. batch: items of `over` a call. floats: results depend
-    on the processor's features, which then enter the key. quick: a second or so, and what it gives decides what dear
-    stages do, so that a plan runs it, in memory, instead of saying "maybe". minor: the log of a build has a line for it
-    only if it is asked for all steps.
+    What it runs over:
+    over: the `Items[...]` parameter whose items are processed one by one, or "files" for the files of a listing. Groups of
+        a `Groups[...]` parameter are processed in the same way.
+    by: a second collection. Each pair of an item of `by` and one of `over` is an item, named `pair(by, over)`. A call gets
+        items of `over` that lack the same items of `by`, and yields all their pairs.
+    files: a function that lists the source files to read, from the stage's tables.
+    batch: the number of items of `over` per call.
+
+    What it consists of:
+    merge: one or more functions that combine all items into one product. The first parameter of each is `Items[...]`. All
+        but the last run on groups of up to 64 neighbouring items, the last on all remaining products.
+    parts: steps internal to the stage, defined with `part`; no other stage sees their products.
+
+    When it runs:
+    when: the recipe table without which the stage is off.
+    refines: the stage whose product it improves for all consumers. It is on if the recipe has the first table that it
+        takes, if `always` is set, or if `wanted` returns true for its tables.
+    after: refinements that run before this one.
+    quick: it takes about a second and decides what expensive stages do, so `plan` runs it in memory.
+
+    How it runs:
+    cpu: "native" if it releases the interpreter lock.
+    memory: what one batch needs, such as "2GB".
+    lighter: the recipe keys that reduce it, as a suggestion in errors.
+    floats: results depend on the processor's features, which then enter the key.
+    minor: the log shows it only with `-v`.
     """
     return Stage(function) if function is not None else lambda target: Stage(target, **options)
 

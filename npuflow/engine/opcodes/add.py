@@ -46,8 +46,6 @@ class Add(Simulated):
         found = fast.rounding(c, fast.spread(c, "a") * abs(ma) + fast.spread(c, "b") * abs(mb), 1)
         if found is None:
             return None
-        a, b, y = (bench.operand(i, c, n) for n in "aby")
-        n, (ao, bo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), a, b, y)
         zeros = c.number("a_zero"), c.number("b_zero"), ma * found[0], mb * found[0]
-        where = (a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n)
+        where = fast.elementwise(bench, i, c, "a", "b", "y")
         return partial(linear_rows, *where, *zeros, *fast.end(c, found))

@@ -39,10 +39,8 @@ class MinMax(Simulated):
     def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
         if not fast.same(c, "a", "b"):
             return None
-        a, b, y = (bench.operand(i, c, n) for n in "aby")
-        n, (ao, bo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), a, b, y)
         last = c.number("maximum"), c.number("lo"), c.number("hi")
-        return partial(minmax_rows, a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n, *last)
+        return partial(minmax_rows, *fast.elementwise(bench, i, c, "a", "b", "y"), *last)
 
 
 @compiled

@@ -44,10 +44,8 @@ class Mul(Simulated):
         found = fast.rounding(c, fast.spread(c, "a") * fast.spread(c, "b"), c.number("multiplier"))
         if found is None:
             return None
-        a, b, y = (bench.operand(i, c, n) for n in "aby")
-        n, (ao, bo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), a, b, y)
         numbers = c.number("a_zero"), c.number("b_zero"), c.number("multiplier") * found[0]
-        where = (a.flat, ao, p, b.flat, bo, q, y.flat, yo, s, n)
+        where = fast.elementwise(bench, i, c, "a", "b", "y")
         return partial(product_rows, *where, *numbers, *fast.end(c, found))
 
 

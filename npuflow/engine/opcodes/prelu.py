@@ -52,11 +52,9 @@ class PRelu(Simulated):
         below = fast.rounding(c, peak, abs(c.number("negative")), field="negative_shift")
         if above is None or below is None:
             return None
-        x, slope, y = (bench.operand(i, c, n) for n in ("x", "slope", "y"))
-        n, (xo, wo, yo), (p, q, s) = fast.rows(bench, c.vector("dims"), x, slope, y)
         factors = c.number("multiplier") * above[0], c.number("negative") * below[0]
         end = c.number("zero"), c.number("lo"), c.number("hi")
-        where = (x.flat, xo, p, slope.flat, wo, q, y.flat, yo, s, n)
+        where = fast.elementwise(bench, i, c, "x", "slope", "y")
         zeros = c.number("x_zero"), c.number("slope_zero")
         return partial(prelu_rows, *where, *zeros, *factors, below[1:], above[1:], *end)
 

@@ -39,8 +39,6 @@ class Rescale(Simulated):
         found = fast.rounding(c, fast.spread(c, "x"), c.number("multiplier"))
         if found is None:
             return None
-        x, y = (bench.operand(i, c, n) for n in "xy")
-        n, (xo, yo), (p, s) = fast.rows(bench, c.vector("dims"), x, y)
         numbers = c.number("x_zero"), 0, c.number("multiplier") * found[0], 0
-        where = (x.flat, xo, p, x.flat, xo, p, y.flat, yo, s, n)
+        where = fast.elementwise(bench, i, c, "x", "x", "y")
         return partial(linear_rows, *where, *numbers, *fast.end(c, found))

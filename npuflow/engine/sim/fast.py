@@ -64,6 +64,15 @@ def rows(bench: Bench, dims: tuple[int, ...], *operands: Operand) -> tuple[int, 
     return length, [o + p.base for o, p in zip(offsets, operands, strict=True)], steps
 
 
+def elementwise(bench: Bench, i: int, c: Command, *names: str) -> tuple[Any, ...]:
+    """First arguments of a kernel that works element by element: of each operand its elements, the offsets of its
+    rows and its step, then the length of a row."""
+    operands = [bench.operand(i, c, name) for name in names]
+    length, offsets, steps = rows(bench, c.vector("dims"), *operands)
+    each = zip(operands, offsets, steps, strict=True)
+    return (*(part for o, offset, step in each for part in (o.flat, offset, step)), length)
+
+
 def end(c: Command, found: tuple[int, int, int, int]) -> tuple[int, ...]:
     """Last arguments of the kernels that scale, round and clamp."""
     return (*found[1:], c.number("zero"), c.number("lo"), c.number("hi"))
