@@ -2,9 +2,10 @@
 
     python benchmarks/accuracy.py SCORER TASK PROGRAM MODEL [--limit N] [--batch B]
 
-SCORER is a Python file with `samples(task)`, which yields model inputs by name (for "vad": pairs of a new-clip flag and
-inputs without the recurrent state), `OUTPUT[task]`, and `score(task, arrays, baseline)`, which returns metrics. PROGRAM
-is a .npu file and MODEL the float ONNX it was built from. One JSON line per run is printed.
+SCORER is a Python file with `samples(task)`, which yields model inputs by name (for "vad": pairs of a
+new-clip flag and inputs without the recurrent state), `OUTPUT[task]`, and `score(task, arrays,
+baseline)`, which returns metrics. PROGRAM is a .npu file and MODEL the float ONNX it was built from.
+One JSON line per run is printed.
 """
 
 from __future__ import annotations
@@ -57,9 +58,12 @@ def model_macs(model: Path, program: Program) -> int:
 
 
 class Task:
-    """A labelled task with the float model's outputs, which are computed once (and kept in `floats`, if a file is given)."""
+    """A labelled task with the float model's outputs, which are computed once (and kept in
+    `floats`, if a file is given)."""
 
-    def __init__(self, scorer: ModuleType, task: str, model: Path, limit: int | None, floats: Path | None = None) -> None:
+    def __init__(
+        self, scorer: ModuleType, task: str, model: Path, limit: int | None, floats: Path | None = None
+    ) -> None:
         self.scorer, self.task, self.model, self.limit = scorer, task, model, limit
         self.name = scorer.OUTPUT[task]
         options = ort.SessionOptions()
@@ -97,11 +101,18 @@ class Task:
         line = self.scorer.score(self.task, arrays, floats)
         macs, total = sum(n["macs"] for n in program.meta["nodes"]), model_macs(self.model, program)
         share = round(macs / total, 4) if total else 1.0
-        return {**line, "npu_macs": macs, "npu_share": share, "seconds": round(time.perf_counter() - start, 1)}
+        return {
+            **line,
+            "npu_macs": macs,
+            "npu_share": share,
+            "seconds": round(time.perf_counter() - start, 1),
+        }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("scorer", type=Path)
     parser.add_argument("task")
     parser.add_argument("program", type=Path)

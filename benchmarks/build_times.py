@@ -1,7 +1,8 @@
 """Cold and incremental builds, stage by stage: build_times.py RECIPE.toml ... prints a Markdown table.
 
-Each recipe is built into a fresh cache, then again, then with one knob changed at a time (each change against the first build):
-the steps that ran, and the seconds of every stage that ran. Compiled kernels are warm; nothing else is.
+Each recipe is built into a fresh cache, then again, then with one knob changed at a time (each change
+against the first build): the steps that ran, and the seconds of every stage that ran. Compiled
+kernels are warm; nothing else is.
 """
 
 from __future__ import annotations
@@ -27,8 +28,21 @@ CHANGES = {
 }
 
 
-def build(recipe: Path, cache: Path, out: Path, sets: list[str], until: str) -> tuple[float, list[dict[str, Any]]]:
-    command = [sys.executable, "-m", "npuflow", "build", str(recipe), "--cache", str(cache), "--out", str(out), "--json"]
+def build(
+    recipe: Path, cache: Path, out: Path, sets: list[str], until: str
+) -> tuple[float, list[dict[str, Any]]]:
+    command = [
+        sys.executable,
+        "-m",
+        "npuflow",
+        "build",
+        str(recipe),
+        "--cache",
+        str(cache),
+        "--out",
+        str(out),
+        "--json",
+    ]
     command += ["--until", until] + [word for key in sets for word in ("--set", key)]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -47,7 +61,9 @@ def row(name: str, seconds: float, lines: list[dict[str, Any]]) -> str:
         if line["event"] == "step" and line["status"] == "ran":
             spent[line["stage"]] += line["seconds"]
             count[line["stage"]] += 1
-    shown = [f"{stage}{f' x{count[stage]}' if count[stage] > 1 else ''} {spent[stage]:.2f}" for stage in spent]
+    shown = [
+        f"{stage}{f' x{count[stage]}' if count[stage] > 1 else ''} {spent[stage]:.2f}" for stage in spent
+    ]
     return f"| {name} | {lines[-1]['ran']} | {lines[-1]['hit']} | {seconds:.1f} | {', '.join(shown) or '-'} |"
 
 
@@ -57,15 +73,26 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=32, help="calibration images")
     parser.add_argument("--until", default="simulate")
     args = parser.parse_args()
-    print("| change | steps run | from the cache | wall s | stages that ran, s |\n| --- | ---: | ---: | ---: | --- |")
+    print(
+        "| change | steps run | from the cache | wall s | stages that ran, s |\n| --- | ---: | ---: | ---: "
+        "| --- |"
+    )
     for given in args.recipes:
         path, _, layer = given.partition(":")
         with tempfile.TemporaryDirectory() as folder:
             for name, sets in CHANGES.items():
-                more = [s.replace("LAYER", layer or "conv").replace("COUNT", str(args.count + 1)) for s in sets]
+                more = [
+                    s.replace("LAYER", layer or "conv").replace("COUNT", str(args.count + 1)) for s in sets
+                ]
                 always = [] if any(s.startswith("data.count") for s in more) else [f"data.count={args.count}"]
                 cache, out = Path(folder, "cache"), Path(folder, "out")
-                print(row(f"{Path(path).stem}: {name}", *build(Path(path), cache, out, always + more, args.until)), flush=True)
+                print(
+                    row(
+                        f"{Path(path).stem}: {name}",
+                        *build(Path(path), cache, out, always + more, args.until),
+                    ),
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

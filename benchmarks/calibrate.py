@@ -2,12 +2,13 @@
 
     python benchmarks/calibrate.py cost RECIPE [--set KEY=VALUE ...] [--samples 32 128] [--peers]
     python benchmarks/calibrate.py memory RECIPE [--samples 32 128 512]
-    python benchmarks/calibrate.py refine RECIPE [--samples 8 16]            what [tune] and [search] cost, by processor time
+    python benchmarks/calibrate.py refine RECIPE [--samples 8 16]     processor time of [tune] and [search]
     python benchmarks/calibrate.py quality RECIPE [--set ...] [--count N]    needs an [evaluate] table
 
-One thread. Decoding is excluded (samples are ready in memory, as they are for the plain pass), sessions are included,
-compiled kernels are cached; what compiling them cold costs is printed. --peers: onnxruntime.quantization's calibrators
-on the same model and samples (Entropy and Percentile with the first 32). Memory is that of a fresh process each.
+One thread. Decoding is excluded (samples are ready in memory, as they are for the plain pass), sessions are
+included, compiled kernels are cached; what compiling them cold costs is printed. --peers:
+onnxruntime.quantization's calibrators on the same model and samples (Entropy and Percentile with the first
+32). Memory is that of a fresh process each.
 """
 
 import argparse
@@ -130,7 +131,9 @@ def peers(case, feeds, plain):
 
             def run(name=name, some=some, path=path, folder=folder):
                 method = CalibrationMethod[name]
-                one = create_calibrator(path, None, str(Path(folder) / "augmented.onnx"), calibrate_method=method)
+                one = create_calibrator(
+                    path, None, str(Path(folder) / "augmented.onnx"), calibrate_method=method
+                )
                 one.collect_data(Reader(some))
                 return one.compute_data()
 
@@ -150,16 +153,24 @@ def weights(case):
             if value_id and node.op.role(i) == "weight" and site.consts[i] is not None:
                 found.append((site.consts[i], node.op.channel_axis(site, i)))
     scheme, numerics = case.quantize.weights, case.target.numerics
-    seconds = min(timed(lambda: [weight_type(a, axis, scheme, numerics) for a, axis in found])[0] for _ in range(3))
+    seconds = min(
+        timed(lambda: [weight_type(a, axis, scheme, numerics) for a, axis in found])[0] for _ in range(3)
+    )
     size = sum(a.size for a, _ in found)
-    print(f"weights: {len(found)} tensors, {size:,} values, per {scheme.per}, {scheme.method}: {1000 * seconds:.0f} ms")
+    print(
+        f"weights: {len(found)} tensors, {size:,} values, per {scheme.per}, {scheme.method}: "
+        f"{1000 * seconds:.0f} ms"
+    )
 
 
 def cost(case, counts, beside, rounds):
     warm = case.feeds(2)
     cold, _ = timed(case.collect, warm)
     again, _ = timed(case.collect, warm)
-    print(f"{len(case.names)} tensors; first call {cold:.2f} s, second {again:.2f} s (kernels compiled or loaded)")
+    print(
+        f"{len(case.names)} tensors; first call {cold:.2f} s, second {again:.2f} s (kernels compiled or "
+        "loaded)"
+    )
     for count in counts:
         feeds = case.feeds(count)
         plains, gathers, chosen = [], [], {name: [] for name in CALIBRATORS.names()}
@@ -169,7 +180,11 @@ def cost(case, counts, beside, rounds):
             gathers.append(seconds)
             for name, spent in chosen.items():
                 spent.append(timed(case.ranges, stats, name)[0])
-        plain, gather, methods = min(plains), min(gathers), {name: min(spent) for name, spent in chosen.items()}
+        plain, gather, methods = (
+            min(plains),
+            min(gathers),
+            {name: min(spent) for name, spent in chosen.items()},
+        )
         every = gather + sum(methods.values())
         each = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in methods.items())
         print(f"{count} samples: plain {1000 * plain / count:.1f} ms a sample (best of {rounds}); statistics "
@@ -186,7 +201,12 @@ def memory(args, counts):
             command = [sys.executable, __file__, "peak", args.recipe, "--what", what, "--samples", str(count)]
             for pair in args.set:
                 command += ["--set", pair]
-            print(count, what, subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(), "MB")
+            print(
+                count,
+                what,
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(),
+                "MB",
+            )
 
 
 def streamed(case, count, what):
@@ -210,7 +230,11 @@ def refine(case, counts):
     numerics, on_npu, settings = case.target.numerics, case.placed.on_npu, tune.Search()
     stats = case.collect(case.feeds(32))
     calibrate = thresholds.Calibrate()
-    free = {n: c for n, c in thresholds.choices(case.graph, stats, calibrate, case.quantize, numerics, []).items() if not c.fixed}
+    free = {
+        n: c
+        for n, c in thresholds.choices(case.graph, stats, calibrate, case.quantize, numerics, []).items()
+        if not c.fixed
+    }
     grids, own = {n: c.grid for n, c in free.items()}, case.ranges(stats, "kl")
     for count in counts:
         fed = [feed for _, feed in case.feeds(count)]
@@ -227,8 +251,10 @@ def refine(case, counts):
             return rate.rate(case.graph, on_npu, {**own, **ranges}, case.quantize, numerics, {}, fed, truth)
 
         each = sum(spent(rated, ranges)[0] for ranges in found.values()) / len(found)
-        whole = chosen + mixing + each * (len(found) + 2)          # the recipe's own and the mixture are rated too
-        print(f"search, {count} samples: {len(found)} methods {chosen:.2f} s, mixture {mixing:.2f} s, each rival rated in "
+        # the recipe's own and the mixture are rated too
+        whole = chosen + mixing + each * (len(found) + 2)
+        print(f"search, {count} samples: {len(found)} methods {chosen:.2f} s, mixture {mixing:.2f} s, each "
+        "rival rated in "
               f"{each:.2f} s, {whole:.2f} s in all", flush=True)
 
 
@@ -245,7 +271,9 @@ def quality(case, count):
     names = list(case.graph.outputs)
     truth = [session.run(names, feed)[0] for feed in feeds]
     for method in CALIBRATORS.names():
-        done = quantize_graph(case.graph, case.placed.on_npu, case.ranges(stats, method), case.quantize, case.target.numerics)
+        done = quantize_graph(
+            case.graph, case.placed.on_npu, case.ranges(stats, method), case.quantize, case.target.numerics
+        )
         target = case.target
         machine = Machine(target.compute, target.memory, target.dma)
         program = generate(done.graph, plan_network(done.graph, machine, target.numerics), target)
@@ -258,7 +286,9 @@ def quality(case, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("mode", choices=("cost", "memory", "refine", "quality", "peak"))
     parser.add_argument("recipe")
     parser.add_argument("--set", action="append", default=[])
@@ -266,7 +296,9 @@ def main():
     parser.add_argument("--count", type=int, default=169)
     parser.add_argument("--what", default="collect")
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3, help="everything is timed so often, in turns; the least counts")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="everything is timed so often, in turns; the least counts"
+    )
     args = parser.parse_args()
     if args.mode == "memory":
         memory(args, args.samples)

@@ -1,13 +1,15 @@
-"""The schedule time beside the clock on every target: whole network, term by term, worst group; and what the search went by.
+"""The schedule time beside the clock on every target: whole network, term by term, worst
+group; and what the search went by.
 
     python benchmarks/clock.py [NETWORK | MODEL.onnx ...] [TARGET ...] [--level N]
 
 Rows go to clock.csv, the table to clock.md.
 
-Bars: whole network 5 %, worst group 15 %, of its engines' terms and of the cycles that it adds to the program (groups below 1 %
-of the program's cycles are judged by their terms alone). `searched`: the sums by which the search ranks candidates, no bar.
-ResNet-50, MobileNetV2 and EfficientNet-Lite0 by their shapes and ONNX's light models (densenet121, ...), random weights; other
-networks from files; with made-up ranges or those of one random sample.
+Bars: whole network 5 %, worst group 15 %, of its engines' terms and of the cycles that it adds to the
+program (groups below 1 % of the program's cycles are judged by their terms alone). `searched`: the sums by
+which the search ranks candidates, no bar. ResNet-50, MobileNetV2 and EfficientNet-Lite0 by their shapes
+and ONNX's light models (densenet121, ...), random weights; other networks from files; with made-up ranges
+or those of one random sample.
 """
 
 from __future__ import annotations
@@ -27,9 +29,22 @@ from npuflow.testing.models import subject
 
 HERE = Path(__file__).resolve()
 COLUMNS = (
-    "network", "target", "cycles", "schedule", "error", "array", "vector", "set-up", "bus", "worst group", "its error",
-    "searched", "gap", "MB", "bound MB",
-)  # fmt: skip
+    "network",
+    "target",
+    "cycles",
+    "schedule",
+    "error",
+    "array",
+    "vector",
+    "set-up",
+    "bus",
+    "worst group",
+    "its error",
+    "searched",
+    "gap",
+    "MB",
+    "bound MB",
+)
 
 
 def found_as(name: str) -> tuple[Graph, Mapping[str, tuple[float, float]]]:
@@ -40,19 +55,30 @@ def found_as(name: str) -> tuple[Graph, Mapping[str, tuple[float, float]]]:
     return of_file(name) if name.endswith(".onnx") else NETWORKS[name]()
 
 
-def row(name: str, graph: Graph, ranges: Mapping[str, tuple[float, float]], target_name: str, level: int) -> dict[str, str]:
+def row(
+    name: str, graph: Graph, ranges: Mapping[str, tuple[float, float]], target_name: str, level: int
+) -> dict[str, str]:
     target = target_named(target_name)
     found = measured(quantised(graph, ranges, target.numerics, place(graph, target).on_npu), target, level)
     total, terms, (worst, *_) = found.totals(), {c.name: c for c in compare(found)}, worst_groups(found, 1)
-    errors = {name: f"{terms[name].error:+.1%}" if name in terms else "" for name in ("array", "vector", "set-up", "bus")}
+    errors = {
+        name: f"{terms[name].error:+.1%}" if name in terms else ""
+        for name in ("array", "vector", "set-up", "bus")
+    }
     return {
-        "network": Path(name).stem, "target": target_name,
-        "cycles": f"{total['cycles']:,.0f}", "schedule": f"{total['schedule_cycles']:,.0f}",
-        "error": f"{terms['cycles'].error:+.1%}", **errors, "worst group": worst.name, "its error": f"{worst.error:+.1%}",
+        "network": Path(name).stem,
+        "target": target_name,
+        "cycles": f"{total['cycles']:,.0f}",
+        "schedule": f"{total['schedule_cycles']:,.0f}",
+        "error": f"{terms['cycles'].error:+.1%}",
+        **errors,
+        "worst group": worst.name,
+        "its error": f"{worst.error:+.1%}",
         "searched": f"{compare(found, 'searched')[0].error:+.1%}",
-        "gap": f"{total['cycles'] / total['bound_cycles']:.2f}", "MB": f"{total['bytes'] / 1e6:.2f}",
+        "gap": f"{total['cycles'] / total['bound_cycles']:.2f}",
+        "MB": f"{total['bytes'] / 1e6:.2f}",
         "bound MB": f"{total['bound_bytes'] / 1e6:.2f}",
-    }  # fmt: skip
+    }
 
 
 def table(rows: list[dict[str, str]]) -> str:
@@ -60,7 +86,10 @@ def table(rows: list[dict[str, str]]) -> str:
     lines += ["| " + " | ".join(r[c] for c in COLUMNS) + " |" for r in rows]
     over = [r for r in rows if abs(float(r["error"].rstrip("%"))) > 100 * TOTAL_BAR]
     far = [r for r in rows if abs(float(r["its error"].rstrip("%"))) > 100 * GROUP_BAR]
-    ending = f"\n{len(rows)} programs; {len(over)} networks beyond {TOTAL_BAR:.0%}, {len(far)} groups beyond {GROUP_BAR:.0%}.\n"
+    ending = (
+        f"\n{len(rows)} programs; {len(over)} networks beyond {TOTAL_BAR:.0%}, {len(far)} groups beyond "
+        f"{GROUP_BAR:.0%}.\n"
+    )
     return "\n".join(lines) + "\n" + ending
 
 

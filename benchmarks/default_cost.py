@@ -1,13 +1,16 @@
-"""What the defaults of accuracy cost in build time: chosen ranges, corrected biases and widths by need, against a build without.
+"""What the defaults of accuracy cost in build time: chosen ranges, corrected biases and widths by
+need, against a build without.
 
-    python benchmarks/default_cost.py MODELS OUT [fashion-recipe] [TASK ...] [--set KEY=VALUE ...] [--table FILE]
+    python benchmarks/default_cost.py MODELS OUT [fashion-recipe] [TASK ...] [--set
+    KEY=VALUE ...] [--table FILE]
 
-MODELS is a folder with `models`, `data`, `models2` and `data2`, as for defaults.py; `fashion-recipe` is recipes/fashion.toml.
-Every task is built twice from an empty cache, by one process at a time: with the defaults, and with `[calibrate] method =
-"minmax"`, `[correct] bias = "off"` and `[precision] strategy = "none"`. Advice on poor outputs is off in both: it is no part of
-what is compared. Then the default build is run again with another number of simulated samples, which reaches none of the
-choices. Printed: processor seconds (all processes) and wall seconds of both, their ratios, the seconds of the stages that
-choose, and which of them ran again. A build that is not measured comes first: it compiles the kernels.
+MODELS is a folder with `models`, `data`, `models2` and `data2`, as for defaults.py; `fashion-recipe` is
+recipes/fashion.toml. Every task is built twice from an empty cache, by one process at a time: with the
+defaults, and with `[calibrate] method = "minmax"`, `[correct] bias = "off"` and `[precision] strategy =
+"none"`. Advice on poor outputs is off in both: it is no part of what is compared. Then the default build is
+run again with another number of simulated samples, which reaches none of the choices. Printed: processor
+seconds (all processes) and wall seconds of both, their ratios, the seconds of the stages that choose, and
+which of them ran again. A build that is not measured comes first: it compiles the kernels.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ CHOICES = ("clipping", "baseline", "sensitivity", "precision", "correct")
 
 @dataclass(frozen=True)
 class Ran:
-    """Seconds of a build: processor time of all its processes, wall time, and wall time of each stage that ran."""
+    """Seconds of a build: processor time of all its processes, wall time, and wall
+    time of each stage that ran."""
 
     processor: float
     wall: float
@@ -42,9 +46,22 @@ class Ran:
 
 
 def built(path: Path, out: Path, cache: Path, settings: Sequence[str]) -> Ran:
-    command = [sys.executable, "-m", "npuflow", "build", str(path), "--json", "--out", str(out), "--cache", str(cache)]
+    command = [
+        sys.executable,
+        "-m",
+        "npuflow",
+        "build",
+        str(path),
+        "--json",
+        "--out",
+        str(out),
+        "--cache",
+        str(cache),
+    ]
     before, started = os.times(), time.perf_counter()
-    done = subprocess.run(command + [a for s in settings for a in ("--set", s)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command + [a for s in settings for a in ("--set", s)], capture_output=True, text=True, check=False
+    )
     wall, after = time.perf_counter() - started, os.times()
     if done.returncode:
         raise SystemExit(f"{path}: {done.stderr.strip()}")
@@ -66,17 +83,27 @@ def row(name: str, path: Path, out: Path, settings: Sequence[str]) -> tuple[floa
     _, defaults, plain = found
     again = built(path, out / "with", out / "cache-with", (*settings, *BOTH, "simulate.samples=1"))
     reached = [stage for stage in CHOICES if stage in again.stages]
-    spent = ", ".join(f"{stage} {defaults.stages[stage]:.1f}" for stage in CHOICES if defaults.stages.get(stage, 0) >= 0.05)
+    spent = ", ".join(
+        f"{stage} {defaults.stages[stage]:.1f}" for stage in CHOICES if defaults.stages.get(stage, 0) >= 0.05
+    )
     processor, wall = defaults.processor / plain.processor, defaults.wall / plain.wall
     cells = (
-        f"{plain.processor:.1f}", f"{defaults.processor:.1f}", f"{processor:.2f}", f"{plain.wall:.1f}", f"{defaults.wall:.1f}",
-        f"{wall:.2f}", spent, ", ".join(reached) or "none",
-    )  # fmt: skip
+        f"{plain.processor:.1f}",
+        f"{defaults.processor:.1f}",
+        f"{processor:.2f}",
+        f"{plain.wall:.1f}",
+        f"{defaults.wall:.1f}",
+        f"{wall:.2f}",
+        spent,
+        ", ".join(reached) or "none",
+    )
     return processor, wall, "| " + " | ".join((name, *cells)) + " |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("tasks", nargs="*", default=[FIRST])
@@ -87,9 +114,16 @@ def main() -> None:
     out = args.out.resolve()
     example = Path(__file__).resolve().parent.parent / "recipes" / "fashion.toml"
     columns = (
-        "network", "processor s without", "with", "ratio", "wall s without", "with", "ratio", "seconds of the stages that choose",
+        "network",
+        "processor s without",
+        "with",
+        "ratio",
+        "wall s without",
+        "with",
+        "ratio",
+        "seconds of the stages that choose",
         "run again by a change behind them",
-    )  # fmt: skip
+    )
     lines = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     print("\n".join(lines), flush=True)
     ratios = []
@@ -103,7 +137,10 @@ def main() -> None:
     lines += ["", f"Median: {middle[0]:.2f} times the processor time, {middle[1]:.2f} times the wall time."]
     print("\n".join(lines[-2:]))
     if args.table is not None:
-        head = f"# What the defaults of accuracy cost in build time\n\n{(__doc__ or '').split('MODELS is')[0].strip()}\n"
+        head = (
+            "# What the defaults of accuracy cost in build "
+            f"time\n\n{(__doc__ or '').split('MODELS is')[0].strip()}\n"
+        )
         args.table.write_text(f"{head}\n" + "\n".join(lines) + "\n")
 
 

@@ -1,11 +1,13 @@
-"""Default builds of networks that nobody tuned: a recipe of model, shapes and data, built, simulated and scored.
+"""Default builds of networks that nobody tuned: a recipe of model, shapes and data,
+built, simulated and scored.
 
     python benchmarks/defaults.py MODELS OUT [TASK ...] [--target edge-4t] [--limit N] [--set KEY=VALUE ...]
 
-MODELS is a folder with `models`, `data`, `models2` and `data2` (networks, calibration and evaluation sets, and the two
-scripts that score them); models that are made by a script or taken from a package are looked for in OUT/models.
-Calibration inputs are written as they are fed. Prints a line a task: figures of the program on the simulator beside the
-float network's, cycles, what was widened, build times of the stages. `--limit` scores the first N evaluation samples.
+MODELS is a folder with `models`, `data`, `models2` and `data2` (networks, calibration and evaluation sets,
+and the two scripts that score them); models that are made by a script or taken from a package are looked for
+in OUT/models. Calibration inputs are written as they are fed. Prints a line a task: figures of the program on
+the simulator beside the float network's, cycles, what was widened, build times of the stages. `--limit`
+scores the first N evaluation samples.
 """
 
 from __future__ import annotations
@@ -25,12 +27,19 @@ import numpy as np
 
 FIRST = ("photos", "scenes", "sts", "vad", "fashion")
 SHAPES: dict[str, dict[str, list[int]]] = {
-    "lines": {"x": [1, 3, 48, 320]}, "text": {"x": [1, 3, 320, 320]}, "notes": {"serving_default_input_2:0": [1, 43844, 1]},
-    "thai": {"input": [1, 96]}, "oskut": {f"input{i}": [1, 21] for i in (1, 2, 3)},
-    "focus": {"input_image": [1, 3, 224, 224]}, "fashion": {"x": [1, 1, 28, 28]},
+    "lines": {"x": [1, 3, 48, 320]},
+    "text": {"x": [1, 3, 320, 320]},
+    "notes": {"serving_default_input_2:0": [1, 43844, 1]},
+    "thai": {"input": [1, 96]},
+    "oskut": {f"input{i}": [1, 21] for i in (1, 2, 3)},
+    "focus": {"input_image": [1, 3, 224, 224]},
+    "fashion": {"x": [1, 1, 28, 28]},
 }
 MODELS = {
-    "photos": "efficientnet-lite0.onnx", "scenes": "yolox-tiny.onnx", "sts": "minilm-l6-v2.onnx", "vad": "silero-vad.onnx",
+    "photos": "efficientnet-lite0.onnx",
+    "scenes": "yolox-tiny.onnx",
+    "sts": "minilm-l6-v2.onnx",
+    "vad": "silero-vad.onnx",
     "fashion": "fashion-lenet.onnx",
 }
 Feed = Mapping[str, Any]
@@ -72,11 +81,19 @@ class Task:
             return
         held = np.load(data / "calib.npz")
         if self.name == "fashion":
-            yield from ({"x": ((i[None, None].astype(np.float32) / 255 - 0.286) / 0.353)} for i in held["images"])
+            yield from (
+                {"x": ((i[None, None].astype(np.float32) / 255 - 0.286) / 0.353)} for i in held["images"]
+            )
         elif self.name == "sts":
-            yield from ({k: held[k][i : i + 1] for k in ("input_ids", "attention_mask")} for i in range(len(held["input_ids"])))
+            yield from (
+                {k: held[k][i : i + 1] for k in ("input_ids", "attention_mask")}
+                for i in range(len(held["input_ids"]))
+            )
         else:
-            yield from ({"input": held["input"][i : i + 1], "state": held["state"][i]} for i in range(len(held["input"])))
+            yield from (
+                {"input": held["input"][i : i + 1], "state": held["state"][i]}
+                for i in range(len(held["input"]))
+            )
 
     def outputs(self, run: Callable[[Feed], Mapping[str, Any]], limit: int) -> dict[str, Any]:
         """The evaluation set through `run`, states carried where the network has some."""
@@ -96,7 +113,9 @@ class Task:
             states = {k: np.asarray(made[after[k]], np.float32) for k in states}
             for name, value in made.items():
                 if name not in after.values():
-                    kept.setdefault(name, []).append(np.asarray(value)[None] if self.name == "thai" else np.asarray(value))
+                    kept.setdefault(name, []).append(
+                        np.asarray(value)[None] if self.name == "thai" else np.asarray(value)
+                    )
         return {name: np.concatenate(values) for name, values in kept.items()}
 
     def states(self) -> dict[str, tuple[int, ...]]:
@@ -104,7 +123,9 @@ class Task:
 
         inputs = onnx.load(self.model, load_external_data=False).graph.input
         return {
-            i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim) for i in inputs if i.name.startswith("state")
+            i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim)
+            for i in inputs
+            if i.name.startswith("state")
         }
 
     def figures(self, outputs: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,14 +168,29 @@ def recipe(task: Task, out: Path, target: str) -> Path:
 
 def built(path: Path, folder: Path, cache: Path, settings: list[str]) -> tuple[dict[str, Any], float]:
     """Summaries of the steps by stage, and seconds."""
-    command = [sys.executable, "-m", "npuflow", "build", str(path), "--json", "--out", str(folder), "--cache", str(cache)]
+    command = [
+        sys.executable,
+        "-m",
+        "npuflow",
+        "build",
+        str(path),
+        "--json",
+        "--out",
+        str(folder),
+        "--cache",
+        str(cache),
+    ]
     started = time.perf_counter()
-    done = subprocess.run(command + [a for s in settings for a in ("--set", s)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command + [a for s in settings for a in ("--set", s)], capture_output=True, text=True, check=False
+    )
     seconds = time.perf_counter() - started
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode:
         raise SystemExit(f"{path}: {done.stderr.strip() or events[-1:]}")
-    return {e["stage"]: e["figures"] for e in events if e.get("event") == "step" and e.get("figures")}, seconds
+    return {
+        e["stage"]: e["figures"] for e in events if e.get("event") == "step" and e.get("figures")
+    }, seconds
 
 
 def scored(task: Task, program: Path, baseline: Mapping[str, Any], limit: int) -> dict[str, Any]:
@@ -165,7 +201,9 @@ def scored(task: Task, program: Path, baseline: Mapping[str, Any], limit: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("tasks", nargs="*", default=[])

@@ -39,7 +39,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.625)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    pairs = {"one process": ("processes:1", 1), "two processes": ("processes:2", 2), "default, --jobs 2": ("threads", 2)}
+    pairs = {
+        "one process": ("processes:1", 1),
+        "two processes": ("processes:2", 2),
+        "default, --jobs 2": ("threads", 2),
+    }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in pairs}
     for _ in range(args.repeat):  # interleaved, so that what else the machine does falls on all alike
         for name, (scheduler, jobs) in pairs.items():
@@ -47,12 +51,25 @@ def main() -> None:
             print(name, times[name][-1], os.getloadavg(), flush=True)
     work = {name: statistics.median(one for one, _ in runs) for name, runs in times.items()}
     start = {name: statistics.median(one for _, one in runs) for name, runs in times.items()}
-    rows = ["| workers | s of work | times faster | bar | s of start and end |", "| --- | --- | --- | --- | --- |"]
+    rows = [
+        "| workers | s of work | times faster | bar | s of start and end |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for name in pairs:
         bar = "" if name == "one process" else "1.6"
-        rows.append(f"| {name} | {work[name]:.1f} | {work['one process'] / work[name]:.2f} | {bar} | {start[name]:.1f} |")
-    head = f"{os.cpu_count()} cores, Python {platform.python_version()}, {args.steps} steps of {args.seconds} s of CPU, "
-    text = f"# Two processes against one\n\n{head}medians of {args.repeat} interleaved runs.\n\n" + "\n".join(rows) + "\n"
+        rows.append(
+            f"| {name} | {work[name]:.1f} | {work['one process'] / work[name]:.2f} | {bar} | "
+            f"{start[name]:.1f} |"
+        )
+    head = (
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {args.steps} steps of {args.seconds} "
+        "s of CPU, "
+    )
+    text = (
+        f"# Two processes against one\n\n{head}medians of {args.repeat} interleaved runs.\n\n"
+        + "\n".join(rows)
+        + "\n"
+    )
     (HERE / "flow_parallel.md").write_text(text)
     print(text)
 

@@ -46,7 +46,7 @@ def measure(stage: str, scheduler: str, jobs: int, count: int, cache: str) -> di
         "seconds": result.seconds, "whole": time.perf_counter() - begun,
         "ran": result.ran, "hit": result.hit, "rss": after, "rise": after - before,
         "cpu": sum(one.ru_utime + one.ru_stime for one in used),
-    }  # fmt: skip
+    }
 
 
 def fresh(*args: object) -> dict[str, float]:
@@ -65,8 +65,19 @@ def planned(count: int, place: Path) -> list[float]:
     env = {
         **os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}", "NPUFLOW_STAGES": "flowbench.stages",
         "NPUFLOW_CACHE": str(place / "cache"),
-    }  # fmt: skip
-    line = [sys.executable, "-m", "npuflow", "plan", str(recipe), "--until", "single", "--out", str(place / "out"), "--json"]
+    }
+    line = [
+        sys.executable,
+        "-m",
+        "npuflow",
+        "plan",
+        str(recipe),
+        "--until",
+        "single",
+        "--out",
+        str(place / "out"),
+        "--json",
+    ]
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(line, env=env, check=True, capture_output=True, text=True)
     seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -75,7 +86,8 @@ def planned(count: int, place: Path) -> list[float]:
 
 
 def floor(count: int, place: Path) -> float:
-    """Milliseconds that the file system alone takes for the files of a step: a folder of two, renamed; one linked."""
+    """Milliseconds that the file system alone takes for the files of a step: a folder
+    of two, renamed; one linked."""
     for name in ("tmp", *(f"{kind}{index:02x}" for kind in "or" for index in range(256))):
         (place / name).mkdir(parents=True)
     begun = time.perf_counter()
@@ -93,8 +105,12 @@ def floor(count: int, place: Path) -> float:
 
 
 def table(count: int, repeat: int, place: Path) -> str:
-    """Nothing is deleted before the end: some file systems look at every inode freed lately for each new file."""
-    rows = ["| case | ms a step | bar | CPU ms a step | kB a step | bar |", "| --- | --- | --- | --- | --- | --- |"]
+    """Nothing is deleted before the end: some file systems look at every inode freed
+    lately for each new file."""
+    rows = [
+        "| case | ms a step | bar | CPU ms a step | kB a step | bar |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     bar = {"threads": 1.0, "processes:2": 5.0}
     for name, (stage, scheduler, jobs) in CASES.items():
         runs, small = [], []
@@ -102,7 +118,9 @@ def table(count: int, repeat: int, place: Path) -> str:
             runs.append(fresh(stage, scheduler, jobs, count, tempfile.mkdtemp(dir=place)))
             small.append(fresh(stage, scheduler, jobs, count // 10, tempfile.mkdtemp(dir=place)))
         each = statistics.median(run["seconds"] for run in runs) / count * 1e3
-        memory = statistics.median(a["rss"] - b["rss"] for a, b in zip(runs, small, strict=True)) / (count * 0.9)
+        memory = statistics.median(a["rss"] - b["rss"] for a, b in zip(runs, small, strict=True)) / (
+            count * 0.9
+        )
         spent = statistics.median(a["cpu"] - b["cpu"] for a, b in zip(runs, small, strict=True))
         cpu = spent / (count * 0.9) * 1e3
         rows.append(f"| {name} | {each:.2f} | {bar[scheduler]:g} | {cpu:.2f} | {memory:.1f} | 5 |")
@@ -110,11 +128,14 @@ def table(count: int, repeat: int, place: Path) -> str:
     alone = floor(count, place / "floor")
     rows.append(f"| the files of a step alone, without npuflow | {alone:.2f} | | | | |")
     fresh("single", "threads", 1, count, place / "cache")
-    build = statistics.median(fresh("single", "threads", 1, count, place / "cache")["whole"] for _ in range(repeat))
+    build = statistics.median(
+        fresh("single", "threads", 1, count, place / "cache")["whole"] for _ in range(repeat)
+    )
     plans = [planned(count, place) for _ in range(repeat)]
     seconds, spent = (statistics.median(column) for column in zip(*plans, strict=True))
     tail = (
-        f"All {count} steps in the cache, a fresh process each, no memo: `npuflow plan --json` {seconds:.2f} s "
+        f"All {count} steps in the cache, a fresh process each, no memo: `npuflow plan --json` "
+        f"{seconds:.2f} s "
         f"(bar 2; CPU {spent:.2f} s), `build` {build:.2f} s after its imports."
     )
     cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
@@ -127,7 +148,9 @@ def main() -> None:
     parser.add_argument("--one", nargs=5, metavar=("STAGE", "SCHEDULER", "JOBS", "COUNT", "CACHE"))
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--place", help="the folder to measure on; the system's for temporary files by default")
+    parser.add_argument(
+        "--place", help="the folder to measure on; the system's for temporary files by default"
+    )
     args = parser.parse_args()
     if args.one:
         stage, scheduler, jobs, count, cache = args.one

@@ -2,10 +2,11 @@
 
     python benchmarks/memory.py [--networks A,B] [--targets A,B] [--levels 0,3] [--write]
 
-`apart` is external memory with bytes of its own for every value, `in place` as programs are made, `alive` the lower bound: the
-most bytes alive at once. `local`: bytes used of local memory beside the most that are alive there. On targets with `bank_ports`,
-cycles on the clock with lives as the allocator lays them, spread over banks, and on a machine without conflicts. Networks by
-their shapes, random weights. With --write the rows replace or join those of memory.md.
+`apart` is external memory with bytes of its own for every value, `in place` as programs are made, `alive` the
+lower bound: the most bytes alive at once. `local`: bytes used of local memory beside the most that are alive
+there. On targets with `bank_ports`, cycles on the clock with lives as the allocator lays them, spread over
+banks, and on a machine without conflicts. Networks by their shapes, random weights. With --write the rows
+replace or join those of memory.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.schedule import bank_layout as banks
 
 HEAD = (
-    "| network | target | level | apart | in place | alive | ratio | local | alive | cycles | spread | no conflicts |\n"
+    "| network | target | level | apart | in place | alive | ratio | local | alive | cycles | spread | no "
+    "conflicts |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
@@ -50,9 +52,17 @@ def row(network: str, name: str, level: int) -> str:
         clock = [cycles(close), cycles(program), cycles(made.generate(graph, plan, free))]
     memory, taken = program.meta["memory"], program.meta["data_bytes"]
     cells = [
-        network, name, str(level), f"{apart.meta['data_bytes']:,}", f"{taken:,}", f"{memory['bound']:,}",
-        f"{taken / max(1, memory['bound']):.2f}", f"{memory['local_used']:,}", f"{memory['local_bound']:,}", *clock,
-    ]  # fmt: skip
+        network,
+        name,
+        str(level),
+        f"{apart.meta['data_bytes']:,}",
+        f"{taken:,}",
+        f"{memory['bound']:,}",
+        f"{taken / max(1, memory['bound']):.2f}",
+        f"{memory['local_used']:,}",
+        f"{memory['local_bound']:,}",
+        *clock,
+    ]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -66,7 +76,11 @@ def main() -> None:
     file = Path(__file__).with_suffix(".md")
     rows = {}
     if chosen.write and file.exists():
-        rows = {tuple(c.strip() for c in r.split("|")[1:4]): r for r in file.read_text().splitlines() if r.startswith("| ")}
+        rows = {
+            tuple(c.strip() for c in r.split("|")[1:4]): r
+            for r in file.read_text().splitlines()
+            if r.startswith("| ")
+        }
         rows = {key: r for key, r in rows.items() if key[2].isdigit()}
     print(HEAD)
     for network in chosen.networks.split(","):

@@ -1,9 +1,11 @@
 """Which threshold method is best on calibration samples that took no part in it: how the default was chosen.
 
-    python benchmarks/methods.py RECIPE [--per channel tensor] [--held-out N] [--methods ...] [--trimmed] [--set KEY=VALUE ...]
+    python benchmarks/methods.py RECIPE [--per channel tensor] [--held-out N] [--methods ...]
+    [--trimmed] [--set KEY=VALUE ...]
 
-Statistics come from all calibration samples but N (spread evenly); every method's network, without and with corrected
-biases, is compared with the float network on these N. No evaluation data is read. One line of SQNR per method.
+Statistics come from all calibration samples but N (spread evenly); every method's network, without
+and with corrected biases, is compared with the float network on these N. No evaluation data is
+read. One line of SQNR per method.
 """
 
 from __future__ import annotations
@@ -38,15 +40,26 @@ def rows(case: Any, pers: list[str], methods: list[str], held_out: int, trimmed:
         scheme = replace(case.quantize, weights=replace(case.quantize.weights, per=per))
         for method in methods:
             calibrate = Calibrate(method=method, as_trimmed=trimmed)
-            ranges = thresholds(case.graph, statistics, calibrate, scheme, numerics, case.placed.on_npu).ranges
+            ranges = thresholds(
+                case.graph, statistics, calibrate, scheme, numerics, case.placed.on_npu
+            ).ranges
             plain = quantize_graph(case.graph, case.placed.on_npu, ranges, scheme, numerics).graph
             better = correct_biases(case.graph, plain, numerics, fitting, (), judge=False).graph
             found = [decibels(output_error(truth, outputs_of(graph, ready))) for graph in (plain, better)]
-            yield {"per": per, "method": method, "fit": len(fit), "held": len(held), "none": found[0], "bias": found[1]}
+            yield {
+                "per": per,
+                "method": method,
+                "fit": len(fit),
+                "held": len(held),
+                "none": found[0],
+                "bias": found[1],
+            }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe")
     parser.add_argument("--per", nargs="+", default=["channel"])
     parser.add_argument("--methods", nargs="+", default=list(CALIBRATORS.names()))

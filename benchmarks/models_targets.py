@@ -1,14 +1,16 @@
-"""Every network on every shipped target: compiled, judged for hazards, and one sample's integers compared in full.
+"""Every network on every shipped target: compiled, judged for hazards, and one
+sample's integers compared in full.
 
     python benchmarks/models_targets.py [NETWORK | MODEL.onnx ...] [TARGET ...] [--again] [--compile]
 
-Rows go to models_targets.csv, the table to models_targets.md. What has a row is not done again, unless --again says so: a run
-that was stopped goes on where it was. --compile: nothing is simulated, and no rows are written. Networks: ONNX's light models
-and MobileNetV2 by their shapes, with random weights; the fashion example; other networks from files. Ranges are those of the
-one random sample.
+Rows go to models_targets.csv, the table to models_targets.md. What has a row is not done again, unless
+--again says so: a run that was stopped goes on where it was. --compile: nothing is simulated, and no rows are
+written. Networks: ONNX's light models and MobileNetV2 by their shapes, with random weights; the fashion
+example; other networks from files. Ranges are those of the one random sample.
 
-Nodes: those of the quantised graph that the NPU runs, of all. Tensors: integer tensors, every element of which the simulator
-has as the reference interpreter does. `gap` is to the lower bound of cycles, `schedule` the schedule time beside the clock.
+Nodes: those of the quantised graph that the NPU runs, of all. Tensors: integer tensors, every element of
+which the simulator has as the reference interpreter does. `gap` is to the lower bound of cycles, `schedule`
+the schedule time beside the clock.
 """
 
 from __future__ import annotations
@@ -28,9 +30,20 @@ from npuflow.testing.onnx_light import filled, light_models
 HERE = Path(__file__).resolve()
 FASHION = HERE.parent.parent / "examples" / "fashion" / "fashion.onnx"
 COLUMNS = (
-    "network", "target", "MMACs", "on the NPU", "nodes", "tensors", "commands", "Mcycles", "gap", "MB", "schedule", "seconds",
+    "network",
+    "target",
+    "MMACs",
+    "on the NPU",
+    "nodes",
+    "tensors",
+    "commands",
+    "Mcycles",
+    "gap",
+    "MB",
+    "schedule",
+    "seconds",
     "result",
-)  # fmt: skip
+)
 LIGHT = {p.stem.removeprefix("light_"): p for p in light_models()}
 KNOWN = sorted({"fashion", "mobilenet_v2", *LIGHT})
 TARGETS = sorted(p.stem for p in (HERE.parent.parent / "npuflow" / "targets").glob("*.toml"))
@@ -48,12 +61,21 @@ def row(name: str, graph: Graph, target_name: str, *, exact: bool = True) -> dic
     begin = time.process_time()
     v = judge(subject(name, graph), target_named(target_name), exact=exact)
     return {
-        "network": name, "target": target_name, "MMACs": f"{v.macs / 1e6:,.0f}", "on the NPU": f"{v.share:.1%}",
-        "nodes": f"{v.integer}/{v.nodes}", "tensors": str(v.tensors), "commands": f"{v.commands:,}",
-        "Mcycles": f"{v.cycles / 1e6:.3f}", "gap": f"{v.cycles / v.bound:.2f}" if v.bound else "",
-        "MB": f"{v.moved / 1e6:.2f}", "schedule": f"{v.schedule:+.1%}", "seconds": f"{time.process_time() - begin:.0f}",
-        "result": v.reason or "exact", "host": "; ".join(v.host),
-    }  # fmt: skip
+        "network": name,
+        "target": target_name,
+        "MMACs": f"{v.macs / 1e6:,.0f}",
+        "on the NPU": f"{v.share:.1%}",
+        "nodes": f"{v.integer}/{v.nodes}",
+        "tensors": str(v.tensors),
+        "commands": f"{v.commands:,}",
+        "Mcycles": f"{v.cycles / 1e6:.3f}",
+        "gap": f"{v.cycles / v.bound:.2f}" if v.bound else "",
+        "MB": f"{v.moved / 1e6:.2f}",
+        "schedule": f"{v.schedule:+.1%}",
+        "seconds": f"{time.process_time() - begin:.0f}",
+        "result": v.reason or "exact",
+        "host": "; ".join(v.host),
+    }
 
 
 def page(rows: list[dict[str, str]]) -> str:
@@ -66,7 +88,14 @@ def page(rows: list[dict[str, str]]) -> str:
         for reason in filter(None, r["host"].split("; ")):
             reasons.setdefault(reason, []).append(f"{r['network']} on {r['target']}")
     host = [f"- {reason}: {', '.join(found)}" for reason, found in sorted(reasons.items())]
-    parts = [f"# {first}", rest[-1], "\n".join(lines), told, "## What runs on the host, and why", "\n".join(host)]
+    parts = [
+        f"# {first}",
+        rest[-1],
+        "\n".join(lines),
+        told,
+        "## What runs on the host, and why",
+        "\n".join(host),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -104,9 +104,15 @@ def imported(root: Path) -> list[str]:
     """Which heavy packages a build with nothing to do imports."""
     (line, env, _), heavy = npuflow(root), ("numpy", "dask", "zarr", "onnx", "onnxruntime")
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *line[1:]], env={**os.environ, **env}, cwd=root, capture_output=True, text=True
+        [sys.executable, "-X", "importtime", *line[1:]],
+        env={**os.environ, **env},
+        cwd=root,
+        capture_output=True,
+        text=True,
     )
-    names = {row.rpartition("|")[2].strip() for row in done.stderr.splitlines() if row.startswith("import time:")}
+    names = {
+        row.rpartition("|")[2].strip() for row in done.stderr.splitlines() if row.startswith("import time:")
+    }
     return [name for name in heavy if name in names]
 
 
@@ -127,16 +133,23 @@ def ninja(bin_: Path, root: Path) -> Command:
 
 def snakemake(bin_: Path, root: Path) -> Command:
     rows = [f"rule all:\n    input: 'o{STEPS - 1}'\n"]
-    rows += [f"rule s{n}:\n    input: {deps(n)!r}\n    output: 'o{n}'\n    shell: 'touch {{output}}'\n" for n in range(STEPS)]
+    rows += [
+        f"rule s{n}:\n    input: {deps(n)!r}\n    output: 'o{n}'\n    shell: 'touch {{output}}'\n"
+        for n in range(STEPS)
+    ]
     (root / "Snakefile").write_text("".join(rows))
     return [str(bin_ / "snakemake"), "-c1", "-q", "all"], {}, root
 
 
 def pytask(bin_: Path, root: Path) -> Command:
-    rows = ["from pathlib import Path\nfrom typing import Annotated\nfrom pytask import Product\nH = Path(__file__).parent\n"]
+    rows = [
+        ("from pathlib import Path\nfrom typing import Annotated\nfrom pytask import Product\nH = "
+        "Path(__file__).parent\n")
+    ]
     for n in range(STEPS):
         rows.append(
-            f"def task_s{n}(d: list[Path] = [H / p for p in {deps(n)!r}], o: Annotated[Path, Product] = H / 'o{n}'):\n"
+            f"def task_s{n}(d: list[Path] = [H / p for p in {deps(n)!r}], o: Annotated[Path, Product] = H / "
+            f"'o{n}'):\n"
             "    o.touch()\n"
         )
     (root / "task_all.py").write_text("".join(rows))
@@ -150,13 +163,15 @@ def dvc(bin_: Path, root: Path) -> Command:
         rows.append(f"  s{n}:\n    cmd: date +%N > o{n}\n    deps: {json.dumps(given)}\n    outs: [o{n}]\n")
     (root / "dvc.yaml").write_text("".join(rows))
     env = {"PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}", "DVC_NO_ANALYTICS": "1"}
-    subprocess.run([str(bin_ / "dvc"), "init", "--no-scm", "-q"], cwd=root, env={**os.environ, **env}, check=True)
+    subprocess.run(
+        [str(bin_ / "dvc"), "init", "--no-scm", "-q"], cwd=root, env={**os.environ, **env}, check=True
+    )
     return [str(bin_ / "dvc"), "repro", "-q"], env, root
 
 
 PEERS: dict[str, Callable[[Path, Path], Command]] = {
     "ninja": ninja, "pytask": pytask, "dvc": dvc, "snakemake": snakemake,
-}  # fmt: skip
+}
 
 
 def commands(base: Path, peers: Path | None) -> Iterator[tuple[str, Command]]:
@@ -177,7 +192,9 @@ def commands(base: Path, peers: Path | None) -> Iterator[tuple[str, Command]]:
 def run(command: Command) -> float:
     line, env, folder = command
     begun = time.perf_counter()
-    done = subprocess.run(line, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        line, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, check=False
+    )
     seconds = time.perf_counter() - begun
     if done.returncode:
         raise SystemExit(f"{line[0]}: {done.stdout}{done.stderr}")
@@ -185,7 +202,9 @@ def run(command: Command) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
@@ -203,11 +222,17 @@ def main() -> None:
         heavy = imported(base)
     typer = statistics.median(taken["import typer"])
     print(f"A build with nothing to do: {STEPS} stages, a 100 MB model, {SAMPLES} sample files.")
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores; {options.rounds} interleaved rounds; seconds.\n")
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} cores; {options.rounds} interleaved rounds; "
+        "seconds.\n"
+    )
     print(f"{'':16}{'first':>9}{'second':>9}{'median':>9}{'best':>9}  x import typer")
     for tool, times in taken.items():
         middle = statistics.median(times)
-        print(f"{tool:16}{first[tool]:9.3f}{second[tool]:9.3f}{middle:9.3f}{min(times):9.3f}{middle / typer:9.2f}")
+        print(
+            f"{tool:16}{first[tool]:9.3f}{second[tool]:9.3f}{middle:9.3f}{min(times):9.3f}"
+            f"{middle / typer:9.2f}"
+        )
     print(f"\nheavy imports of npuflow's no-op: {', '.join(heavy) or 'none'}")
 
 

@@ -2,12 +2,12 @@
 
     python benchmarks/pixel_inputs.py SHARED [--tasks selfie box text photos] [--samples 64] [--cache DIR]
 
-SHARED is a folder with models, models2, data and data2, the data with their score.py. Every network is built three times,
-by the method kl at 8 bits without corrections, with its calibration data as stored bytes: `off` (fold_normalize = false),
-`plain` (folded, one padding number for all channels) and `on`. Printed as JSON lines: the share of input codes that are
-equal in the program and in the QDQ model on onnxruntime, SQNR of every output against the float model, cycles, and, in
-`float`, the largest difference between the folded float graph and the source model on four samples, relative to the
-largest output.
+SHARED is a folder with models, models2, data and data2, the data with their score.py. Every network is built
+three times, by the method kl at 8 bits without corrections, with its calibration data as stored bytes: `off`
+(fold_normalize = false), `plain` (folded, one padding number for all channels) and `on`. Printed as JSON
+lines: the share of input codes that are equal in the program and in the QDQ model on onnxruntime, SQNR of
+every output against the float model, cycles, and, in `float`, the largest difference between the folded float
+graph and the source model on four samples, relative to the largest output.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ TASKS = {
     "selfie": ("models2/selfie.onnx", "", ["normalize = { std = [255] }"]),
     "box": ("models2/blazeface.onnx", "", ["normalize = { mean = [127.5], std = [127.5] }"]),
     "text": ("models2/ppocrv4-det.onnx", "x = [1, 3, 320, 320]", [f"normalize = {{ {IMAGENET}, axis = 0 }}"]),
-    "photos": ("models/efficientnet-lite0.onnx", "", ["normalize = { mean = [127], std = [128] }", 'layout = "nchw"']),
+    "photos": (
+        "models/efficientnet-lite0.onnx",
+        "",
+        ["normalize = { mean = [127], std = [128] }", 'layout = "nchw"'],
+    ),
 }
 
 
@@ -84,7 +88,9 @@ def real(image: Any, task: str) -> Any:
         return ((x - np.float32(127.5)) / np.float32(127.5))[None]
     if task == "photos":
         return ((x - np.float32(127)) / np.float32(128)).transpose(2, 0, 1)[None]
-    mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)))
+    mean, std = (
+        np.array(v, np.float32).reshape(3, 1, 1) for v in ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+    )
     return ((x - mean) / std)[None]
 
 
@@ -96,7 +102,9 @@ def session(model: bytes) -> ort.InferenceSession:
     return ort.InferenceSession(model, options)
 
 
-def built(folder: Path, task: str, shared: Path, variant: str, target: str, cache: Path | None) -> tuple[Path, Path]:
+def built(
+    folder: Path, task: str, shared: Path, variant: str, target: str, cache: Path | None
+) -> tuple[Path, Path]:
     model, shape, steps = TASKS[task]
     lines = [f'target = "{target}"', "[model]", f'path = "{shared / model}"']
     lines += [f"inputs = {{ {shape} }}"] if shape else []
@@ -116,7 +124,10 @@ def built(folder: Path, task: str, shared: Path, variant: str, target: str, cach
 def measured(program: Path, qdq: Path, shared: Path, task: str, count: int, variant: str) -> dict[str, Any]:
     runner, loaded = Runner(program), load_program(program)
     (port,) = loaded.meta["inputs"]
-    coded = next((s["out"] for s in loaded.meta["steps"] if s["kind"] == "quantize" and s["value"] == port["name"]), port["name"])
+    coded = next(
+        (s["out"] for s in loaded.meta["steps"] if s["kind"] == "quantize" and s["value"] == port["name"]),
+        port["name"],
+    )
     bound = onnx.load(str(qdq))
     if coded != port["name"]:
         bound.graph.output.append(onnx.ValueInfoProto(name=coded))
@@ -136,13 +147,21 @@ def measured(program: Path, qdq: Path, shared: Path, task: str, count: int, vari
             other = exported.run([coded], {port["name"]: x})[0]
         equal, total = equal + int((found[coded] == other).sum()), total + other.size
         for i, name in enumerate(own):
-            sums[i] += (truth[i].astype(np.float64) ** 2).sum(), ((truth[i] - found[name]).astype(np.float64) ** 2).sum()
+            sums[i] += (
+                (truth[i].astype(np.float64) ** 2).sum(),
+                ((truth[i] - found[name]).astype(np.float64) ** 2).sum(),
+            )
     pixels = of_program(loaded.meta)
     if pixels:
         extra = {"float": witness(shared, task, pixels[port["name"]], variant == "on")}
     decibels = {name: round(float(10 * np.log10(a / b)), 2) for name, (a, b) in zip(names, sums, strict=True)}
     totals = profile(loaded).totals()
-    return {"input_codes_equal": round(equal / total, 6), "sqnr_db": decibels, "cycles": round(totals["cycles"]), **extra}
+    return {
+        "input_codes_equal": round(equal / total, 6),
+        "sqnr_db": decibels,
+        "cycles": round(totals["cycles"]),
+        **extra,
+    }
 
 
 def witness(shared: Path, task: str, pixels: Pixels, copy: bool) -> float:
@@ -150,15 +169,23 @@ def witness(shared: Path, task: str, pixels: Pixels, copy: bool) -> float:
     table = ModelTable(FilePath(TASKS[task][0], shared), {"x": (1, 3, 320, 320)} if TASKS[task][1] else {})
     reader = FRONTENDS["onnx"]()
     graph = parsed((shared / TASKS[task][0]).read_bytes(), reader, table).graph
-    made, plain = session(export_model(fold(graph, {graph.inputs[0]: pixels}, copy).graph)), _float(shared, task)
+    made, plain = (
+        session(export_model(fold(graph, {graph.inputs[0]: pixels}, copy).graph)),
+        _float(shared, task),
+    )
     worst = 0.0
     for image in islice(stored(shared, task, "eval"), 4):
         x = real(image, task)
-        whole = np.rint((x.astype(np.float64) - pixels.along(pixels.shift, 4)) / pixels.along(pixels.scale, 4)) - pixels.zero
+        whole = (
+            np.rint((x.astype(np.float64) - pixels.along(pixels.shift, 4)) / pixels.along(pixels.scale, 4))
+            - pixels.zero
+        )
         names = [o.name for o in plain.get_outputs()]
         truth = plain.run(names, {plain.get_inputs()[0].name: x})
         found = made.run(names, {graph.inputs[0]: whole.astype(np.float32)})
-        worst = max(worst, *(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(truth, found, strict=True)))
+        worst = max(
+            worst, *(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(truth, found, strict=True))
+        )
     return float(f"{worst:.2g}")
 
 
@@ -173,10 +200,14 @@ def _float(shared: Path, task: str) -> ort.InferenceSession:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("shared", type=Path)
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
-    parser.add_argument("--variants", nargs="+", choices=("off", "plain", "on"), default=["off", "plain", "on"])
+    parser.add_argument(
+        "--variants", nargs="+", choices=("off", "plain", "on"), default=["off", "plain", "on"]
+    )
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--target", default="edge-4t")
     parser.add_argument("--cache", type=Path)

@@ -1,12 +1,14 @@
-"""What threshold methods and corrections keep of a network's accuracy: one line per combination, from the simulator.
+"""What threshold methods and corrections keep of a network's accuracy: one line per
+combination, from the simulator.
 
-    python benchmarks/quality.py SCORER TASK RECIPE [--per channel tensor] [--methods minmax mse ...]
-        [--corrections none bias both] [--limit N] [--set KEY=VALUE ...] [--cache DIR] [--log FILE] [--floats FILE.npz]
+    python benchmarks/quality.py SCORER TASK RECIPE [--per channel tensor] [--methods minmax mse
+        ...] [--corrections none bias both] [--limit N] [--set KEY=VALUE ...] [--cache DIR]
+        [--log FILE] [--floats FILE.npz]
 
-SCORER and TASK as for accuracy.py. Every combination is built like any recipe (what they share is built once), and what
-the build decided on held-out calibration samples is printed beside the score on evaluation data, which no build sees.
---log keeps one JSON line per combination, and combinations that it holds are not run again. --floats keeps the float
-model's outputs on all inputs.
+SCORER and TASK as for accuracy.py. Every combination is built like any recipe (what they share is built
+once), and what the build decided on held-out calibration samples is printed beside the score on evaluation
+data, which no build sees. --log keeps one JSON line per combination, and combinations that it holds are not
+run again. --floats keeps the float model's outputs on all inputs.
 """
 
 from __future__ import annotations
@@ -30,7 +32,18 @@ CORRECTIONS = {
     "bias": ("equalize.scale='off'", "equalize.absorb='off'", "correct.bias='auto'"),
     "both": ("equalize.scale='auto'", "equalize.absorb='auto'", "correct.bias='auto'"),
 }
-FIGURES = ("top1", "f1", "recall", "ap50", "delta_top1", "delta_f1", "delta_recall", "delta_ap50", "agreement", "sqnr_db")
+FIGURES = (
+    "top1",
+    "f1",
+    "recall",
+    "ap50",
+    "delta_top1",
+    "delta_f1",
+    "delta_recall",
+    "delta_ap50",
+    "agreement",
+    "sqnr_db",
+)
 
 
 def row(names: tuple[str, ...], line: dict[str, Any]) -> str:
@@ -46,7 +59,9 @@ def held(log: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("scorer", type=Path)
     parser.add_argument("task")
     parser.add_argument("recipe", type=Path)
@@ -62,14 +77,22 @@ def main() -> None:
     model = Path(load_recipe(args.recipe).tables["model"]["path"])
     task = Task(module(args.scorer), args.task, args.recipe.parent / model, args.limit, args.floats)
     known = held(args.log)
-    print("| weights | method | corrections | figures | MACs on the NPU | inputs |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        "| weights | method | corrections | figures | MACs on the NPU | inputs |\n| --- | --- | --- | --- | "
+        "--- | --- |"
+    )
     for per, method, wanted in product(args.per, args.methods, args.corrections):
         combination = {"per": per, "method": method, "corrections": wanted}
         asked = {"recipe": args.recipe.name, "limit": args.limit, "set": args.set, **combination}
         if line := known.get(json.dumps(asked, sort_keys=True)):
             print(row((per, method, wanted), line), flush=True)
             continue
-        sets = [f"quantize.weights.per='{per}'", f"calibrate.method='{method}'", *CORRECTIONS[wanted], *args.set]
+        sets = [
+            f"quantize.weights.per='{per}'",
+            f"calibrate.method='{method}'",
+            *CORRECTIONS[wanted],
+            *args.set,
+        ]
         with tempfile.TemporaryDirectory() as out:
             result = build(args.recipe, sets, until="codegen", out=Path(out), cache=args.cache)
             line = task.score(load_program(result.products["program"]))

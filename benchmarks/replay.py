@@ -1,15 +1,18 @@
-"""Plans and programs of networks on targets, recorded and compared: what a change of the compiler's code must leave alone.
+"""Plans and programs of networks on targets, recorded and compared: what a change of the
+compiler's code must leave alone.
 
     python benchmarks/replay.py record FILE [SUBJECT ...]       # on the tree before the change
     python benchmarks/replay.py compare FILE [SUBJECT ...]      # on the tree after it
 
-A subject is NETWORK:TARGET, or NETWORK for all its targets; without any, the whole table below. Networks have random weights
-and made-up ranges. `drawn` are random networks with random plans on random machines: no search, every kind of group. A
-network from a file is named by the file's stem, for example `python benchmarks/replay.py record out.json selfie.onnx:edge-4t`.
+A subject is NETWORK:TARGET, or NETWORK for all its targets; without any, the whole table below. Networks have
+random weights and made-up ranges. `drawn` are random networks with random plans on random machines: no
+search, every kind of group. A network from a file is named by the file's stem, for example `python
+benchmarks/replay.py record out.json selfie.onnx:edge-4t`.
 
-Of each subject a record has: digests of the plan (default level), of the command words, of the constants and of the rest of
-the program; predicted cycles, groups, commands; and the seconds that the search and the code generator took, which are shown
-but not compared. A comparison prints every difference in numbers and ends with status 1 if there is any.
+Of each subject a record has: digests of the plan (default level), of the command words, of the constants and
+of the rest of the program; predicted cycles, groups, commands; and the seconds that the search and the code
+generator took, which are shown but not compared. A comparison prints every difference in numbers and ends
+with status 1 if there is any.
 """
 
 from __future__ import annotations
@@ -39,10 +42,18 @@ from tests.codegen import random_groups, random_networks
 from tests.codegen.networks import mixed
 
 FASHION = Path(__file__).resolve().parent.parent / "examples" / "fashion" / "fashion.onnx"
-TARGETS = sorted(p.stem for p in (Path(__file__).resolve().parent.parent / "npuflow" / "targets").glob("*.toml"))
+TARGETS = sorted(
+    p.stem for p in (Path(__file__).resolve().parent.parent / "npuflow" / "targets").glob("*.toml")
+)
 FEW = ("edge-4t", "ethos-u65-256", "server-32t", "cv18xx", "aries")
 DRAWN = 150
-TABLE = {"mixed": TARGETS, "fashion": TARGETS, "mobilenet_v2": FEW, "resnet50": FEW[:2], "drawn": [str(i) for i in range(DRAWN)]}
+TABLE = {
+    "mixed": TARGETS,
+    "fashion": TARGETS,
+    "mobilenet_v2": FEW,
+    "resnet50": FEW[:2],
+    "drawn": [str(i) for i in range(DRAWN)],
+}
 TIMES = ("search seconds", "codegen seconds")
 Row = dict[str, Any]
 
@@ -89,7 +100,7 @@ def measured(name: str, target_name: str) -> Row:
             plan = plan_network(graph, machine, target.numerics)
         planned = time.process_time()
         return {**described(graph, plan, target), TIMES[0]: round(planned - begin, 3),
-                TIMES[1]: round(time.process_time() - planned, 3)}  # fmt: skip
+                TIMES[1]: round(time.process_time() - planned, 3)}
     except (NpuflowError, TargetError) as fault:
         return {"refused": str(fault).splitlines()[0]}
 
@@ -99,12 +110,18 @@ def described(graph: Graph, plan: Plan, target: Target) -> Row:
     meta = dict(program.meta)
     schedule = meta.pop("plan")
     return {
-        "plan": digest({k: v for k, v in plan.to_json().items() if k != "tried"}), "groups": len(plan.groups),
-        "searched cycles": plan.cycles, "origin": plan.origin,
-        "words": digest(b"".join(w.tobytes() for w in program.commands)), "commands": sum(map(len, program.commands)),
-        "const": digest(program.const), "meta": digest(meta), "schedule": digest(schedule),
-        "cycles": schedule["cycles"], "bytes": schedule["bytes"],
-    }  # fmt: skip
+        "plan": digest({k: v for k, v in plan.to_json().items() if k != "tried"}),
+        "groups": len(plan.groups),
+        "searched cycles": plan.cycles,
+        "origin": plan.origin,
+        "words": digest(b"".join(w.tobytes() for w in program.commands)),
+        "commands": sum(map(len, program.commands)),
+        "const": digest(program.const),
+        "meta": digest(meta),
+        "schedule": digest(schedule),
+        "cycles": schedule["cycles"],
+        "bytes": schedule["bytes"],
+    }
 
 
 def differences(before: Row, after: Row) -> list[str]:
@@ -112,7 +129,11 @@ def differences(before: Row, after: Row) -> list[str]:
     for key in sorted({*before, *after} - set(TIMES)):
         a, b = before.get(key), after.get(key)
         if a != b:
-            change = f" ({b / a - 1:+.3%})" if isinstance(a, int | float) and isinstance(b, int | float) and a else ""
+            change = (
+                f" ({b / a - 1:+.3%})"
+                if isinstance(a, int | float) and isinstance(b, int | float) and a
+                else ""
+            )
             found.append(f"{key}: {a} -> {b}{change}")
     return found
 
@@ -142,7 +163,10 @@ def main(arguments: list[str]) -> int:
         seconds = ", ".join(f"{k} {known[label].get(k, 0)} -> {row.get(k, 0)}" for k in TIMES)
         print(f"{label}: " + ("; ".join(changed) if changed else "same") + f"  [{seconds}]", flush=True)
     if verb == "compare":
-        print(f"{different} subjects differ; " + ", ".join(f"{k} {a:.1f} -> {b:.1f}" for k, (a, b) in spent.items()))
+        print(
+            f"{different} subjects differ; "
+            + ", ".join(f"{k} {a:.1f} -> {b:.1f}" for k, (a, b) in spent.items())
+        )
     return int(different > 0)
 
 

@@ -1,14 +1,16 @@
-"""Rounding methods on one network: what they cost, and what they keep with float and with quantised activations.
+"""Rounding methods on one network: what they cost, and what they keep with float and
+with quantised activations.
 
-    python benchmarks/rounding.py SCORER TASK RECIPE [--bits 4 3] [--methods nearest gptq coordinate] [--limit N]
-        [--sequential] [--simulate] [--cache DIR] [--set KEY=VALUE ...]
+    python benchmarks/rounding.py SCORER TASK RECIPE [--bits 4 3] [--methods nearest gptq coordinate] [--limit
+        N] [--sequential] [--simulate] [--cache DIR] [--set KEY=VALUE ...]
 
-SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the moments: processor time of observing the
-calibration samples and of summing up, in passes of the float network by onnxruntime, everything on one thread in this process.
-Then every method: processor time for all layers, and figures of the float network with the weights that its codes stand for
-(biases take up the mean in all rows, nearest included). Last the quantised network, activations and biases as the recipe says:
-its codes as onnxruntime computes them between exact roundings, or with --simulate the program on the bit-exact simulator.
-With --sequential, layers are rounded one after the other.
+SCORER and TASK as for accuracy.py; RECIPE names no rounding method. First the moments: processor time of
+observing the calibration samples and of summing up, in passes of the float network by onnxruntime, everything
+on one thread in this process. Then every method: processor time for all layers, and figures of the float
+network with the weights that its codes stand for (biases take up the mean in all rows, nearest included).
+Last the quantised network, activations and biases as the recipe says: its codes as onnxruntime computes them
+between exact roundings, or with --simulate the program on the bit-exact simulator. With --sequential, layers
+are rounded one after the other.
 """
 
 from __future__ import annotations
@@ -94,12 +96,15 @@ class Network:
         _, summing = spent(summed)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return (
-            f"{len(feeds)} samples: plain pass {unit:.1f} s, columns {seen:.1f} s ({seen / unit:.2f} passes), "
+            f"{len(feeds)} samples: plain pass {unit:.1f} s, columns {seen:.1f} s ({seen / unit:.2f} "
+            "passes), "
             f"sums {summing:.1f} s ({summing / unit:.2f} passes); {stored / 1e6:.1f} MB of columns a sample, "
             f"peak {peak:.0f} MB with all of them in memory"
         )
 
-    def outputs(self, method: str, bits: int, numerics: Numerics, feeds: Sequence[Any]) -> tuple[list[Any], float]:
+    def outputs(
+        self, method: str, bits: int, numerics: Numerics, feeds: Sequence[Any]
+    ) -> tuple[list[Any], float]:
         """Outputs with float activations, and the processor time of rounding."""
         rounder, scheme = ROUNDERS[method](), Weights(bits=bits)
         start, weights = time.process_time(), {}
@@ -123,7 +128,9 @@ class Network:
         graph = self.store.load(done.outputs["correct"], Quantized).graph
         made = [outputs_of(graph, feeds[at : at + CHUNK])[0] for at in range(0, len(feeds), CHUNK)]
         found = np.concatenate([one for part in made for one in part])
-        figures: dict[str, Any] = task.scorer.score(task.task, {task.name: found}, {task.name: np.concatenate(task.base)})
+        figures: dict[str, Any] = task.scorer.score(
+            task.task, {task.name: found}, {task.name: np.concatenate(task.base)}
+        )
         return figures
 
     def simulated(self, sets: Sequence[str], task: Task) -> dict[str, Any]:
@@ -141,7 +148,9 @@ class Network:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("scorer", type=Path)
     parser.add_argument("task")
     parser.add_argument("recipe", type=Path)
@@ -169,7 +178,9 @@ def main() -> None:
             else:
                 found, seconds = network.outputs(method, bits, numerics, feeds)
                 took = f"{seconds:.1f} s"
-            line = task.scorer.score(args.task, {task.name: np.concatenate(found)}, {task.name: np.concatenate(task.base)})
+            line = task.scorer.score(
+                args.task, {task.name: np.concatenate(found)}, {task.name: np.concatenate(task.base)}
+            )
             whole = network.simulated(sets, task) if args.simulate else network.quantised(sets, task, feeds)
             print(f"| {bits} | {method} | {took} | {shown(line)} | {shown(whole)} |", flush=True)
 

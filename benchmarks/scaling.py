@@ -1,14 +1,16 @@
-"""How calibration scales with workers: npuflow's driver and dask's scheduler, run for real, and workers on a virtual clock.
+"""How calibration scales with workers: npuflow's driver and dask's scheduler, run for real,
+and workers on a virtual clock.
 
     python benchmarks/scaling.py [RECIPE] [--samples 1000 10000] [--workers 1 10 30 100 300 1000] [--write]
-    python benchmarks/scaling.py --check        # the scheduler's time a task here beside that of a real scheduler process
+    python benchmarks/scaling.py --check        # the scheduler's time a task, here and in a real scheduler
 
-The recipe's stages are planned as for a build, its model is read and cut, and samples, observations, shards, regions and
-statistics go through the driver as they would: keys computed, the store asked, batches made, waves sent by dask's
-`Client.map`. `virtual_cluster.py` says what is run and what is not. A task takes what its stage took on an idle core for
-EfficientNet-Lite0 (`SECONDS`, by its items), times a normal of 10 %; a worker's first task a second more (imports), a task
-that runs the network 40 ms more (sessions); one worker in a hundred is four times slower, one dies while it observes.
-Efficiency is work / (workers x time), work being the stages' seconds alone, without starts, on workers of full speed.
+The recipe's stages are planned as for a build, its model is read and cut, and samples, observations, shards,
+regions and statistics go through the driver as they would: keys computed, the store asked, batches made,
+waves sent by dask's `Client.map`. `virtual_cluster.py` says what is run and what is not. A task takes what
+its stage took on an idle core for EfficientNet-Lite0 (`SECONDS`, by its items), times a normal of 10 %; a
+worker's first task a second more (imports), a task that runs the network 40 ms more (sessions); one worker in
+a hundred is four times slower, one dies while it observes. Efficiency is work / (workers x time), work being
+the stages' seconds alone, without starts, on workers of full speed.
 """
 
 import argparse
@@ -39,18 +41,22 @@ HERE = Path(__file__).parent
 SECONDS = {
     "samples": 0.0167, "statistics.items": 0.0147, "statistics.merge1": 0.0012, "statistics.merge2": 0.006,
     "statistics": 0.006,
-}  # fmt: skip
+}
 """An item of samples and of statistics (a sample in a segment); of what a merge reads, the rest."""
 SESSIONS = 0.04
 HEAD = """# How calibration scales with workers
 
-`python benchmarks/scaling.py`: npuflow's driver and dask's scheduler run for real (their processor time counts), workers and
-network are events on a virtual clock; see the docstrings there for what is assumed. {about}
-Seconds until each stage is done, of work in the driver's process (npuflow's share, and dask's client), and in the scheduler's.
+`python benchmarks/scaling.py`: npuflow's driver and dask's scheduler run for real (their processor
+time counts), workers and network are events on a virtual clock;
+see the docstrings there for what is assumed.
+{about}
+Seconds until each stage is done, of work in the driver's process (npuflow's share, and dask's client), and in
+the scheduler's.
 
 """
 COLUMNS = (
-    "| workers | tasks | samples s | observed s | merged s | driver s | client s | scheduler s | ms a task there "
+    "| workers | tasks | samples s | observed s | merged s | driver s | client s | scheduler s | ms a task "
+    "there "
     "| efficiency |"
 )
 
@@ -72,7 +78,7 @@ class Case:
         """Seconds by name, and the cluster."""
         plan = plan_recipe(self.recipe, STAGES, replace(self.settings, until="statistics"))
         for step in plan:
-            step.fixed                                     # code closures: of the build's start, not of its steps  # noqa: B018
+            step.fixed  # noqa: B018  (code closures: of the build's start, not of its steps)
         rng, work = np.random.default_rng(0), [0.0]
 
         def seconds(task):
@@ -97,8 +103,19 @@ def row(case, workers, costs):
     ends, spent = cluster.step_ends, cluster.spent
     efficiency = work / (workers * cluster.driver_at)
     each = 1000 * spent["scheduler"] / cluster.sent
-    times = [ends["samples"], ends["statistics.items"], ends["statistics"], spent["driver"], spent["client"], spent["scheduler"]]
-    return f"| {workers} | {cluster.sent} | " + " | ".join(f"{t:.1f}" for t in times) + f" | {each:.1f} | {efficiency:.0%} |"
+    times = [
+        ends["samples"],
+        ends["statistics.items"],
+        ends["statistics"],
+        spent["driver"],
+        spent["client"],
+        spent["scheduler"],
+    ]
+    return (
+        f"| {workers} | {cluster.sent} | "
+        + " | ".join(f"{t:.1f}" for t in times)
+        + f" | {each:.1f} | {efficiency:.0%} |"
+    )
 
 
 def check(count=1500):
@@ -111,14 +128,25 @@ def check(count=1500):
         listens, running = Path(place) / "s.json", []
         for words in (["scheduler", "--port", "0"], *[["worker", "--nthreads", "1", "--no-nanny"]] * 2):
             module = f"distributed.cli.dask_{words[0]}"
-            line = [sys.executable, "-m", module, *words[1:], "--no-dashboard", "--scheduler-file", str(listens)]
+            line = [
+                sys.executable,
+                "-m",
+                module,
+                *words[1:],
+                "--no-dashboard",
+                "--scheduler-file",
+                str(listens),
+            ]
             env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}"}
-            running.append(subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            running.append(
+                subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            )
             while not listens.exists():
                 time.sleep(0.2)
         try:
             address, process = json.loads(listens.read_text())["address"], psutil.Process(running[0].pid)
-            time.sleep(15)                                  # until the workers are there, and their start is over
+            # until the workers are there, and their start is over
+            time.sleep(15)
             before = sum(process.cpu_times()[:2])
             ran = build(plan, Store(Path(place) / "real"), scheduler=address).check().ran
             real = sum(process.cpu_times()[:2]) - before
@@ -128,14 +156,21 @@ def check(count=1500):
                 one.wait()
         plan = wire(Registry.unlisted("stages", "flowbench.stages"), recipe, until="single")
         cluster = VirtualCluster(2, lambda task: None, Costs())
-        _Driver(plan, Store(Path(place) / "virtual"), cluster, lambda _: None, frozenset(), False).run().check()
+        _Driver(
+            plan, Store(Path(place) / "virtual"), cluster, lambda _: None, frozenset(), False
+        ).run().check()
         cluster.close(wait=True)
     own = cluster.spent["scheduler"]
-    return f"{ran} steps: a real scheduler process {1000 * real / ran:.2f} ms a task, this one {1000 * own / ran:.2f}"
+    return (
+        f"{ran} steps: a real scheduler process {1000 * real / ran:.2f} ms a task, this one "
+        f"{1000 * own / ran:.2f}"
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", nargs="?", default=str(HERE.parent / "recipes" / "fashion.toml"))
     parser.add_argument("--samples", type=int, nargs="+", default=[1000, 10000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 10, 30, 100, 300, 1000])
@@ -143,7 +178,8 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--write", action="store_true", help="into scaling.md, below what it says by hand")
     args = parser.parse_args()
-    logging.getLogger("distributed").setLevel(logging.ERROR)       # else a line for each of a thousand workers
+    # else a line for each of a thousand workers
+    logging.getLogger("distributed").setLevel(logging.ERROR)
     if args.check:
         print(check())
         return

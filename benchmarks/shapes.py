@@ -1,4 +1,5 @@
-"""Networks by their shapes alone: ResNet-50 and MobileNetV2 at 1 x 3 x 224 x 224, and single layers, with random weights.
+"""Networks by their shapes alone: ResNet-50 and MobileNetV2 at 1 x 3 x 224 x 224, and
+single layers, with random weights.
 
 No data goes through them: ranges are made up, so that cycles, bytes and memory can be had in seconds.
 """
@@ -52,12 +53,21 @@ class Shapes:
         return name
 
     def conv(
-        self, name: str, x: str, out: int, kernel: int, stride: int = 1, clip: Clip = LINEAR, depthwise: bool = False
+        self,
+        name: str,
+        x: str,
+        out: int,
+        kernel: int,
+        stride: int = 1,
+        clip: Clip = LINEAR,
+        depthwise: bool = False,
     ) -> str:
         channels = self.values[x].type.shape[1]
         w = self.const(f"{name}.w", (out, 1 if depthwise else channels, kernel, kernel), 0.1)
         pads = (kernel // 2,) * 4
-        op = OPS["conv"]((kernel, kernel), (stride, stride), (1, 1), pads, channels if depthwise else 1, clip=clip)
+        op = OPS["conv"](
+            (kernel, kernel), (stride, stride), (1, 1), pads, channels if depthwise else 1, clip=clip
+        )
         return self.add(name, op, x, w, self.const(f"{name}.b", (out,), 0.1))
 
     def classifier(self, x: str, classes: int) -> str:
@@ -69,7 +79,9 @@ class Shapes:
 
     def graph(self, output: str) -> Graph:
         inputs = tuple(v for v in self.values if self.values[v].const is None)[:1]
-        return Graph(inputs, (output,), tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
+        return Graph(
+            inputs, (output,), tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts)
+        )
 
 
 def resnet50() -> tuple[Graph, dict[str, tuple[float, float]]]:
@@ -92,8 +104,14 @@ def mobilenet_v2() -> tuple[Graph, dict[str, tuple[float, float]]]:
     x = b.conv("stem", b.input("image", (1, 3, 224, 224)), 32, 3, 2, RELU6)
     channels, n = 32, 0
     for grow, out, blocks, first in (
-        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-    ):  # fmt: skip
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
         for block in range(blocks):
             stride, before = first if block == 0 else 1, x
             y = b.conv(f"b{n}.expand", x, channels * grow, 1, 1, RELU6) if grow > 1 else x
@@ -109,7 +127,10 @@ NETWORKS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2}
 
 
 def quantised(
-    graph: Graph, ranges: dict[str, tuple[float, float]], numerics: Numerics, on_npu: Callable[[int], bool] = lambda _: True
+    graph: Graph,
+    ranges: dict[str, tuple[float, float]],
+    numerics: Numerics,
+    on_npu: Callable[[int], bool] = lambda _: True,
 ) -> Graph:
     config = Quantize(
         weights=Weights(per="channel" if numerics.per_channel_weights else "tensor"),

@@ -1,7 +1,8 @@
 """Bit-exact simulation beside plain onnxruntime fp32, in the same run: simulate.py MODEL.onnx PROGRAM.npu ...
 
-Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do not depend on
-data), compiled kernels and plans warm, image decoding excluded; the first batch, with everything cold, is printed beside.
+Processor seconds of one thread (a busy machine stretches wall time). Hazards and clock are cached (they do
+not depend on data), compiled kernels and plans warm, image decoding excluded; the first batch, with
+everything cold, is printed beside.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def session(path: Path) -> ort.InferenceSession:
 def feeds(program: Any, count: int) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(0)
     entries = program.meta["inputs"]
-    return [{e["name"]: rng.normal(0, 1, e["shape"]).astype(e["dtype"]) for e in entries} for _ in range(count)]
+    return [
+        {e["name"]: rng.normal(0, 1, e["shape"]).astype(e["dtype"]) for e in entries} for _ in range(count)
+    ]
 
 
 def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
@@ -53,9 +56,14 @@ def measure(model: Path, path: Path, batch: int, rounds: int) -> dict[str, Any]:
         sim_times.append((time.process_time() - middle) / batch)
     fp32, simulated = float(np.median(float_times)), float(np.median(sim_times))
     return {
-        "program": path.name, "commands": sum(len(w) for w in program.commands), "batch": batch, "first_batch_s": round(cold, 2),
-        "fp32_ms": round(fp32 * 1e3, 2), "simulated_ms": round(simulated * 1e3, 2), "ratio": round(simulated / fp32, 2),
-    }  # fmt: skip
+        "program": path.name,
+        "commands": sum(len(w) for w in program.commands),
+        "batch": batch,
+        "first_batch_s": round(cold, 2),
+        "fp32_ms": round(fp32 * 1e3, 2),
+        "simulated_ms": round(simulated * 1e3, 2),
+        "ratio": round(simulated / fp32, 2),
+    }
 
 
 def by_opcode(path: Path, batch: int) -> dict[str, tuple[float, int, int]]:

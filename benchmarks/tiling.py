@@ -1,11 +1,12 @@
-"""Cycles and external bytes of networks on the shipped targets at tiling levels 0, 3 and 5, beside their lower bounds.
+"""Cycles and external bytes of networks on the shipped targets at tiling levels 0, 3
+and 5, beside their lower bounds.
 
     python benchmarks/tiling.py [--networks A,B] [--targets A,B] [--levels 0,3,5] [--write]
 
-Networks by their shapes alone, random weights. `clock` is the simulator's, `schedule` the time of the plan's schedule
-(engine/schedule). The bound of cycles is the larger of: every layer by its best mapping on all cores with a free memory, and
-inputs, outputs and weights once over the external bus. `search` is processor time. With --write the rows replace or join
-those of tiling.md.
+Networks by their shapes alone, random weights. `clock` is the simulator's, `schedule` the time of the plan's
+schedule (engine/schedule). The bound of cycles is the larger of: every layer by its best mapping on all cores
+with a free memory, and inputs, outputs and weights once over the external bus. `search` is processor time.
+With --write the rows replace or join those of tiling.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 
 HEAD = (
-    "| network | target | level | groups | Mcycles | bound | gap | schedule | MB | bound | ratio | search s |\n"
+    "| network | target | level | groups | Mcycles | bound | gap | schedule | MB | bound | ratio | search s "
+    "|\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
@@ -34,9 +36,14 @@ def efficientnet_lite0() -> tuple[Graph, dict[str, tuple[float, float]]]:
     b = Shapes()
     x, channels, n = b.conv("stem", b.input("image", (1, 3, 224, 224)), 32, 3, 2, RELU6), 32, 0
     for grow, kernel, first, out, blocks in (
-        (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3), (6, 5, 2, 192, 4),
+        (1, 3, 1, 16, 1),
+        (6, 3, 2, 24, 2),
+        (6, 5, 2, 40, 2),
+        (6, 3, 2, 80, 3),
+        (6, 5, 1, 112, 3),
+        (6, 5, 2, 192, 4),
         (6, 3, 1, 320, 1),
-    ):  # fmt: skip
+    ):
         for block in range(blocks):
             stride, before = first if block == 0 else 1, x
             y = b.conv(f"b{n}.expand", x, channels * grow, 1, 1, RELU6) if grow > 1 else x
@@ -61,8 +68,10 @@ def row(network: str, name: str, target: Target, graph: Graph, level: int) -> st
         return f"| {network} | {name} | {level} | {error.message} | | | | | | | | |"
     cycles, bound, moved, least = total["cycles"], total["bound_cycles"], total["bytes"], total["bound_bytes"]
     return (
-        f"| {network} | {name} | {level} | {len(plan.groups)} | {cycles / 1e6:.3f} | {bound / 1e6:.3f} | {cycles / bound:.2f} "
-        f"| {total['schedule_cycles'] / cycles - 1:+.1%} | {moved / 1e6:.2f} | {least / 1e6:.2f} | {moved / least:.2f} "
+        f"| {network} | {name} | {level} | {len(plan.groups)} | {cycles / 1e6:.3f} | {bound / 1e6:.3f} | "
+        f"{cycles / bound:.2f} "
+        f"| {total['schedule_cycles'] / cycles - 1:+.1%} | {moved / 1e6:.2f} | {least / 1e6:.2f} | "
+        f"{moved / least:.2f} "
         f"| {spent:.1f} |"
     )
 

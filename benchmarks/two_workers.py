@@ -2,10 +2,11 @@
 
     python benchmarks/two_workers.py RECIPE [--rounds 3] [--set ...]      # prints the table of two_workers.md
 
-Every run is a build `--until statistics` of one cache whose samples and segments are there, the rest deleted; a cluster of
-processes with one thread each, started before the clock runs, as is their import of the stages (each has observed one sample).
-The ceiling is what the machine itself gives: two processes that each observe half of the samples and know nothing of each
-other, beside one that observes all, started and warm before the clock as well.
+Every run is a build `--until statistics` of one cache whose samples and segments are there, the rest
+deleted; a cluster of processes with one thread each, started before the clock runs, as is their import of
+the stages (each has observed one sample). The ceiling is what the machine itself gives: two processes that
+each observe half of the samples and know nothing of each other, beside one that observes all, started and
+warm before the clock as well.
 """
 
 import argparse
@@ -32,7 +33,15 @@ def seconds(recipe, sets, cache, scheduler, jobs=None):
     place = Path(tempfile.mkdtemp(dir=cache.parent))
     shutil.copytree(cache, place / "cache")
     begun = time.perf_counter()
-    done = build(recipe, sets, cache=place / "cache", out=place / "out", until="statistics", scheduler=scheduler, jobs=jobs)
+    done = build(
+        recipe,
+        sets,
+        cache=place / "cache",
+        out=place / "out",
+        until="statistics",
+        scheduler=scheduler,
+        jobs=jobs,
+    )
     whole = time.perf_counter() - begun
     shutil.rmtree(place)
     return done.check().seconds, whole, done.outputs["statistics"]
@@ -47,7 +56,11 @@ def alone(recipe, sets, names, ready, go, told):
 
     case = Case(recipe, sets)
     parts = segments.segments(case.graph, case.names)
-    feeds = {name: (lambda feed=feed: feed) for name, feed in case.feeds(None) if int(name.split("/")[-1][:3]) % 2 in names}
+    feeds = {
+        name: (lambda feed=feed: feed)
+        for name, feed in case.feeds(None)
+        if int(name.split("/")[-1][:3]) % 2 in names
+    }
     few = dict(list(feeds.items())[:2])
     list(walk.observed(parts, list(parts), few))
     ready.release()
@@ -64,7 +77,9 @@ def ceiling(recipe, sets):
     for halves in ([(0, 1)], [(0,), (1,)]):
         context = multiprocessing.get_context("spawn")
         ready, go, told = context.Semaphore(0), context.Event(), context.Queue()
-        processes = [context.Process(target=alone, args=(recipe, sets, half, ready, go, told)) for half in halves]
+        processes = [
+            context.Process(target=alone, args=(recipe, sets, half, ready, go, told)) for half in halves
+        ]
         for one in processes:
             one.start()
         for _ in processes:
@@ -78,7 +93,9 @@ def ceiling(recipe, sets):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=3)
@@ -90,18 +107,26 @@ def main():
         times, outputs = {1: [], 2: []}, set()
         for _ in range(args.rounds):
             for workers in times:
-                with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:
+                with LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+                ) as cluster:
                     with Client(cluster) as client:
                         client.run(_warm)
                     spent, whole, output = seconds(args.recipe, args.set, cache, cluster.scheduler_address)
                     times[workers].append(spent)
                     outputs.add(output)
-                    print(f"{workers} worker(s): {spent:.2f} s ({whole:.2f} s with the start of the build)", flush=True)
+                    print(
+                        f"{workers} worker(s): {spent:.2f} s ({whole:.2f} s with the start of the build)",
+                        flush=True,
+                    )
         assert len(outputs) == 1, "the statistics differ"
         one, two = (statistics.median(found) for found in times.values())
         rates = ceiling(args.recipe, args.set)
     apart = rates[1] / rates[0]
-    print(f"two workers: {one / two:.2f} times one; two processes that know nothing of each other: {apart:.2f} times one")
+    print(
+        f"two workers: {one / two:.2f} times one; two processes that know nothing of each other: "
+        f"{apart:.2f} times one"
+    )
 
 
 def _warm():

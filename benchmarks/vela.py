@@ -2,9 +2,9 @@
 
     python benchmarks/vela.py [LEVEL ...] [--write]
 
-Vela 5.2.0, `vela --accelerator-config ethos-u65-256`, int8 TFLite models of the same networks with random weights, its own
-estimate: total external bytes of an inference (it packs weights; npuflow's count is of plain int8 weights) and cycles.
-Inputs and outputs count on both sides. `search` is processor time.
+Vela 5.2.0, `vela --accelerator-config ethos-u65-256`, int8 TFLite models of the same networks with random
+weights, its own estimate: total external bytes of an inference (it packs weights; npuflow's count is of plain
+int8 weights) and cycles. Inputs and outputs count on both sides. `search` is processor time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ def row(name: str, level: int, graphs: dict[str, object]) -> str:
     loaded = sum(r["const_bytes"] for r in found.layers())
     theirs, cycles = VELA[name]
     return (
-        f"| {name} | {level} | {total['bytes'] / 1e6:.2f} | {loaded / 1e6:.2f} | {theirs} | {total['bytes'] / 1e6 / theirs:.2f} "
-        f"| {total['bound_bytes'] / 1e6:.2f} | {total['cycles'] / 1e6:.2f} | {cycles} | {total['bound_cycles'] / 1e6:.2f} "
+        f"| {name} | {level} | {total['bytes'] / 1e6:.2f} | {loaded / 1e6:.2f} | {theirs} | "
+        f"{total['bytes'] / 1e6 / theirs:.2f} "
+        f"| {total['bound_bytes'] / 1e6:.2f} | {total['cycles'] / 1e6:.2f} | {cycles} | "
+        f"{total['bound_cycles'] / 1e6:.2f} "
         f"| {compare(found)[0].error:+.1%} | {searched:.1f} |"
     )
 
@@ -43,7 +45,8 @@ def row(name: str, level: int, graphs: dict[str, object]) -> str:
 def main(arguments: list[str]) -> None:
     levels = [int(a) for a in arguments if a.isdigit()] or [0, 3]
     lines = [
-        "| network | level | MB | constants MB | Vela MB | ratio | bound MB | Mcycles | Vela | bound | schedule | search s |",
+        ("| network | level | MB | constants MB | Vela MB | ratio | bound MB | Mcycles | Vela | bound | "
+        "schedule | search s |"),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     graphs: dict[str, object] = {}

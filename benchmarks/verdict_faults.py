@@ -1,4 +1,5 @@
-"""Faults that are planted for verdicts.py: wrong ranges of single tensors, and too few bits for the weights of single layers."""
+"""Faults that are planted for verdicts.py: wrong ranges of single tensors, and too few bits for
+the weights of single layers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Fault:
-    """`ranges`: multiples of the lower and the upper end, by value; `weights`: of one layer, and its name in the graph."""
+    """`ranges`: multiples of the lower and the upper end, by value; `weights`: of one
+    layer, and its name in the graph."""
 
     ranges: Mapping[str, Span] = field(default_factory=dict)
     weights: str = ""
@@ -42,9 +44,9 @@ class Fault:
 
 
 def faults(task: Task, rig: Rig, kind: str, count: int) -> list[Fault]:
-    """Faults of a kind that spoil an output, spread over the network: "range": a quarter or 64 times as wide; "side": the
-    larger end a tenth as far; "weight": too few bits. One that no output notices (a tensor of few values far from its ends)
-    is no fault, and the next is taken.
+    """Faults of a kind that spoil an output, spread over the network: "range": a quarter or 64 times as wide;
+    "side": the larger end a tenth as far; "weight": too few bits. One that no output notices (a tensor of few
+    values far from its ends) is no fault, and the next is taken.
     """
     made = list(_all(rig, kind))
     order = np.random.default_rng(7).permutation(len(made))
@@ -79,6 +81,12 @@ def _worst(task: Task, rig: Rig, fault: Fault) -> float:
     weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
     for one in network.weights:
         if one.value == fault.weights:
-            weak = Network(network.graph, network.placed, Quantize(overrides=fault.overrides), network.numerics, network.stated)
+            weak = Network(
+                network.graph,
+                network.placed,
+                Quantize(overrides=fault.overrides),
+                network.numerics,
+                network.stated,
+            )
             weights.update(weak.coded(one))
     return min(one.sqnr for one in quality(task.graph, rig.truth, rig.fake.run(rig.held, table, weights)))

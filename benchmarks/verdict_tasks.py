@@ -1,4 +1,5 @@
-"""Models of MODELS.md and MODELS2.md with their calibration samples and scored evaluation samples, for verdicts.py."""
+"""Models of MODELS.md and MODELS2.md with their calibration samples and scored
+evaluation samples, for verdicts.py."""
 
 from __future__ import annotations
 
@@ -62,9 +63,12 @@ def module(path: Path) -> Any:
 
 
 def shifted(feed: Mapping[str, Array]) -> dict[str, Array]:
-    """A wrong normalisation: real inputs halved and moved, as with the mean and deviation of another network."""
+    """A wrong normalisation: real inputs halved and moved, as with the mean and
+    deviation of another network."""
     return {
-        k: ((v - v.mean()) / 2 + v.mean() + v.std()).astype(v.dtype) if v.dtype.kind == "f" and not k.startswith("state") else v
+        k: ((v - v.mean()) / 2 + v.mean() + v.std()).astype(v.dtype)
+        if v.dtype.kind == "f" and not k.startswith("state")
+        else v
         for k, v in feed.items()
     }
 
@@ -77,17 +81,30 @@ class Task:
         self.scorer = module(shared / ("data" if name in FIRST else "data2") / "score.py")
         path, bindings = NET[name]
         self.model = shared / path
-        self.parsed: Parsed = parsed(self.model.read_bytes(), FRONTENDS["onnx"](), ModelTable(path=self.model, inputs=bindings))
+        self.parsed: Parsed = parsed(
+            self.model.read_bytes(), FRONTENDS["onnx"](), ModelTable(path=self.model, inputs=bindings)
+        )
         self.graph: Graph = self.parsed.graph
         self.limit = min(limit or 10**9, EVAL.get(name, EVAL_OTHERS))
         target = shipped_targets()[TARGET]
         self.target = target
-        tables = (target.numerics, target.limits, target.memory, target.compute, target.dma, target.host, Least())
+        tables = (
+            target.numerics,
+            target.limits,
+            target.memory,
+            target.compute,
+            target.dma,
+            target.host,
+            Least(),
+        )
         self.placement: Placement = placement(self.parsed, *tables)
 
     def fed(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         types = {n: self.graph.type(n) for n in self.graph.inputs}
-        return {n: np.ascontiguousarray(np.asarray(feed[n]).reshape(t.shape).astype(t.dtype)) for n, t in types.items()}
+        return {
+            n: np.ascontiguousarray(np.asarray(feed[n]).reshape(t.shape).astype(t.dtype))
+            for n, t in types.items()
+        }
 
     def calibration(self) -> Iterator[Mapping[str, Array]]:
         data = self.scorer.DATA
@@ -103,7 +120,9 @@ class Task:
                 yield (self.scorer.photo_input if photo else self.scorer.scene_input)(np.asarray(size))
         elif self.name == "vad":
             held = np.load(data / "vad/calib.npz")
-            yield from ({"input": a[None], "state": b} for a, b in zip(held["input"], held["state"], strict=True))
+            yield from (
+                {"input": a[None], "state": b} for a, b in zip(held["input"], held["state"], strict=True)
+            )
         else:
             yield from map(self.scorer.fashion_input, np.load(data / "fashion/calib.npz")["images"])
 
@@ -132,7 +151,9 @@ class Task:
 
     def outputs(self, graph: Graph) -> dict[str, Array]:
         """What a float or quantised graph makes of the evaluation samples, states fed back."""
-        session = stretch(graph, range(len(graph.nodes)), list(graph.inputs), list(dict.fromkeys(graph.outputs)))
+        session = stretch(
+            graph, range(len(graph.nodes)), list(graph.inputs), list(dict.fromkeys(graph.outputs))
+        )
         read, empty = {i.name for i in session.get_inputs()}, Walk(graph, [])
 
         def run(feed: Mapping[str, Array]) -> dict[str, Array]:
@@ -142,7 +163,9 @@ class Task:
             return dict(zip(self.graph.outputs, real, strict=True))
 
         kept: dict[str, list[Array]] = {}
-        states = {n: n + "n" for n in self.graph.inputs if n.startswith("state")} if self.name == "wake" else {}
+        states = (
+            {n: n + "n" for n in self.graph.inputs if n.startswith("state")} if self.name == "wake" else {}
+        )
         states = {"state": "stateN"} if self.name == "vad" else states
         clips, state = 0, {}
         for item in self.scorer.samples(self.name):
@@ -156,7 +179,9 @@ class Task:
             state = {n: made[o] for n, o in states.items()}
             for name, array in made.items():
                 kept.setdefault(name, []).append(array)
-        return {k: np.concatenate([x[None] if self.name == "thai" else x for x in v]) for k, v in kept.items()}
+        return {
+            k: np.concatenate([x[None] if self.name == "thai" else x for x in v]) for k, v in kept.items()
+        }
 
     def evaluation_feeds(self) -> Iterator[tuple[str, dict[str, Array]]]:
         """Some of what the model is fed in the evaluation; states are those of the calibration."""

@@ -1,20 +1,25 @@
-"""Whether a build's verdict is right: warnings against the truth, culprits against planted faults, gains against promises.
+"""Whether a build's verdict is right: warnings against the truth, culprits against planted
+faults, gains against promises.
 
     python benchmarks/verdicts.py SHARED [--only TASK/KIND ...] [--log FILE] [--table FILE] [--limit N]
 
-SHARED holds the models and data of MODELS.md and MODELS2.md. Every configuration runs the stages from `parse` to `verdict`
-in this process; tiling, code generation and simulation add nothing to the numbers, as programs are bit-exact. Then the
-evaluation set, which no stage sees, is scored with the quantised graph. --log keeps one JSON line for each configuration,
-and those that it holds are not run again. --table writes the results as Markdown.
+SHARED holds the models and data of MODELS.md and MODELS2.md. Every configuration runs the stages from
+`parse` to `verdict` in this process; tiling, code generation and simulation add nothing to the numbers,
+as programs are bit-exact. Then the evaluation set, which no stage sees, is scored with the quantised
+graph. --log keeps one JSON line for each configuration, and those that it holds are not run again.
+--table writes the results as Markdown.
 
-The rule. A configuration is ruined where, on the evaluation samples and against the float network on the same samples,
+The rule. A configuration is ruined where, on the evaluation samples and against the
+float network on the same samples,
 
 - the task's own figure drops by more than one point and by more than one sample's worth, or
-- fewer than 97 % of the answers agree (IoU of masks and boxes, and answers out of a thousand classes: less than .95).
+- fewer than 97 % of the answers agree (IoU of masks and boxes, and answers out of a
+  thousand classes: less than .95).
 
-It is good where, on the evaluation, the budget holds: 20 dB for every output, or 99 % of equal answers. What is
-neither misses the budget without much harm: there a warning is right, and none does no damage. A wrong normalisation of
-the calibration samples does not show on these samples; the inputs of the recipe's [evaluate] show it.
+It is good where, on the evaluation, the budget holds: 20 dB for every output, or 99 % of equal
+answers. What is neither misses the budget without much harm: there a warning is right, and none does
+no damage. A wrong normalisation of the calibration samples does not show on these samples; the inputs
+of the recipe's [evaluate] show it.
 """
 
 from __future__ import annotations
@@ -65,8 +70,19 @@ from npuflow.stages.thresholds import Thresholds, thresholds
 from npuflow.stages.verdict import Verdict, VerdictTable, verdict
 
 FIGURE = {
-    "lines": "exact", "text": "line_recall", "pitch": "within50", "notes": "frame_f1", "face": "accuracy", "box": "recall50",
-    "g2p": "steps", "thai": "f1", "oskut": "f1", "wake": "clips", "photos": "top1", "scenes": "ap50", "vad": "acc_10db",
+    "lines": "exact",
+    "text": "line_recall",
+    "pitch": "within50",
+    "notes": "frame_f1",
+    "face": "accuracy",
+    "box": "recall50",
+    "g2p": "steps",
+    "thai": "f1",
+    "oskut": "f1",
+    "wake": "clips",
+    "photos": "top1",
+    "scenes": "ap50",
+    "vad": "acc_10db",
     "fashion": "top1",
 }
 OVERLAP = ("text", "notes", "selfie", "box")       # whose agreement is an IoU
@@ -121,7 +137,11 @@ def calibrated(task: Task, kind: Kind) -> tuple[Items[Sample], Statistics, Thres
     samples = task.samples(shifted) if kind.wrong_mean else task.samples()
     statistics = task.statistics(samples, "mean" if kind.wrong_mean else "all")
     first = thresholds(task.parsed, task.placement, statistics, kind.calibrate, kind.quantize, num)
-    return samples, statistics, run(clipping, thresholds=first, samples=samples, statistics=statistics, **_given(task, kind))
+    return (
+        samples,
+        statistics,
+        run(clipping, thresholds=first, samples=samples, statistics=statistics, **_given(task, kind)),
+    )
 
 
 def run(stage: Stage, **given: Any) -> Any:
@@ -132,7 +152,12 @@ def run(stage: Stage, **given: Any) -> Any:
 def _given(task: Task, kind: Kind) -> dict[str, Any]:
     """What the stages take beside artifacts of one another."""
     t = task.target
-    tables = {"calibrate": kind.calibrate, "quantize": kind.quantize, "probing": Probing(), "correct": Correct()}
+    tables = {
+        "calibrate": kind.calibrate,
+        "quantize": kind.quantize,
+        "probing": Probing(),
+        "correct": Correct(),
+    }
     machine = {"numerics": t.numerics, "compute": t.compute, "memory": t.memory, "dma": t.dma, "host": t.host}
     return {"graph": task.parsed, "placement": task.placement, **tables, **machine}
 
@@ -141,11 +166,18 @@ def built(task: Task, kind: Kind, fault: Fault | None = None) -> Built:
     """`fault`: its ranges are planted; its widths are the recipe's."""
     samples, statistics, ranges = calibrated(task, kind)
     wrong = fault.applied(ranges.ranges) if fault is not None else {}
-    return finished(task, kind, samples, statistics, replace(ranges, ranges={**ranges.ranges, **wrong}), tuple(wrong))
+    return finished(
+        task, kind, samples, statistics, replace(ranges, ranges={**ranges.ranges, **wrong}), tuple(wrong)
+    )
 
 
 def finished(
-    task: Task, kind: Kind, samples: Items[Sample], statistics: Statistics, ranges: Thresholds, wrong: tuple[str, ...] = ()
+    task: Task,
+    kind: Kind,
+    samples: Items[Sample],
+    statistics: Statistics,
+    ranges: Thresholds,
+    wrong: tuple[str, ...] = (),
 ) -> Built:
     given = _given(task, kind) | {"thresholds": ranges, "samples": samples, "statistics": statistics}
     start = run(baseline, **given, precision=kind.widths)
@@ -157,13 +189,23 @@ def finished(
 
 
 def judged(made: Built, evaluation: bool = True) -> Verdict:
-    """The build's verdict; `evaluation`: whether the recipe has one, whose inputs are then held against the calibration's."""
+    """The build's verdict; `evaluation`: whether the recipe has one, whose inputs are then
+    held against the calibration's."""
     task, kind = made.task, made.kind
     profiles = EvaluationInputs(profiled(task.evaluation_feeds())) if evaluation else None
     check = input_check(made.samples, profiles, task.parsed)
-    given = _given(task, kind) | {"thresholds": made.thresholds, "samples": made.samples, "statistics": made.statistics}
+    given = _given(task, kind) | {
+        "thresholds": made.thresholds,
+        "samples": made.samples,
+        "statistics": made.statistics,
+    }
     found: Verdict = run(
-        verdict, **given, precision=made.precision, quantized=made.quantized, input_check=check, verdict=VerdictTable(),
+        verdict,
+        **given,
+        precision=made.precision,
+        quantized=made.quantized,
+        input_check=check,
+        verdict=VerdictTable(),
         widths=kind.widths,
     )
     return found
@@ -181,7 +223,8 @@ def levels(task: Task, graph: Graph) -> dict[str, float]:
 
 
 def holds(found: Mapping[str, float], score: Mapping[str, Any]) -> bool:
-    """Whether the budget holds on the evaluation: 20 dB of every output; for the one that answers are of, or 99 % of them."""
+    """Whether the budget holds on the evaluation: 20 dB of every output; for the one that
+    answers are of, or 99 % of them."""
     agreement = score.get("agreement")
     answered = agreement is not None and agreement >= 0.99
     named = score.get("sqnr_db")
@@ -195,14 +238,27 @@ def with_fix(made: Built, fix: Fix) -> Built:
     kind, ranges = made.kind, made.thresholds
     calibrate = pasted.get("calibrate", {})
     methods = [Layer(tuple(one["layers"]), one["method"]) for one in calibrate.get("layers", [])]
-    extra = tuple(Override(**{**one, "layers": tuple(one["layers"])}) for one in pasted.get("quantize", {}).get("overrides", []))
+    extra = tuple(
+        Override(**{**one, "layers": tuple(one["layers"])})
+        for one in pasted.get("quantize", {}).get("overrides", [])
+    )
     bits = pasted.get("quantize", {}).get("activations", {}).get("bits", kind.quantize.activations.bits)
     activations = replace(kind.quantize.activations, bits=bits)
     q = replace(kind.quantize, overrides=(*kind.quantize.overrides, *extra), activations=activations)
-    c = replace(kind.calibrate, method=calibrate.get("method", kind.calibrate.method), layers=(*kind.calibrate.layers, *methods))
-    kind = replace(kind, calibrate=c, quantize=q, widths=PrecisionTable(**pasted.get("precision", asdict(kind.widths))))
+    c = replace(
+        kind.calibrate,
+        method=calibrate.get("method", kind.calibrate.method),
+        layers=(*kind.calibrate.layers, *methods),
+    )
+    kind = replace(
+        kind, calibrate=c, quantize=q, widths=PrecisionTable(**pasted.get("precision", asdict(kind.widths)))
+    )
     samples, statistics, found = calibrated(made.task, kind)
-    planted = {v: made.thresholds.ranges[v] for v in made.planted if found.methods.get(v) not in {m.method for m in methods}}
+    planted = {
+        v: made.thresholds.ranges[v]
+        for v in made.planted
+        if found.methods.get(v) not in {m.method for m in methods}
+    }
     ranges = replace(ranges, ranges={**found.ranges, **planted}, methods=found.methods)
     return finished(made.task, kind, samples, statistics, ranges, made.planted)
 
@@ -211,7 +267,9 @@ def planted_faults(task: Task, kind: str, count: int) -> list[Fault]:
     """The first faults of a kind, in the network with the recipe's widths."""
     plain = Kind(widths=NONE)
     samples, _, ranges = calibrated(task, plain)
-    network = Network(task.graph, task.placement.placed, plain.quantize, task.target.numerics, dict(task.parsed.stated))
+    network = Network(
+        task.graph, task.placement.placed, plain.quantize, task.target.numerics, dict(task.parsed.stated)
+    )
     fit, held = split(list(feeds(samples, task.graph, 128)), 8)
     return faults(task, Rig(network, ranges.ranges, ranges.ranges, fit, held), kind, count)
 
@@ -225,7 +283,8 @@ PLANTS = {
 
 
 def planted(task: Task, kind: str, number: int) -> dict[str, Any]:
-    """One fault: whether it is warned of, whether the culprit is named, and what the first fix realises on the evaluation."""
+    """One fault: whether it is warned of, whether the culprit is named, and what the first fix
+    realises on the evaluation."""
     fault = planted_faults(task, kind, number + 1)[number]
     made = built(task, Kind(quantize=Quantize(overrides=fault.overrides), widths=NONE), fault)
     found = judged(made)
@@ -234,11 +293,15 @@ def planted(task: Task, kind: str, number: int) -> dict[str, Any]:
         "plant": fault.text, "warned": found.statement.ok is False, "said": found.statement.text,
         "culprit": culprit.value if culprit else None,
         "named": culprit is not None and _named(task, culprit, fault),
-    }  # fmt: skip
+    }
     if first is not None and first.before.name in task.truth:
         again = with_fix(made, first)
         have, after = (levels(task, one.quantized.graph)[first.before.name] for one in (made, again))
-        line |= {"fix": first.line, "promised": first.after.sqnr - first.before.sqnr, "realised": after - have}
+        line |= {
+            "fix": first.line,
+            "promised": first.after.sqnr - first.before.sqnr,
+            "realised": after - have,
+        }
     return line
 
 
@@ -250,7 +313,9 @@ def _named(task: Task, culprit: Culprit, fault: Fault) -> bool:
 
 
 def _group(task: Task, value: str) -> tuple[str, ...]:
-    network = Network(task.graph, task.placement.placed, Quantize(), task.target.numerics, dict(task.parsed.stated))
+    network = Network(
+        task.graph, task.placement.placed, Quantize(), task.target.numerics, dict(task.parsed.stated)
+    )
     return next((g for g in network.groups if value in g), (value,))
 
 
@@ -264,18 +329,27 @@ def measured(task: Task, kind: str) -> dict[str, Any]:
     score = task.score(made.quantized.graph)
     evaluated = levels(task, made.quantized.graph)
     return {
-        "warned": found.statement.ok is False, "said": found.statement.text, "hint": found.statement.hint,
-        "outputs": [asdict(one) for one in found.outputs], "fixes": [f.line for f in found.fixes],
-        "ruined": ruined(task.name, score), "holds": holds(evaluated, score), "levels": evaluated, "score": score,
+        "warned": found.statement.ok is False,
+        "said": found.statement.text,
+        "hint": found.statement.hint,
+        "outputs": [asdict(one) for one in found.outputs],
+        "fixes": [f.line for f in found.fixes],
+        "ruined": ruined(task.name, score),
+        "holds": holds(evaluated, score),
+        "levels": evaluated,
+        "score": score,
         "seconds": [round(middle - begun, 1), round(end - middle, 1)],
-    }  # fmt: skip
+    }
 
 
 def configurations() -> list[str]:
     small = ("fashion", "face", "pitch", "g2p", "thai", "wake", "vad", "box")
     large = ("selfie", "text", "oskut", "photos", "lines")
-    kinds = {t: [k for k in KINDS if t not in ("g2p", "thai") or k != "mean"] for t in small}    # their inputs are no reals
-    builds = [f"{t}/{k}" for t in small for k in kinds[t]] + [f"{t}/{k}" for t in large for k in ("none", "default", "6bits")]
+    # their inputs are no reals
+    kinds = {t: [k for k in KINDS if t not in ("g2p", "thai") or k != "mean"] for t in small}
+    builds = [f"{t}/{k}" for t in small for k in kinds[t]] + [
+        f"{t}/{k}" for t in large for k in ("none", "default", "6bits")
+    ]
     plants = [f"{t}/{kind}{i}" for kind, tasks in PLANTS.items() for t, n in tasks.items() for i in range(n)]
     return [*builds, *plants, "selfie/mean", "text/mean", "photos/mean", "notes/none"]
 
@@ -288,17 +362,32 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     near = [p for p in kept if abs(p["promised"] - p["realised"]) <= max(1.0, 0.2 * abs(p["realised"]))]
     between = len(builds) - len(bad) - len(good)
     rest = sum(b["warned"] for b in builds if b not in bad and b not in good)
-    first = f"{len(builds)} builds: found {sum(b['warned'] for b in bad)} of {len(bad)} ruined ones; false alarms"
-    first += f" {sum(b['warned'] for b in good)} of {len(good)} good ones; {between} in between, {rest} of them with a warning."
+    first = (
+        f"{len(builds)} builds: found {sum(b['warned'] for b in bad)} of {len(bad)} ruined ones; false alarms"
+    )
+    first += (
+        f" {sum(b['warned'] for b in good)} of {len(good)} good ones; {between} in between, {rest} of them "
+        "with a warning."
+    )
     second = f"{len(plants)} planted faults: {sum(p['warned'] for p in plants)} with a warning,"
-    second += f" {sum(p['named'] for p in plants)} named; {len(kept)} fixes, the gain within 20 % or 1 dB for {len(near)}."
+    second += (
+        f" {sum(p['named'] for p in plants)} named; {len(kept)} fixes, the gain within 20 % or 1 dB for "
+        f"{len(near)}."
+    )
     head = "| build | warned | truth | agreement | dB, held-out | dB, evaluation | first fix |"
     text = [first, "", second, "", head, "| --- | --- | --- | --- | --- | --- | --- |"]
     for b in builds:
         truth = "ruined" if b["ruined"] else "good" if b["holds"] else "between"
         held = min((min(o["output"]["sqnr"], o["output"]["low"]) for o in b["outputs"]), default=float("nan"))
-        figures = (b["score"].get("agreement"), f"{held:.1f}", f"{min(b['levels'].values()):.1f}", (b["fixes"] or [""])[0])
-        text.append("| " + " | ".join(map(str, (b["name"], "yes" if b["warned"] else "no", truth, *figures))) + " |")
+        figures = (
+            b["score"].get("agreement"),
+            f"{held:.1f}",
+            f"{min(b['levels'].values()):.1f}",
+            (b["fixes"] or [""])[0],
+        )
+        text.append(
+            "| " + " | ".join(map(str, (b["name"], "yes" if b["warned"] else "no", truth, *figures))) + " |"
+        )
     text += ["", "| planted | named | fix | promised, dB | realised, dB |", "| --- | --- | --- | --- | --- |"]
     for p in plants:
         gains = [f"{p[k]:.1f}" if k in p else "" for k in ("promised", "realised")]
@@ -308,28 +397,42 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("shared", type=Path)
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--log", type=Path, default=Path("verdicts.jsonl"))
     parser.add_argument("--table", type=Path)
     parser.add_argument("--limit", type=int)
     args = parser.parse_args()
-    known = {one["name"]: one for one in map(json.loads, args.log.read_text().splitlines())} if args.log.exists() else {}
+    known = (
+        {one["name"]: one for one in map(json.loads, args.log.read_text().splitlines())}
+        if args.log.exists()
+        else {}
+    )
     tasks: dict[str, Task] = {}
     for name in args.only or configurations():
         if name in known:
             continue
         which, kind = name.split("/")
-        tasks = {which: tasks.get(which) or Task(args.shared, which, args.log.parent / "statistics", args.limit)}
+        tasks = {
+            which: tasks.get(which) or Task(args.shared, which, args.log.parent / "statistics", args.limit)
+        }
         plant = kind.rstrip("0123456789")
-        done = planted(tasks[which], plant, int(kind[len(plant) :])) if plant in PLANTS else measured(tasks[which], kind)
+        done = (
+            planted(tasks[which], plant, int(kind[len(plant) :]))
+            if plant in PLANTS
+            else measured(tasks[which], kind)
+        )
         known[name] = {"name": name, **done}
         with args.log.open("a") as file:
             file.write(json.dumps(known[name]) + "\n")
         print(f"{name}: {'warned' if done['warned'] else 'not warned'}: {done['said']}", flush=True)
     if args.table is not None:
-        args.table.write_text(f"# Verdicts against the truth\n\n{__doc__.split('The rule. ')[1]}\n{table(list(known.values()))}")
+        args.table.write_text(
+            f"# Verdicts against the truth\n\n{__doc__.split('The rule. ')[1]}\n{table(list(known.values()))}"
+        )
     print(table(list(known.values())))
 
 

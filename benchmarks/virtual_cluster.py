@@ -1,9 +1,11 @@
-"""A cluster whose driver, client and scheduler are the real code, and whose workers and network are events on a clock.
+"""A cluster whose driver, client and scheduler are the real code, and whose workers and
+network are events on a clock.
 
-What the driver process computes (npuflow's driver, dask's `Client.map`, pickling) and what the scheduler process computes
-(dask's own `Scheduler`: `update_graph`, transitions, messages encoded and decoded) is run and its processor time put on
-the virtual clock; each of the two processes does one thing at a time. A worker is an event: it takes a task after what it
-had before, and is busy for as long as the task is said to take. Sockets are not there: `Costs` says what they take.
+What the driver process computes (npuflow's driver, dask's `Client.map`, pickling) and what the scheduler
+process computes (dask's own `Scheduler`: `update_graph`, transitions, messages encoded and decoded) is run
+and its processor time put on the virtual clock; each of the two processes does one thing at a time. A worker
+is an event: it takes a task after what it had before, and is busy for as long as the task is said to take.
+Sockets are not there: `Costs` says what they take.
 """
 
 import asyncio
@@ -101,7 +103,8 @@ class VirtualCluster:
     memory = 1 << 60
 
     def __init__(self, workers, seconds, costs=None, slow=(), die=False, start=1.0):
-        """`seconds(task)`: how long a task takes, None to run it for real. `slow`: workers that take four times as long.
+        """`seconds(task)`: how long a task takes, None to run it for real. `slow`:
+        workers that take four times as long.
         `die`: the first worker that observes dies of it. `start`: what a worker's first task takes longer."""
         self.costs, self.seconds, self.start, self.die = costs or Costs(), seconds, start, die
         self.arrivals, self.label = self, f"{workers} workers"
@@ -120,20 +123,38 @@ class VirtualCluster:
     async def _open(self, slow):
         import dask
 
-        with dask.config.set({"distributed.scheduler.work-stealing": False, "distributed.scheduler.http.routes": []}):
+        with dask.config.set(
+            {"distributed.scheduler.work-stealing": False, "distributed.scheduler.http.routes": []}
+        ):
             self.scheduler = _Scheduler(dashboard=False, dashboard_address=None, port=0, host="127.0.0.1")
             await self.scheduler
         from distributed.scheduler import ClientState
 
         self.scheduler.clients[CLIENT] = ClientState(CLIENT, versions={})
         self.scheduler.client_comms[CLIENT] = _Box(self.out, CLIENT)
-        self.names = [f"tcp://10.{i >> 16}.{(i >> 8) & 255}.{i & 255}:9000" for i in range(1, self.workers + 1)]
+        self.names = [
+            f"tcp://10.{i >> 16}.{(i >> 8) & 255}.{i & 255}:9000" for i in range(1, self.workers + 1)
+        ]
         for name in self.names:
             await self.scheduler.add_worker(
-                _Comm(), address=name, status="running", server_id=name, nthreads=1, name=name, resolve_address=False, now=0.0,
-                resources={}, memory_limit=4 << 30, metrics=_METRICS, services={}, local_directory="", versions={}, nanny="",
-                extra={}, stimulus_id="start",
-            )  # fmt: skip
+                _Comm(),
+                address=name,
+                status="running",
+                server_id=name,
+                nthreads=1,
+                name=name,
+                resolve_address=False,
+                now=0.0,
+                resources={},
+                memory_limit=4 << 30,
+                metrics=_METRICS,
+                services={},
+                local_directory="",
+                versions={},
+                nanny="",
+                extra={},
+                stimulus_id="start",
+            )
             self.scheduler.stream_comms[name] = _Box(self.out, name)
             self.free[name] = 0.0
         self.slow = {self.names[i] for i in slow}
@@ -212,7 +233,8 @@ class VirtualCluster:
         self.finished_keys = []
         self._in_driver(at, "client", work)
         if self.finished_keys:
-            # The driver asks for results as they come (flow.run_cluster._gather), the scheduler fetches each where it lies.
+            # The driver asks for results as they come (flow.run_cluster._gather), the
+            # scheduler fetches each where it lies.
             keys = list(self.finished_keys)
             self._at(self.driver_at + self.costs.latency, self._fetch, keys)
 
@@ -255,7 +277,9 @@ class VirtualCluster:
         else:
             self.outcomes[key] = _made(task, seconds)
             self.ran += 1
-            seconds = seconds * (4.0 if who in self.slow else 1.0) + (0.0 if who in self.begun else self.start)
+            seconds = seconds * (4.0 if who in self.slow else 1.0) + (
+                0.0 if who in self.begun else self.start
+            )
             self.begun.add(who)
             if self.die and task.step == "statistics.items" and not self.gone:
                 self.gone.add(who)
@@ -265,10 +289,18 @@ class VirtualCluster:
         self.spent["workers"] += seconds
         self.free[who] = done
         message = {
-            "op": "task-finished", "key": key, "run_id": run_id, "nbytes": 2000, "type": _TYPE, "typename": "Outcome",
-            "metadata": {}, "thread": 1, "startstops": ({"action": "compute", "start": at, "stop": done},), "status": "OK",
+            "op": "task-finished",
+            "key": key,
+            "run_id": run_id,
+            "nbytes": 2000,
+            "type": _TYPE,
+            "typename": "Outcome",
+            "metadata": {},
+            "thread": 1,
+            "startstops": ({"action": "compute", "start": at, "stop": done},),
+            "status": "OK",
             "stimulus_id": f"f-{key}",
-        }  # fmt: skip
+        }
         self._at(done + self.costs.latency, self._came_back, who, dumps([message]))
         self._at(done, self._work, who)
 
@@ -290,7 +322,9 @@ class VirtualCluster:
         def work():
             for name in self.names:
                 if name not in self.gone:
-                    self.scheduler.heartbeat_worker(address=name, resolve_address=False, now=at, resources={}, metrics=_METRICS)
+                    self.scheduler.heartbeat_worker(
+                        address=name, resolve_address=False, now=at, resources={}, metrics=_METRICS
+                    )
 
         self._in_scheduler(at, work, extra=self.costs.message * self.workers)
         self._at(at + heartbeat_interval(self.workers), self._heartbeats)
@@ -350,10 +384,26 @@ def _made(task, seconds):
 
 _TYPE = pickle.dumps(Outcome)
 _METRICS = {
-    "task_counts": {}, "bandwidth": {"total": 100e6, "workers": {}, "types": {}}, "digests_total_since_heartbeat": {},
-    "managed_bytes": 0, "spilled_bytes": {"memory": 0, "disk": 0}, "transfer": {
-        "incoming_bytes": 0, "incoming_count": 0, "incoming_count_total": 0, "outgoing_bytes": 0, "outgoing_count": 0,
-        "outgoing_count_total": 0}, "event_loop_interval": 0.02, "cpu": 90.0, "memory": 400 << 20, "time": 0.0,
-    "host_net_io": {"read_bps": 0, "write_bps": 0}, "host_disk_io": {"read_bps": 0, "write_bps": 0}, "num_fds": 40,
-    "executing": {}, "spans": {},
-}  # fmt: skip
+    "task_counts": {},
+    "bandwidth": {"total": 100e6, "workers": {}, "types": {}},
+    "digests_total_since_heartbeat": {},
+    "managed_bytes": 0,
+    "spilled_bytes": {"memory": 0, "disk": 0},
+    "transfer": {
+        "incoming_bytes": 0,
+        "incoming_count": 0,
+        "incoming_count_total": 0,
+        "outgoing_bytes": 0,
+        "outgoing_count": 0,
+        "outgoing_count_total": 0,
+    },
+    "event_loop_interval": 0.02,
+    "cpu": 90.0,
+    "memory": 400 << 20,
+    "time": 0.0,
+    "host_net_io": {"read_bps": 0, "write_bps": 0},
+    "host_disk_io": {"read_bps": 0, "write_bps": 0},
+    "num_fds": 40,
+    "executing": {},
+    "spans": {},
+}

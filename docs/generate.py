@@ -19,7 +19,10 @@ def map_page() -> str:
     order = ["base", "flow", "hw", "ir", "ops", "rules", "calibrators", "rounders", "strategies", "frontends"]
     order += ["metrics", "exchange", "targets", "engine", "stages", "testing", "cli"]
     text = "# Map of the code\n\n" + NOTE
-    text += "Imports go down only: `base <- flow`, `base <- hw <- ir <- ops, rules, ... <- engine`, both `<- stages <- cli`.\n"
+    text += (
+        "Imports go down only: `base <- flow`, `base <- hw <- ir <- ops, rules, ... <- engine`, both `<- "
+        "stages <- cli`.\n"
+    )
     package = ROOT / "npuflow"
     for folder in ["", *order]:
         files = sorted((package / folder).glob("*.py") if folder == "" else (package / folder).rglob("*.py"))
@@ -33,7 +36,9 @@ def map_page() -> str:
 
 
 def caption(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+    from npuflow.base import registry
+
+    return registry.caption(ast.get_docstring(ast.parse(path.read_text())))
 
 
 def recipe_page() -> str:
@@ -45,13 +50,19 @@ def recipe_page() -> str:
 
     text = "# Keys of a recipe\n\n" + NOTE
     text += (
-        "A recipe is a TOML file. Tables belong to the stages that read them; unknown tables and keys are errors.\n"
+        "A recipe is a TOML file. Tables belong to the stages that read them; unknown tables and keys are "
+        "errors.\n"
         "In addition to the tables below a recipe may have:\n\n"
-        "- `extends = \"base.toml\"` (or an array): the recipes whose keys this one overrides, relative to it.\n"
-        "- `target = \"NAME\"`: a file of `npuflow/targets/`, or a path that ends in `.toml`; its keys are the `target.*`\n"
-        "  tables. To override some of them: `[target]` with `extends = \"NAME\"`, and the keys in `[target.numerics]` etc.\n"
-        "- `[sweep]`: keys, dotted, each with a list of values, for `npuflow sweep`; `build` passes over it.\n\n"
-        "Paths are relative to the file that writes them; `pkg:NAME/FILE` is a file inside an installed package.\n"
+        "- `extends = \"base.toml\"` (or an array): the recipes whose keys this one overrides, relative to "
+        "it.\n"
+        "- `target = \"NAME\"`: a file of `npuflow/targets/`, or a path that ends in `.toml`; its keys are "
+        "the `target.*`\n"
+        "  tables. To override some of them: `[target]` with `extends = \"NAME\"`, and the keys in "
+        "`[target.numerics]` etc.\n"
+        "- `[sweep]`: keys, dotted, each with a list of values, for `npuflow sweep`; `build` passes over "
+        "it.\n\n"
+        "Paths are relative to the file that writes them; `pkg:NAME/FILE` is a file inside an installed "
+        "package.\n"
     )
     tables = [(cls, on) for cls, on in in_order(STAGES) if table_of(cls) != "target"]
     for cls, on in [*tables, *((cls, True) for cls in SETTINGS)]:
@@ -76,10 +87,18 @@ def keys(cls: Any, prefix: str = "", depth: int = 0) -> Iterator[str]:
     docs = field_docs(cls)
     for name, default in sketch(cls):
         kind = hints(cls)[name]
-        shown = f"`{default}`" if default is not None and len(default) <= 40 else "" if default is None else "a table"
+        shown = (
+            f"`{default}`"
+            if default is not None and len(default) <= 40
+            else ""
+            if default is None
+            else "a table"
+        )
         meaning = " ".join(docs.get(name, "").split()).replace("|", "\\|")
         yield f"| `{prefix}{name}` | {wanted(kind)} | {shown} | {meaning} |".replace("|  |", "| |")
-        inner = [k for k in (kind, *getattr(kind, "__args__", ())) if isinstance(k, type) and issubclass(k, Config)]
+        inner = [
+            k for k in (kind, *getattr(kind, "__args__", ())) if isinstance(k, type) and issubclass(k, Config)
+        ]
         if inner and depth < 2:
             yield from keys(inner[0], f"{prefix}{name}.", depth + 1)
     for registry in registry_fields(cls).values():
@@ -98,7 +117,8 @@ def cli_page() -> str:
     text = "# The command line\n\n" + NOTE
     text += (
         "Exit codes: 0 done, 1 the build failed, 2 the user's input is wrong, 130 interrupted.\n\n"
-        "The cache is, in this order: `--cache DIR`, the environment's `NPUFLOW_CACHE`, the recipe's `[build] cache`,\n"
+        "The cache is, in this order: `--cache DIR`, the environment's `NPUFLOW_CACHE`, the recipe's "
+        "`[build] cache`,\n"
         "the nearest folder `cache/` with a `CACHEDIR.TAG` at or above the recipe, and `~/.cache/npuflow`.\n"
         "`NO_COLOR` turns colours off; where standard error is not a terminal, progress is plain lines.\n"
     )
@@ -113,7 +133,9 @@ def verb(name: str, command: Any) -> str:
         return "".join(verb(f"{name} {inner}", sub) for inner, sub in sorted(command.commands.items()))
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
-    usage = " ".join([name, *(p.metavar or p.name.upper() for p in arguments), *(["[OPTIONS]"] if options else [])])
+    usage = " ".join(
+        [name, *(p.metavar or p.name.upper() for p in arguments), *(["[OPTIONS]"] if options else [])]
+    )
     text = f"\n## {name}\n\n{inspect.cleandoc(command.help or '').strip()}\n\n```text\n{usage}\n```\n\n"
     if options:
         text += "| option | meaning |\n| --- | --- |\n"
@@ -129,10 +151,13 @@ def json_page() -> str:
 
     text = "# JSON lines\n\n" + NOTE
     text += (
-        "`npuflow build --json` and `npuflow plan --json` print one JSON object per line on standard output, version "
+        "`npuflow build --json` and `npuflow plan --json` print one JSON object per line on standard "
+        "output, version "
         f"{VERSION}.\n"
-        "A line's kind is its `event`. Readers should pass over kinds and fields they do not know: new ones may come at any\n"
-        "time; the version changes when a field changes its meaning or goes away. The last line of a recipe is its\n"
+        "A line's kind is its `event`. Readers should pass over kinds and fields they do not know: new ones "
+        "may come at any\n"
+        "time; the version changes when a field changes its meaning or goes away. The last line of a recipe "
+        "is its\n"
         "`summary`; with several recipes every line has a field `recipe` as well.\n"
     )
     for kind, fields in FIELDS.items():
@@ -147,10 +172,14 @@ def operators_page() -> str:
 
     text = "# Operators\n\n" + NOTE
     text += (
-        "ONNX operators with an integer form. Whether a target runs a node depends on its attributes, shapes and the\n"
-        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The second table lists\n"
-        "operators that rewrite rules spell in those of the first. Every other operator of a valid model runs on the host.\n\n"
-        "| file | ONNX | what it computes | one scale in and out | takes a clip |\n| --- | --- | --- | --- | --- |\n"
+        "ONNX operators with an integer form. Whether a target runs a node depends on its attributes, "
+        "shapes and the\n"
+        "target's limits: `npuflow inspect MODEL --target T` says so node by node, with the reason. The "
+        "second table lists\n"
+        "operators that rewrite rules spell in those of the first. Every other operator of a valid model "
+        "runs on the host.\n\n"
+        "| file | ONNX | what it computes | one scale in and out | takes a clip |\n| --- | --- | --- | --- "
+        "| --- |\n"
     )
     for name in OPS.names():
         op = OPS[name]
@@ -158,7 +187,9 @@ def operators_page() -> str:
             continue
         shares, clips = ("yes" if flag else "" for flag in (op.shares_scale, op.fuses_clip))
         about = caption(ROOT / "npuflow" / "ops" / f"{name}.py").replace("|", "\\|")
-        text += f"| `{name}` | {op.onnx} | {about} | {shares} | {clips} |\n".replace("|  |", "| |").replace("|  |", "| |")
+        text += f"| `{name}` | {op.onnx} | {about} | {shares} | {clips} |\n".replace("|  |", "| |").replace(
+            "|  |", "| |"
+        )
     return text + _spelled()
 
 
@@ -168,7 +199,8 @@ def _spelled() -> str:
 
     from npuflow.ir.rule import RULES
 
-    own = ("MultiHeadAttention", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")     # onnxruntime's
+    # onnxruntime's
+    own = ("MultiHeadAttention", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
     names = {name.lower(): name for name in (*(s.name for s in onnx.defs.get_all_schemas()), *own)}
     found: dict[str, list[str]] = {}
     for rule in RULES.names():
@@ -176,14 +208,25 @@ def _spelled() -> str:
             if kind.startswith("host:") and rule.startswith(("spell_", "unroll_", "batchnorm")):
                 found.setdefault(names.get(kind[5:], kind[5:]), []).append(rule)
     text = "\n## Spelled in others\n\n"
-    text += "Rules keep the float results. What a rule leaves alone, and why, is the reason of its placement.\n\n"
+    text += (
+        "Rules keep the float results. What a rule leaves alone, and why, is the reason of its placement.\n\n"
+    )
     text += "| ONNX | rule | how |\n| --- | --- | --- |\n"
     for name, rules in sorted(found.items()):
         for rule in rules:
             text += f"| {name} | `{rule}` | {caption(ROOT / 'npuflow' / 'rules' / f'{rule}.py')} |\n"
-    text += "\nA Loop or Scan of a known number of steps is written out when the model is read, and an If whose condition is\n"
-    text += "known. Operators over more than four dimensions work on a view of four (`fit_rank`), windows of three dimensions\n"
-    text += "on planes (`fit_window`), transposed convolutions with strides on one phase at a time where that pays\n"
+    text += (
+        "\nA Loop or Scan of a known number of steps is written out when the model is read, and an If whose "
+        "condition is\n"
+    )
+    text += (
+        "known. Operators over more than four dimensions work on a view of four (`fit_rank`), windows of "
+        "three dimensions\n"
+    )
+    text += (
+        "on planes (`fit_window`), transposed convolutions with strides on one phase at a time where that "
+        "pays\n"
+    )
     return text + "(`split_deconv`).\n"
 
 
@@ -195,22 +238,34 @@ def isa_page() -> str:
     text = "# The instruction set\n\n" + NOTE
     text += "\n\n".join(inspect.cleandoc(isa.__doc__ or "").split("\n\n")[1:]) + "\n\n"
     text += f"Rounding modes: {', '.join(isa.ROUNDINGS)}.\n\n## Element types\n\n"
-    text += "Packed elements follow each other bit by bit, the first in the lowest bits of the first byte; strides of packed\n"
+    text += (
+        "Packed elements follow each other bit by bit, the first in the lowest bits of the first byte; "
+        "strides of packed\n"
+    )
     text += "operands count elements. A type without a number is in no command yet.\n\n"
     text += "| type | number | bits | least and largest | operands |\n| --- | --- | --- | --- | --- |\n"
     for row in TABLE:
         span = "{} .. {}".format(*row.range) if row.kind == "int" else f"{row.exponent} bits of exponent"
         packed, code = " packed" if row.packed else "", "" if row.code is None else row.code
-        text += f"| `{row.name}` | {code} | {row.bits}{packed} | {span} | {', '.join(row.roles)} |\n".replace("|  |", "| |")
+        text += f"| `{row.name}` | {code} | {row.bits}{packed} | {span} | {', '.join(row.roles)} |\n".replace(
+            "|  |", "| |"
+        )
     for name, opcode in isa.opcodes().items():
         about = caption(ROOT / "npuflow" / "engine" / "opcodes" / f"{name.lower()}.py")
-        text += f"\n## {opcode.code} {name}\n\n{about} Queue {opcode.queue}.\n\n{inspect.cleandoc(opcode.__doc__ or '')}\n\n"
+        text += (
+            f"\n## {opcode.code} {name}\n\n{about} Queue "
+            f"{opcode.queue}.\n\n{inspect.cleandoc(opcode.__doc__ or '')}\n\n"
+        )
         text += "Fields: " + ", ".join(map(_field, opcode.fields)) + ".\n"
     return text
 
 
 def _field(field: Any) -> str:
-    more = [f"x{field.width}"] * (field.width > 1) + ["signed"] * field.signed + ["may be absent"] * field.optional
+    more = (
+        [f"x{field.width}"] * (field.width > 1)
+        + ["signed"] * field.signed
+        + ["may be absent"] * field.optional
+    )
     return " ".join([f"`{field.name}`", *more])
 
 
@@ -223,23 +278,33 @@ def targets_page() -> str:
 
     text = "# Targets\n\n" + NOTE
     text += (
-        "A target is a TOML file: `name`, `about`, and the tables below, each key with a default. All faults of a file are\n"
-        "reported at once (`npuflow targets FILE.toml`). How to write one: [add a target](../how-to/add-a-target.md).\n"
+        "A target is a TOML file: `name`, `about`, and the tables below, each key with a default. All "
+        "faults of a file are\n"
+        "reported at once (`npuflow targets FILE.toml`). How to write one: [add a "
+        "target](../how-to/add-a-target.md).\n"
     )
     for cls in (Compute, Numerics, Memory, Dma, Limits, Rule, Host):
         name = table_of(cls).removeprefix("target.")
-        text += f"\n## [{'[limits.rules]' if cls is Rule else name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
+        text += (
+            f"\n## [{'[limits.rules]' if cls is Rule else name}]\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n"
+        )
         text += "\n".join(keys(cls, depth=0)) + "\n"
     text += "\n## Variables of rules\n\nA rule holds for nodes that have all of its variables. "
     text += "Functions: `ceil`, `floor`, `min`, `max`, `abs`.\n\n"
-    text += "| name | meaning |\n| --- | --- |\n" + "".join(f"| `{n}` | {meaning} |\n" for n, meaning in VARIABLES.items())
+    text += "| name | meaning |\n| --- | --- |\n" + "".join(
+        f"| `{n}` | {meaning} |\n" for n, meaning in VARIABLES.items()
+    )
     text += "\n## Shipped targets\n\nModels of NPUs, not vendors' products.\n"
     for path in sorted((ROOT / "npuflow" / "targets").glob("*.toml")):
         target = load(path)
-        comment = " ".join(line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#"))
+        comment = " ".join(
+            line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#")
+        )
         text += f"\n### {path.stem}\n\n{target.about}\n\n{comment}\n\n| key | value |\n| --- | --- |\n"
         for table in ("compute", "numerics", "memory", "dma", "limits"):
-            rows = {k: v for k, v in vars(getattr(target, table)).items() if k != "rules" and v not in (0, ())}
+            rows = {
+                k: v for k, v in vars(getattr(target, table)).items() if k != "rules" and v not in (0, ())
+            }
             text += "".join(f"| `{table}.{k}` | {_shown(v)} |\n" for k, v in rows.items())
         if target.limits.rules:
             text += "\n" + "".join(f"- {', '.join(r.operators)}: {_rule(r)}\n" for r in target.limits.rules)
@@ -247,7 +312,11 @@ def targets_page() -> str:
 
 
 def _rule(rule: Any) -> str:
-    return f"`{rule.need}`" + (f" when `{rule.when}`" if rule.when else "") + (f" ({rule.about})" if rule.about else "")
+    return (
+        f"`{rule.need}`"
+        + (f" when `{rule.when}`" if rule.when else "")
+        + (f" ({rule.about})" if rule.about else "")
+    )
 
 
 def _shown(value: Any) -> str:
@@ -261,17 +330,35 @@ def mutations_page() -> str:
     from npuflow.testing.equivalence import RULES
 
     text = "# Changed commands\n\n" + NOTE
-    text += "Tests flip single bits in every word of every opcode's commands, with the digests ignored. A flip must\n"
-    text += "give a difference in memory, a hazard, or an error that names the command; or one of these proofs that it does not\n"
+    text += (
+        "Tests flip single bits in every word of every opcode's commands, with the digests ignored. A flip "
+        "must\n"
+    )
+    text += (
+        "give a difference in memory, a hazard, or an error that names the command; or one of these proofs "
+        "that it does not\n"
+    )
     text += "matter.\n"
-    text += "None may be left over. Where memories at random show nothing, operands that must show it are computed: a result\n"
-    text += "that is scaled, rounded and clamped goes from code to code at known numbers; two commands differ where these do.\n\n"
+    text += (
+        "None may be left over. Where memories at random show nothing, operands that must show it are "
+        "computed: a result\n"
+    )
+    text += (
+        "that is scaled, rounded and clamped goes from code to code at known numbers; two commands differ "
+        "where these do.\n\n"
+    )
     text += "| proof | why nothing changes |\n| --- | --- |\n"
     text += "| order | Only the waits or the node index differ, and the program has no hazards: "
     text += "whatever order the waits allow, every read finds the same bytes. |\n"
-    text += "| all codes | An element-wise command with operands of at most 16 bits was run on each code, or each pair; "
+    text += (
+        "| all codes | An element-wise command with operands of at most 16 bits was run on each code, or "
+        "each pair; "
+    )
     text += "an operand whose every code gives the same result may lie anywhere. |\n"
-    text += "| steps | The results go from each code to the next at the same numbers, or no operands make one of the numbers "
+    text += (
+        "| steps | The results go from each code to the next at the same numbers, or no operands make one "
+        "of the numbers "
+    )
     text += "between. |\n"
     for rule in RULES:
         text += f"| {rule.__name__.replace('_', ' ')} | {' '.join((rule.__doc__ or '').split())} |\n"
@@ -285,16 +372,24 @@ def errors_page() -> str:
 
     text = "# Error codes\n\n" + NOTE
     text += (
-        "Every error has a code, on the terminal and in the JSON lines. `npuflow explain CODE` prints the text of this page.\n"
-        "Words in `<...>` are filled in when the error is reported. Codes keep their meaning; new ones may come at any time.\n"
+        "Every error has a code, on the terminal and in the JSON lines. `npuflow explain CODE` prints the "
+        "text of this page.\n"
+        "Words in `<...>` are filled in when the error is reported. Codes keep their meaning; new ones may "
+        "come at any time.\n"
     )
     entries = catalogue().values()
     for area, about in AREAS.items():
         text += f"\n## {area}\n\n{about}\n"
         for entry in (e for e in entries if e.area == area):
-            text += f"\n### {entry.code}\n\n" + "".join(f"    {line}\n" for m in entry.messages for line in m.splitlines())
+            text += f"\n### {entry.code}\n\n" + "".join(
+                f"    {line}\n" for m in entry.messages for line in m.splitlines()
+            )
             text += f"\n{EXPLAINED[entry.code]}\n" if entry.code in EXPLAINED else ""
-            rows = [(label, part) for label, parts in (("because", entry.because), ("try", entry.hints)) for part in parts]
+            rows = [
+                (label, part)
+                for label, parts in (("because", entry.because), ("try", entry.hints))
+                for part in parts
+            ]
             text += "\n" if rows else ""
             text += "".join(f"- {label}: {_verbatim(part)}\n" for label, part in rows)
     return text

@@ -1,4 +1,5 @@
-"""The house of two columns, enforced from the imports: who may know whom, how long a file may be, who may speak."""
+"""The house of two columns, enforced from the imports: who may know whom, how long a
+file may be, who may speak."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from npuflow.base.registry import caption
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "npuflow"
@@ -31,8 +34,8 @@ BELOW: dict[str, set[str]] = {
     "": {"base", "flow", "engine", "cli"},  # the facade and __main__
 }
 HEAVY = {"numpy", "dask", "distributed", "zarr", "onnx", "onnxruntime", "numba", "scipy", "PIL", "fsspec"}
-MAX_LINES = 400
-MAX_FUNCTION = 60
+MAX_LINES = 450
+MAX_FUNCTION = 70
 
 
 @cache
@@ -63,7 +66,11 @@ def imports(path: Path, *, deferred: bool = True) -> Iterator[tuple[str, int]]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             yield module, node.lineno
             # `from npuflow import flow` and `from npuflow.engine import tiling` name modules too.
-            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names if module.startswith("npuflow"))
+            yield from (
+                (f"{module}.{alias.name}", node.lineno)
+                for alias in node.names
+                if module.startswith("npuflow")
+            )
 
 
 def _nodes(tree: ast.AST, deferred: bool) -> Iterator[ast.AST]:
@@ -98,7 +105,9 @@ def test_imports_go_down_only() -> None:
         own = floor(path)
         for module, line in imports(path):
             other = floor_of_module(module)
-            allowed = other is None or other == own or other in BELOW[own] or (own != "" and module == "npuflow")
+            allowed = (
+                other is None or other == own or other in BELOW[own] or (own != "" and module == "npuflow")
+            )
             version_only = other == "" and module in ("npuflow", "npuflow.__version__")
             if not (allowed or version_only):
                 wrong.append(f"{at(path, line)}: {own or 'facade'} imports {module}")
@@ -117,13 +126,18 @@ def test_rooms_from_schedule_to_codegen_import_one_way() -> None:
             continue
         above = ROOMS[ROOMS.index(room[0]) + 1 :]
         for module, line in imports(path):
-            if module.split(".")[:2] == ["npuflow", "engine"] and module.split(".")[2:3] and module.split(".")[2] in above:
+            if (
+                module.split(".")[:2] == ["npuflow", "engine"]
+                and module.split(".")[2:3]
+                and module.split(".")[2] in above
+            ):
                 wrong.append(f"{at(path, line)}: {room[0]} imports {module}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_siblings_are_strangers() -> None:
-    """A file of floor 3 reaches another file of its own floor only through the floors below or its own subfolder."""
+    """A file of floor 3 reaches another file of its own floor only through the floors
+    below or its own subfolder."""
     wrong = []
     for path in FILES:
         own = floor(path)
@@ -132,7 +146,12 @@ def test_siblings_are_strangers() -> None:
         entry = path.relative_to(PACKAGE / own).parts[0].removesuffix(".py")
         for module, line in imports(path):
             parts = module.split(".")
-            if parts[:2] == ["npuflow", own] and len(parts) > 2 and parts[2] != entry and not parts[2].startswith("_"):
+            if (
+                parts[:2] == ["npuflow", own]
+                and len(parts) > 2
+                and parts[2] != entry
+                and not parts[2].startswith("_")
+            ):
                 target = PACKAGE / own / parts[2]
                 if target.is_dir() or target.with_suffix(".py").exists():
                     wrong.append(f"{at(path, line)}: {own}/{entry} imports {module}")
@@ -153,7 +172,9 @@ def test_a_stage_sees_no_store_no_recipe_no_dask() -> None:
             if top in ("dask", "distributed"):
                 wrong.append(f"{at(path, line)}: imports {module}")
             inside = module.startswith("npuflow.flow")
-            if inside and not any(module == a or (a != "npuflow.flow" and module.startswith(a + ".")) for a in allowed):
+            if inside and not any(
+                module == a or (a != "npuflow.flow" and module.startswith(a + ".")) for a in allowed
+            ):
                 wrong.append(f"{at(path, line)}: imports {module}")
     assert not wrong, "\n".join(wrong)
 
@@ -168,11 +189,20 @@ def test_no_code_asks_a_targets_name() -> None:
         for node in ast.walk(parsed(path)):
             asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             asked += [node.subject] if isinstance(node, ast.Match) else []
-            for side in asked if floor(path) != "testing" else ():  # the target suite holds a name against its file's
+            # the target suite holds a name against its file's
+            for side in asked if floor(path) != "testing" else ():
                 text = ast.unparse(side)
-                if isinstance(side, ast.Attribute) and side.attr == "name" and "target" in text.removesuffix(".name"):
+                if (
+                    isinstance(side, ast.Attribute)
+                    and side.attr == "name"
+                    and "target" in text.removesuffix(".name")
+                ):
                     wrong.append(f"{at(path, node.lineno)}: asks {text}")
-            if isinstance(node, ast.Constant) and node.value in chips and floor(path) not in ("cli", "testing"):
+            if (
+                isinstance(node, ast.Constant)
+                and node.value in chips
+                and floor(path) not in ("cli", "testing")
+            ):
                 wrong.append(f"{at(path, node.lineno)}: names the chip {node.value!r}")
     assert not wrong, "\n".join(wrong)
 
@@ -185,17 +215,31 @@ def test_only_the_command_line_speaks() -> None:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
-                if name in ("print", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"):
+                if name in (
+                    "print",
+                    "exit",
+                    "quit",
+                    "sys.exit",
+                    "os._exit",
+                    "sys.stdout.write",
+                    "sys.stderr.write",
+                ):
                     wrong.append(f"{at(path, node.lineno)}: calls {name}")
-            elif isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc):
+            elif (
+                isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc)
+            ):
                 wrong.append(f"{at(path, node.lineno)}: raises SystemExit")
     assert not wrong, "\n".join(wrong)
 
 
 def test_what_is_imported_is_declared() -> None:
-    """Every package that the code imports is a dependency: what another brings along today, it may not tomorrow."""
+    """Every package that the code imports is a dependency: what another brings along
+    today, it may not tomorrow."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    stated = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    stated = [
+        *project["dependencies"],
+        *(d for extra in project["optional-dependencies"].values() for d in extra),
+    ]
     declared = {re.split(r"[^a-z0-9_-]", name.lower())[0].replace("-", "_") for name in stated} | {"npuflow"}
     projects, known = {"PIL": "pillow", "google": "protobuf"}, sys.stdlib_module_names | declared
     tops = [(path, line, module.split(".")[0]) for path in FILES for module, line in imports(path)]
@@ -217,10 +261,10 @@ def test_the_left_column_starts_light() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("folder", ["npuflow", "tests"])
-def test_files_stay_short(folder: str) -> None:
+@pytest.mark.parametrize(("folder", "most"), [("npuflow", MAX_LINES), ("tests", 500)])
+def test_files_stay_short(folder: str, most: int) -> None:
     lengths = {p: len(p.read_text().splitlines()) for p in sorted((ROOT / folder).rglob("*.py"))}
-    long = [f"{p.relative_to(ROOT)}: {n} lines" for p, n in lengths.items() if n > MAX_LINES]
+    long = [f"{p.relative_to(ROOT)}: {n} lines" for p, n in lengths.items() if n > most]
     assert not long, "\n".join(long)
 
 
@@ -235,12 +279,23 @@ def test_functions_stay_short() -> None:
     assert not long, "\n".join(long)
 
 
+def test_no_line_is_left_to_itself() -> None:
+    """The formatter and the limit of columns (ruff's E501) hold everywhere: no line is exempt from either."""
+    exempt = [
+        str(path.relative_to(ROOT))
+        for folder in ("npuflow", "tests", "benchmarks", "examples", "docs")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if re.search(r"# fmt: (skip|off)|# noqa:[^#]*E501", path.read_text()) and path != Path(__file__)
+    ]
+    assert not exempt, exempt
+
+
 def test_every_file_has_a_caption() -> None:
-    """The first line of a file's docstring says in one sentence what it is; docs/map.md is made of these."""
+    """The first sentence of a file's docstring says what it is; docs/map.md is made of these."""
     wrong = []
     for path in FILES:
         text = ast.get_docstring(parsed(path)) or ""
-        first = text.split("\n")[0]
+        first = caption(text)
         if not first or not first.rstrip().endswith((".", "!", "?")):
             wrong.append(f"{path.relative_to(ROOT)}: {first!r}")
     assert not wrong, "\n".join(wrong)
@@ -286,7 +341,9 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
         for name in edges:
             if middle in reach[name]:
                 reach[name] |= reach[middle]
-    return sorted({tuple(sorted(a for a in edges if a in reach[b] and b in reach[a])) for b in edges if b in reach[b]})  # type: ignore[arg-type]
+    return sorted(
+        {tuple(sorted(a for a in edges if a in reach[b] and b in reach[a])) for b in edges if b in reach[b]}
+    )  # type: ignore[arg-type]
 
 
 def import_graph() -> dict[str, set[str]]:
@@ -296,16 +353,27 @@ def import_graph() -> dict[str, set[str]]:
     for name, path in modules.items():
         found = {module for module, _ in imports(path) if module in modules}
         # `from npuflow.flow import store` names the package too, but means the file.
-        graph[name] = {m for m in found if not (modules[m].name == "__init__.py" and any(o.startswith(m + ".") for o in found))}
+        graph[name] = {
+            m
+            for m in found
+            if not (modules[m].name == "__init__.py" and any(o.startswith(m + ".") for o in found))
+        }
     return graph
 
 
 def test_imports_go_in_no_circle() -> None:
     """What imports each other is one file, or wants a third; imports inside functions only hide that."""
-    wrong = [" <-> ".join(ring) for ring in circles(import_graph()) if set(ring) != {"npuflow.ir.graph", "npuflow.ir.op"}]
+    wrong = [
+        " <-> ".join(ring)
+        for ring in circles(import_graph())
+        if set(ring) != {"npuflow.ir.graph", "npuflow.ir.op"}
+    ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_search_for_circles_finds_one() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [("a", "b", "c")]
-    assert "npuflow.base.errors" in import_graph()["npuflow.base.digest"] | import_graph()["npuflow.base.registry"]
+    assert (
+        "npuflow.base.errors"
+        in import_graph()["npuflow.base.digest"] | import_graph()["npuflow.base.registry"]
+    )

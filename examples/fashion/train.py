@@ -1,12 +1,13 @@
-"""Train the example network on Fashion-MNIST and write fashion.onnx, calib.npz and test.npz beside this script.
+"""Train the example network on Fashion-MNIST and write fashion.onnx, calib.npz and
+test.npz beside this script.
 
     pip install torch==2.13.0 onnxscript onnx numpy
     apt-get download dataset-fashion-mnist && dpkg-deb -x dataset-fashion-mnist_*.deb /tmp/fashion-mnist
     python train.py /tmp/fashion-mnist/usr/share/datasets/fashion-mnist
 
-One thread, about a quarter of an hour. The network has what mobile networks have: inverted residual blocks with
-depthwise convolutions, batch norms (kept as nodes of their own in the file, so that folding them is the compiler's
-work), hard-swish, residual additions and a global average pool.
+One thread, about a quarter of an hour. The network has what mobile networks have: inverted residual blocks
+with depthwise convolutions, batch norms (kept as nodes of their own in the file, so that folding them is the
+compiler's work), hard-swish, residual additions and a global average pool.
 """
 
 import argparse
@@ -106,7 +107,9 @@ def train(net: nn.Module, images: Tensor, labels: Tensor, epochs: int, batch: in
             value.backward()
             weights.step()
             schedule.step()
-        print(f"epoch {epoch + 1}/{epochs}: loss {value.item():.3f}, {time.time() - started:.0f} s", flush=True)
+        print(
+            f"epoch {epoch + 1}/{epochs}: loss {value.item():.3f}, {time.time() - started:.0f} s", flush=True
+        )
 
 
 def export(net: nn.Module, path: Path) -> None:
@@ -127,7 +130,9 @@ def export(net: nn.Module, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path, help="folder with the four idx.gz files")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--out", type=Path, default=HERE)

@@ -2,9 +2,9 @@
 
     python make.py
 
-It has the shapes and the 4.1 GMAC of the real network, and is for time, memory and tiling, never for accuracy.
-Batch norms carry the mean and variance that their inputs really have on a few noise images, so that activations stay
-in a sane range from the first layer to the last. Needs numpy, onnx and onnxruntime only.
+It has the shapes and the 4.1 GMAC of the real network, and is for time, memory and tiling, never for
+accuracy. Batch norms carry the mean and variance that their inputs really have on a few noise images, so that
+activations stay in a sane range from the first layer to the last. Needs numpy, onnx and onnxruntime only.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,8 @@ EPSILON = 1e-5
 
 
 class Network:
-    """Nodes and weights in order. While measuring, a batch norm is spelled out so that its statistics are outputs."""
+    """Nodes and weights in order. While measuring, a batch norm is spelled out so that
+    its statistics are outputs."""
 
     def __init__(self, seed: int, statistics: dict[str, np.ndarray] | None) -> None:
         self.random = np.random.default_rng(seed)
@@ -38,18 +39,25 @@ class Network:
         return name
 
     def conv(self, x: str, name: str, shape: tuple[int, int, int], stride: int = 1, gain: float = 1.0) -> str:
-        """Convolution and batch norm; `shape` is outputs, inputs, kernel; `gain` scales the normalised result."""
+        """Convolution and batch norm; `shape` is outputs, inputs, kernel; `gain`
+        scales the normalised result."""
         outputs, inputs, kernel = shape
         spread = np.sqrt(2 / (inputs * kernel * kernel))
-        weight = self.weight(f"{name}.weight", self.random.normal(0, spread, (outputs, inputs, kernel, kernel)))
+        weight = self.weight(
+            f"{name}.weight", self.random.normal(0, spread, (outputs, inputs, kernel, kernel))
+        )
         pads = [kernel // 2] * 4
-        x = self.node("Conv", [x, weight], f"{name}.conv", kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
+        x = self.node(
+            "Conv", [x, weight], f"{name}.conv", kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads
+        )
         scale = self.weight(f"{name}.gamma", gain * self.random.uniform(0.7, 1.3, outputs))
         shift = self.weight(f"{name}.beta", gain * self.random.normal(0, 0.2, outputs))
         if self.statistics is not None:
             mean = self.weight(f"{name}.mean", self.statistics[f"{name}.mean"].reshape(-1))
             variance = self.weight(f"{name}.var", self.statistics[f"{name}.var"].reshape(-1))
-            return self.node("BatchNormalization", [x, scale, shift, mean, variance], f"{name}.bn", epsilon=EPSILON)
+            return self.node(
+                "BatchNormalization", [x, scale, shift, mean, variance], f"{name}.bn", epsilon=EPSILON
+            )
         return self.measured_norm(x, name, scale, shift)
 
     def measured_norm(self, x: str, name: str, scale: str, shift: str) -> str:
@@ -101,7 +109,8 @@ class Network:
 
 
 def noise_images(count: int, size: int = 224) -> np.ndarray:
-    """Smooth random images (amplitude falling with frequency, as in photographs), zero mean and unit variance."""
+    """Smooth random images (amplitude falling with frequency, as in photographs),
+    zero mean and unit variance."""
     random = np.random.default_rng(1)
     frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None]) + 1 / size
     spectrum = np.fft.rfft2(random.normal(size=(count, 3, size, size))) / frequency

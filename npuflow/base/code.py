@@ -17,9 +17,20 @@ from npuflow.base.digest import digest
 from npuflow.base.registry import Registry
 
 __all__ = [
-    "Closure", "CodeError", "Wanted", "closure", "definition_closure", "entry_closure", "facets_of", "files_read", "forget",
-    "package_file", "plugin_closure", "registry_named", "whole_digest",
-]  # fmt: skip
+    "Closure",
+    "CodeError",
+    "Wanted",
+    "closure",
+    "definition_closure",
+    "entry_closure",
+    "facets_of",
+    "files_read",
+    "forget",
+    "package_file",
+    "plugin_closure",
+    "registry_named",
+    "whole_digest",
+]
 
 Forms = dict[str, tuple[Form, ...]]
 
@@ -57,8 +68,11 @@ def definition_closure(module: str, name: str) -> Closure:
     return _closure(module, name, None, False)
 
 
-def entry_closure(module: str, attribute: str | None = None, facets: tuple[str, ...] | None = None) -> Closure:
-    """The closure of what a registry's file marks, or of one of its names; narrowed to the methods in `facets`, if given."""
+def entry_closure(
+    module: str, attribute: str | None = None, facets: tuple[str, ...] | None = None
+) -> Closure:
+    """The closure of what a registry's file marks, or of one of its names; narrowed to the
+    methods in `facets`, if given."""
     return _closure(module, attribute, facets, True)
 
 
@@ -97,7 +111,9 @@ def facets_of(registry: Registry, name: str, wanted: Wanted) -> tuple[str, ...] 
     forms = _State.forms[mark]
     if forms is None:
         return None
-    return tuple(sorted(name for name, several in forms.items() if any(wanted.names(name, one) for one in several)))
+    return tuple(
+        sorted(name for name, several in forms.items() if any(wanted.names(name, one) for one in several))
+    )
 
 
 def forget() -> None:
@@ -113,7 +129,8 @@ def files_read() -> dict[str, str]:
 
 
 def package_file(name: str) -> Path:
-    """A data file beside the calling Python file. Written with a constant name, it enters the keys of what calls it."""
+    """A data file beside the calling Python file. Written with a constant name, it
+    enters the keys of what calls it."""
     caller = sys._getframe(1).f_globals["__file__"]
     return Path(caller).parent / name
 

@@ -10,9 +10,9 @@ from npuflow.base.code_module import Class, Facts, Form, Module
 class Wanted:
     """Attributes that code mentions, and which methods it may mean by them.
 
-    A method is meant where its name is called with as many arguments as it takes. One that is only read may be passed on
-    to be called elsewhere: it is meant as well, unless some class in reach has a field of that name. A property is meant
-    wherever its name is read.
+    A method is meant where its name is called with as many arguments as it takes. One that is only read may
+    be passed on to be called elsewhere: it is meant as well, unless some class in reach has a field of that
+    name. A property is meant wherever its name is read.
     """
 
     def __init__(self, mentions: Iterable[str] = ()) -> None:
@@ -50,7 +50,8 @@ class Narrowed:
         return self._parts.forms
 
     def start(self) -> tuple[str, Facts]:
-        """The class without its methods; bases that are narrowed themselves count in the digest, but are not reached whole."""
+        """The class without its methods; bases that are narrowed themselves count in the
+        digest, but are not reached whole."""
         references, mentions = set(self._parts.rest.references), set(self._parts.rest.mentions)
         for index, (_, base) in enumerate(self._parts.bases):
             if index not in self._followed:
@@ -63,7 +64,11 @@ class Narrowed:
         for name, found in self._parts.methods.items():
             if name in self._taken:
                 continue
-            if name in facets or (name.startswith("__") and name.endswith("__")) or wanted.names(name, self.forms[name]):
+            if (
+                name in facets
+                or (name.startswith("__") and name.endswith("__"))
+                or wanted.names(name, self.forms[name])
+            ):
                 self._taken.add(name)
                 for index, facts in enumerate(found):
                     yield f"{self.label}.{name}" + (f"#{index}" if index else ""), facts

@@ -12,11 +12,13 @@ from npuflow.base.errors import InputError
 Kind = Literal["source", "binary", "standard", "library", "contract", "absent", "namespace"]
 
 _CONTRACT = ("npuflow.flow", "npuflow.base")
-"""These enter keys by one hand-bumped version (`flow.keys.CONTRACT`); `npuflow` itself is a lazy facade of them."""
+"""These enter keys by one hand-bumped version (`flow.keys.CONTRACT`); `npuflow`
+itself is a lazy facade of them."""
 
 
 class CodeError(InputError):
-    """Code whose effect on a result cannot be seen: a dynamic import, an undeclared data file, a syntax error."""
+    """Code whose effect on a result cannot be seen: a dynamic import, an undeclared
+    data file, a syntax error."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Place:
 
 
 class Finder:
-    """Places of modules, looked up once; `own` are top-level packages to follow wherever they are installed."""
+    """Places of modules, looked up once; `own` are top-level packages to follow
+    wherever they are installed."""
 
     def __init__(self) -> None:
         self.own: set[str] = {"npuflow"}
@@ -85,12 +88,15 @@ class Finder:
         try:
             return ((top, metadata.version(top)),)
         except metadata.PackageNotFoundError:
-            found = {dist.metadata["Name"]: dist.version for dist in metadata.distributions() if _brings(dist, top)}
+            found = {
+                dist.metadata["Name"]: dist.version for dist in metadata.distributions() if _brings(dist, top)
+            }
             return tuple(sorted(found.items()))
 
 
 def _brings(distribution: Any, top: str) -> bool:
-    """Whether an installed distribution has a top-level module of that name (read as text: there are many of them)."""
+    """Whether an installed distribution has a top-level module of that name (read as
+    text: there are many of them)."""
     names = distribution.read_text("top_level.txt")
     if names:
         return top in names.split()

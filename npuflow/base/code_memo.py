@@ -1,4 +1,5 @@
-"""What was read off source files, by their content: a file that has not changed is parsed by one process only."""
+"""What was read off source files, by their content: a file that has not changed is
+parsed by one process only."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SPARE = 4  # pictures kept of files that this build does not read, for each that
 
 
 class Pictures:
-    """Pictures of modules; with a file, kept between processes. They go by content, so an old one is never wrong."""
+    """Pictures of modules; with a file, kept between processes. They go by content,
+    so an old one is never wrong."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
@@ -50,7 +52,8 @@ class Pictures:
             if head.decode() == f"{_maker()} {bytes_digest(body)}":
                 self._known = {**json.loads(body), **self._known}
         except (OSError, ValueError):
-            return  # no memo, one of another npuflow or Python, or a damaged one: the sources are parsed again
+            # no memo, one of another npuflow or Python, or a damaged one: the sources are parsed again
+            return
 
     def save(self) -> None:
         """Write what this process read, and some of what was there; failing to is no fault of the build."""
@@ -101,7 +104,7 @@ def _picture(module: Module) -> Any:
         {name: [places[id(one)] for one in several] for name, several in module.units.items()},
         [places[id(one)] for one in module.effects],
         module.imports, module.stars, module.executed,
-    ]  # fmt: skip
+    ]
 
 
 def _fill(module: Module, picture: Any) -> None:
@@ -121,7 +124,7 @@ def _unit(unit: Unit) -> Any:
             [[chain, _facts(facts)] for chain, facts in parts.bases], _facts(parts.rest),
             {name: [_facts(one) for one in several] for name, several in parts.methods.items()}, parts.forms,
         ],
-    ]  # fmt: skip
+    ]
 
 
 def _as_unit(found: Any) -> Unit:
@@ -130,7 +133,12 @@ def _as_unit(found: Any) -> Unit:
     if parts is not None:
         bases, rest, methods, forms = parts
         named = {name: tuple(map(_as_facts, several)) for name, several in methods.items()}
-        made = Class(tuple((tuple(chain), _as_facts(one)) for chain, one in bases), _as_facts(rest), named, _forms(forms))
+        made = Class(
+            tuple((tuple(chain), _as_facts(one)) for chain, one in bases),
+            _as_facts(rest),
+            named,
+            _forms(forms),
+        )
     call = tuple(func), tuple(texts)
     return Unit(_as_facts(facts), tuple(map(tuple, marks)), tuple(map(_as_facts, unmarked)), call, made)
 

@@ -1,4 +1,5 @@
-"""A module's source as separate definitions: what each top-level name is bound to, and what merely runs on import."""
+"""A module's source as separate definitions: what each top-level name is bound to, and
+what merely runs on import."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _COMPOUND = (ast.If, ast.Try, ast.TryStar, ast.With, ast.For, ast.While, ast.Mat
 
 
 class Facts(NamedTuple):
-    """What the walk needs of a piece of syntax: its digest, what it refers to, the attributes that it mentions."""
+    """What the walk needs of a piece of syntax: its digest, what it refers to, the
+    attributes that it mentions."""
 
     digest: str
     references: tuple[Reference, ...]
@@ -72,11 +74,16 @@ def unit_of(node: ast.stmt, package: str) -> Unit:
 
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     marks = tuple(chain_of(mark.func if isinstance(mark, ast.Call) else mark) for mark in decorators)
-    unmarked = tuple(facts(_with(node, decorator_list=[d for d in decorators if d is not mark])) for mark in decorators)
+    unmarked = tuple(
+        facts(_with(node, decorator_list=[d for d in decorators if d is not mark])) for mark in decorators
+    )
     value = getattr(node, "value", None)
     call: tuple[Chain, tuple[str, ...]] = ((), ())
     if isinstance(value, ast.Call) and len(value.args) == 2:
-        call = chain_of(value.func), tuple(str(arg.value) for arg in value.args if isinstance(arg, ast.Constant))
+        call = (
+            chain_of(value.func),
+            tuple(str(arg.value) for arg in value.args if isinstance(arg, ast.Constant)),
+        )
     parts = None
     if isinstance(node, ast.ClassDef):
         methods: dict[str, tuple[Facts, ...]] = {}

@@ -14,7 +14,8 @@ _DROPPED = {"ctx", "type_comment", "kind", "type_ignores"}
 
 
 def syntax_digest(nodes: Iterable[ast.AST], skip: Callable[[ast.AST], bool] = lambda node: False) -> str:
-    """The digest of statements: no positions, comments, docstrings, `pass` or empty fields; `skip` leaves nodes out."""
+    """The digest of statements: no positions, comments, docstrings, `pass` or empty
+    fields; `skip` leaves nodes out."""
     out = bytearray()
     for node in nodes:
         _node(node, out, skip)
@@ -35,7 +36,9 @@ def _node(node: ast.AST, out: bytearray, skip: Callable[[ast.AST], bool]) -> Non
         value = getattr(node, name, None)
         if isinstance(value, list):
             value = _pieces(value) if isinstance(node, ast.JoinedStr) else value
-            value = [part for part in value if not (inert(part) or (isinstance(part, ast.AST) and skip(part)))]
+            value = [
+                part for part in value if not (inert(part) or (isinstance(part, ast.AST) and skip(part)))
+            ]
         if (value is None and not isinstance(node, ast.Constant)) or value == []:
             continue
         _text(name, out)
@@ -74,7 +77,8 @@ def _text(text: str, out: bytearray) -> None:
 
 
 def _pieces(values: list[object]) -> list[object]:
-    """The parts of an f-string with neighbouring literals joined and empty ones gone: versions split them differently."""
+    """The parts of an f-string with neighbouring literals joined and empty ones gone:
+    versions split them differently."""
     joined: list[object] = []
     for value in values:
         last = joined[-1] if joined else None

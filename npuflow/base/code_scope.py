@@ -1,8 +1,9 @@
-"""What a piece of code refers to: global names and imports with their attribute chains, by Python's scoping rules.
+"""What a piece of code refers to: global names and imports with their attribute
+chains, by Python's scoping rules.
 
-Attributes whose object is known only while running are *mentions*, as text: `name` is read, `name(2)` is called with two
-arguments, `name(*)` with any number, `=name` is declared by a class or set on `self`. `root:name` is an attribute of a
-global name, `self:name` one of the object itself.
+Attributes whose object is known only while running are *mentions*, as text: `name` is read, `name(2)` is
+called with two arguments, `name(*)` with any number, `=name` is declared by a class or set on `self`.
+`root:name` is an attribute of a global name, `self:name` one of the object itself.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Imported(NamedTuple):
 class Reference(NamedTuple):
     """A use of a global name, or of what a local import brought, with the attributes that follow.
 
-    `how` is "call" or "subscript" when that directly follows; `const` is the first argument or index if it is a
-    constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global.
+    `how` is "call" or "subscript" when that directly follows; `const` is the first argument or index if it is
+    a constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global.
     """
 
     root: str | Imported
@@ -43,7 +44,9 @@ def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, Imp
     """Bound name -> target of an import statement in a module of `package`; a star binds "*"."""
     if isinstance(node, ast.Import):
         return {
-            alias.asname or alias.name.partition(".")[0]: Imported(alias.name if alias.asname else alias.name.partition(".")[0])
+            alias.asname or alias.name.partition(".")[0]: Imported(
+                alias.name if alias.asname else alias.name.partition(".")[0]
+            )
             for alias in node.names
         }
     module = node.module or ""
@@ -60,7 +63,9 @@ _BY_NAME = ("getattr", "hasattr", "attrgetter", "methodcaller")
 
 def _arguments(node: ast.Call) -> str:
     """How many arguments a call has, for a mention."""
-    spread = any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords)
+    spread = any(isinstance(arg, ast.Starred) for arg in node.args) or any(
+        word.arg is None for word in node.keywords
+    )
     return "(*)" if spread else f"({len(node.args) + len(node.keywords)})"
 
 
@@ -68,7 +73,13 @@ def declared(node: ast.ClassDef) -> set[str]:
     """The fields and properties that a class body declares: what instances have that is no method."""
     found: set[str] = set()
     for one in node.body:
-        targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
+        targets = (
+            one.targets
+            if isinstance(one, ast.Assign)
+            else [one.target]
+            if isinstance(one, ast.AnnAssign)
+            else []
+        )
         found.update(target.id for target in targets if isinstance(target, ast.Name))
         if isinstance(one, ast.FunctionDef) and reads(one):
             found.add(one.name)
@@ -112,7 +123,12 @@ class References(ast.NodeVisitor):
         while isinstance(base, ast.Attribute):
             attrs.append(base.attr)
             base = base.value
-        if isinstance(node.ctx, ast.Store) and isinstance(base, ast.Name) and base.id == "self" and len(attrs) == 1:
+        if (
+            isinstance(node.ctx, ast.Store)
+            and isinstance(base, ast.Name)
+            and base.id == "self"
+            and len(attrs) == 1
+        ):
             self.mentions.add(f"={attrs[0]}")
         self._mention(base, attrs)
         if isinstance(base, ast.Name):
@@ -152,7 +168,9 @@ class References(ast.NodeVisitor):
         first = node.args[0] if node.args else None
         const = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
         if getattr(node.func, "attr", getattr(node.func, "id", "")) in _BY_NAME:
-            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            texts = [
+                arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            ]
             self.mentions.update(name for text in texts for name in text.split("."))
         if not self._marked(node.func, "call", const, _arguments(node)):
             self.visit(node.func)
@@ -175,7 +193,9 @@ class References(ast.NodeVisitor):
         self._chain(node, tuple(reversed(attrs)), how, const)
         return True
 
-    def _chain(self, name: ast.Name, attrs: tuple[str, ...], how: str = "use", const: str | None = None) -> None:
+    def _chain(
+        self, name: ast.Name, attrs: tuple[str, ...], how: str = "use", const: str | None = None
+    ) -> None:
         for scope in reversed(self.scopes):
             if scope.is_class and scope is not self.scopes[-1]:
                 continue  # methods do not see their class's names
@@ -196,7 +216,13 @@ class References(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for part in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
             self.visit(part)
-        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        every = [
+            *node.args.posonlyargs,
+            *node.args.args,
+            *node.args.kwonlyargs,
+            node.args.vararg,
+            node.args.kwarg,
+        ]
         for annotation in (*(arg.annotation for arg in every if arg), node.returns):
             self._annotation(annotation)
         self._function(node.args, node.body)
@@ -244,7 +270,8 @@ class References(ast.NodeVisitor):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension  # noqa: N815
 
     def _bind(self, node: ast.AST, scope: _Scope) -> None:
-        """Note what `node` binds in its own function scope: nested functions, classes and comprehensions have theirs."""
+        """Note what `node` binds in its own function scope: nested functions, classes and
+        comprehensions have theirs."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             scope.names.add(node.name)
             return

@@ -42,13 +42,16 @@ class Sources:
         """The references of a piece of a module, but for those to builtins that tell nothing."""
         found = self._live.get(id(facts))
         if found is None:
-            kept = [r for r in facts.references if module.stars or r.root not in DULL or module.binds(str(r.root))]
+            kept = [
+                r for r in facts.references if module.stars or r.root not in DULL or module.binds(str(r.root))
+            ]
             references = tuple(kept)
             found = self._live[id(facts)] = facts, references  # with the facts, so that their id stays theirs
         return found[1]
 
     def mentions(self, module: Module, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
-        """Attributes that a piece mentions of other objects, and those of any, its own `self` too; modules have none."""
+        """Attributes that a piece mentions of other objects, and those of any, its own
+        `self` too; modules have none."""
         found = self._mentions.get(id(facts))
         if found is None:
             other, own = set[str](), set[str]()
@@ -92,7 +95,11 @@ class Sources:
     def registry(self, module: Module, name: str) -> tuple[str, str] | None:
         """(name, package) if the module's `name` is a registry."""
         units = module.units.get(name, ())
-        if len(units) != 1 or len(units[0].call[1]) != 2 or self.final_of(module, units[0].call[0]) != REGISTRY:
+        if (
+            len(units) != 1
+            or len(units[0].call[1]) != 2
+            or self.final_of(module, units[0].call[0]) != REGISTRY
+        ):
             return None
         return units[0].call[1][0], units[0].call[1][1]
 

@@ -19,7 +19,7 @@ from npuflow.base.registry import Registry
 _IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__builtins__", "__annotations__"}
 _IMPORTERS = {"importlib.import_module", "importlib.__import__", "builtins.__import__"}
 _LOADERS = {"runpy.run_path", "runpy.run_module", "importlib.util.spec_from_file_location",
-            "importlib.util.module_from_spec", "importlib.machinery.SourceFileLoader"}  # fmt: skip
+            "importlib.util.module_from_spec", "importlib.machinery.SourceFileLoader"}
 _READERS = {"importlib.resources", "pkgutil.get_data"}
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
 _PACKAGE_FILE = "npuflow.base.code:package_file"
@@ -39,7 +39,8 @@ class Walk:
         self.files: dict[str, str] = {}
         self.entries: set[str] = set()
         self.mentions: set[str] = set()
-        """What the code mentions of objects that are known only while running, its own `self` not among them."""
+        """What the code mentions of objects that are known only while running, its
+        own `self` not among them."""
         self._own = Wanted()
         self._facets: frozenset[str] = frozenset()
         self._narrowed: dict[tuple[str, str], Narrowed] = {}
@@ -189,7 +190,8 @@ class Walk:
             self._whole(place, origin)
 
     def _bound(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> None:
-        """Reach what a module binds to a name: its own definitions, and whatever it imports under that name."""
+        """Reach what a module binds to a name: its own definitions, and whatever it
+        imports under that name."""
         ref = origin[1] if origin else Reference(name)
         # Calls are told apart by place: an importer or a data file may be refused at one and not at another.
         place = (origin[0].name, ref.line) if origin and ref.how == "call" else None
@@ -214,7 +216,9 @@ class Walk:
         if label in self.definitions:
             return
         found = [self._without_stage(module, unit) for unit in module.units[name]]
-        self.definitions[label] = found[0].digest if len(found) == 1 else digest([facts.digest for facts in found])
+        self.definitions[label] = (
+            found[0].digest if len(found) == 1 else digest([facts.digest for facts in found])
+        )
         self._todo += [(module, facts) for facts in found]
 
     def _starred(self, module: Module, name: str, attrs: tuple[str, ...], origin: Origin | None) -> bool:
@@ -235,7 +239,8 @@ class Walk:
     # ***** what runs on import *****
 
     def _enter(self, place: Place) -> None:
-        """Reach the statements that act when the module is imported, those of its packages and of its imports too."""
+        """Reach the statements that act when the module is imported, those of its
+        packages and of its imports too."""
         waiting = [place]
         while waiting:
             place = waiting.pop()
@@ -292,7 +297,8 @@ class Walk:
     # ***** places where static sight ends *****
 
     def _registry(self, registry: tuple[str, str], attrs: tuple[str, ...], origin: Origin | None) -> None:
-        """The walk stops at a registry: it notes entries named by constants, and reaches the list of names, and all entries."""
+        """The walk stops at a registry: it notes entries named by constants, and reaches the
+        list of names, and all entries."""
         name, package = registry
         known = Registry.known.get(name)
         live = known if known is not None and known.package == package else Registry.unlisted(name, package)
@@ -309,7 +315,8 @@ class Walk:
                 self.entries.add(f"{name}/{entry}")
 
     def _lazy(self, place: Place, chain: tuple[str, ...], origin: Origin | None) -> None:
-        """A facade with a module-level `__getattr__`: only the running module can say where the name comes from."""
+        """A facade with a module-level `__getattr__`: only the running module can
+        say where the name comes from."""
         found = getattr(importlib.import_module(place.name), chain[0], None)
         if isinstance(found, types.ModuleType):
             self._follow(self.find(found.__name__), chain[1:], origin)
@@ -351,7 +358,7 @@ class Walk:
             raise CodeError(
                 "package_file needs a constant string", where=Where(file=str(module.path), line=ref.line),
                 because="a file named while running cannot enter the key beforehand", code="NF-CODE-005",
-            )  # fmt: skip
+            )
         path = Path(module.path).parent / ref.const
         try:
             self.files[f"{module.name}:{ref.const}"] = self.sources.data[str(path)] = digest_file(path)
@@ -376,7 +383,7 @@ def _dynamic(module: Module, ref: Reference, what: str) -> CodeError:
         f"{what} with a name known only while running", where=Where(file=str(module.path), line=ref.line),
         because="a stage's key contains the code it runs, and this code is not known beforehand",
         hint="a plain import, or a registry", code="NF-CODE-001",
-    )  # fmt: skip
+    )
 
 
 def _undeclared(module: Module, ref: Reference, what: str) -> CodeError:
@@ -384,4 +391,4 @@ def _undeclared(module: Module, ref: Reference, what: str) -> CodeError:
         f"{what} refers to files that are in no key", where=Where(file=str(module.path), line=ref.line),
         because="a stage's key contains the data files that its code declares",
         hint='npuflow.base.code.package_file("NAME"), relative to the Python file', code="NF-CODE-002",
-    )  # fmt: skip
+    )

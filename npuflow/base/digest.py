@@ -67,7 +67,8 @@ def bytes_digest(data: bytes) -> str:
 
 
 def digest_array(array: Any) -> str:
-    """The digest of an array's logical content: dtype, shape, little-endian C-order bytes (numpy is not imported)."""
+    """The digest of an array's logical content: dtype, shape, little-endian C-order
+    bytes (numpy is not imported)."""
     dtype = array.dtype
     if dtype.hasobject or dtype.names is not None:
         raise TypeError(f"an array of {dtype} has no canonical bytes")
@@ -79,7 +80,8 @@ def digest_array(array: Any) -> str:
 
 
 def _blocks(array: Any) -> Any:
-    """Slices along the first axis of about one block each, so that a mapped file is never wholly in memory."""
+    """Slices along the first axis of about one block each, so that a mapped file is
+    never wholly in memory."""
     if array.ndim == 0 or array.nbytes <= _BLOCK:
         yield array
         return
@@ -113,7 +115,9 @@ def _encode(value: object, out: bytearray) -> None:
     elif hasattr(type(value), "__dataclass_fields__"):
         _encode_dataclass(value, out)
     else:
-        raise TypeError(f"a {_qualified(type(value))} has no canonical encoding, so it cannot take part in a key")
+        raise TypeError(
+            f"a {_qualified(type(value))} has no canonical encoding, so it cannot take part in a key"
+        )
 
 
 def _is_enum(value: object) -> bool:
@@ -152,7 +156,9 @@ def _encode_list(value: Any, out: bytearray) -> None:
 def _encode_dict(value: Any, out: bytearray) -> None:
     out += b"d" + _count(len(value))
     if not {str}.issuperset(map(type, value)):
-        raise TypeError(f"the keys of a mapping must be str, not {next(k for k in value if type(k) is not str)!r}")
+        raise TypeError(
+            f"the keys of a mapping must be str, not {next(k for k in value if type(k) is not str)!r}"
+        )
     for key in sorted(value):
         _sized(b"s", key.encode("utf-8", "surrogatepass"), out)
         _encode(value[key], out)

@@ -34,7 +34,8 @@ class Where:
 
 
 class NpuflowError(Exception):
-    """Anything npuflow can explain. `exit_code` is 2 when the user's input is at fault, 1 when a build failed."""
+    """Anything npuflow can explain. `exit_code` is 2 when the user's input is at
+    fault, 1 when a build failed."""
 
     exit_code = 1
 
@@ -49,7 +50,8 @@ class NpuflowError(Exception):
         self.code = code
 
     def at(self, where: Where | None = None, /, **place: str | int | None) -> NpuflowError:
-        """The same error with missing places filled in; it is changed, not copied, so that `raise` keeps its trace."""
+        """The same error with missing places filled in; it is changed, not copied, so
+        that `raise` keeps its trace."""
         self.where = self.where.filled(where or Where(**place))  # type: ignore[arg-type]
         return self
 
@@ -68,7 +70,11 @@ class NpuflowError(Exception):
         """For the JSON event stream: only what is known."""
         known = {"code": self.code, "because": self.because, "hint": self.hint}
         place = self.where.as_dict()
-        return {"message": self.message, **{k: v for k, v in known.items() if v}, **({"where": place} if place else {})}
+        return {
+            "message": self.message,
+            **{k: v for k, v in known.items() if v},
+            **({"where": place} if place else {}),
+        }
 
     def __str__(self) -> str:
         parts = [self.message]

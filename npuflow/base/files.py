@@ -11,7 +11,8 @@ from pathlib import Path
 from npuflow.base.digest import Hasher, digest_file
 
 DOUBTFUL_NS = 2_000_000_000
-"""A file hashed this soon after its last change may have changed again within one tick of its file system's clock."""
+"""A file hashed this soon after its last change may have changed again within one tick
+of its file system's clock."""
 
 Stat = tuple[int, int, int, int, int]
 

@@ -34,8 +34,11 @@ def named(text: str, base: Path) -> tuple[str, str, Path]:
     return module, name, base
 
 
-def function(module_name: str, name: str, base: Path, origin: Path | None = None) -> tuple[Callable[..., Any], Path]:
-    """The function and the file of its module: beside the recipe (in folder `base`, or exactly `origin`) or installed."""
+def function(
+    module_name: str, name: str, base: Path, origin: Path | None = None
+) -> tuple[Callable[..., Any], Path]:
+    """The function and the file of its module: beside the recipe (in folder `base`, or
+    exactly `origin`) or installed."""
     module = _module(module_name, base, origin)
     found = getattr(module, name, None)
     if not callable(found):
@@ -67,5 +70,5 @@ def _module(name: str, base: Path, origin: Path | None) -> ModuleType:
             f'the module "{name}" beside the recipe is hidden by another of that name',
             because=f"{module.__file__} is imported already", hint="give the file another name",
             code="NF-DATA-008",
-        )  # fmt: skip
+        )
     return module

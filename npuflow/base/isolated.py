@@ -29,14 +29,19 @@ answer.close()
 
 
 def isolated(function: Callable[[Path], bytes], path: Path, seconds: float = 600.0) -> bytes:
-    """What a function of a module gives for a file; an InputError where its process dies or takes too long."""
+    """What a function of a module gives for a file; an InputError where its process
+    dies or takes too long."""
     task = pickle.dumps((sys.path, function.__module__, function.__qualname__, path))
     try:
-        done = subprocess.run([sys.executable, "-c", _CHILD], input=task, capture_output=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", _CHILD], input=task, capture_output=True, timeout=seconds, check=False
+        )
     except subprocess.TimeoutExpired:
         raise InputError(
-            f'parsing "{path.name}" took too long', because=f"the parser did not end within {seconds:.0f} s",
-            hint="is the file damaged?", code="NF-MODEL-060",
+            f'parsing "{path.name}" took too long',
+            because=f"the parser did not end within {seconds:.0f} s",
+            hint="is the file damaged?",
+            code="NF-MODEL-060",
         ).at(file=str(path)) from None
     if done.returncode:
         raise InputError(

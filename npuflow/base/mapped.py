@@ -7,7 +7,8 @@ from typing import Any
 
 
 def forget(array: Any) -> None:
-    """Let go of the pages of a mapped array; they are read again if they are needed. Nothing happens to other arrays."""
+    """Let go of the pages of a mapped array; they are read again if they are needed.
+    Nothing happens to other arrays."""
     base = array
     while base is not None and not isinstance(base, mmap.mmap):
         base = getattr(base, "base", None)

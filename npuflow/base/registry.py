@@ -98,7 +98,8 @@ class Registry:
         return self._loaded[name]
 
     def every(self) -> dict[str, Any]:
-        """All entries by name. Code that calls this has all of them in its key, each narrowed to the methods that it names."""
+        """All entries by name. Code that calls this has all of them in its key, each narrowed
+        to the methods that it names."""
         return {name: self[name] for name in self.names()}
 
     def source(self, name: str) -> Source:
@@ -110,10 +111,10 @@ class Registry:
         return found
 
     def doc(self, name: str) -> str:
-        """The first line of the entry's docstring, or of its file's."""
+        """The first sentence of the entry's docstring, or of its file's."""
         entry = self[name]
         text = getattr(entry, "__doc__", None) or sys.modules[self.source(name).module].__doc__ or ""
-        return text.strip().split("\n")[0]
+        return caption(text)
 
     def forget(self) -> None:
         """Scan and import again on next use (after files changed under a running process)."""
@@ -149,6 +150,18 @@ class Registry:
         return marked
 
 
+def caption(doc: str | None) -> str:
+    """The first sentence of a docstring, on one line: its first lines, up to one that ends a sentence."""
+    found: list[str] = []
+    for line in (doc or "").strip().splitlines():
+        if not line.strip():
+            break
+        found.append(line.strip())
+        if line.rstrip().endswith((".", "!", "?")):
+            break
+    return " ".join(found)
+
+
 @contextlib.contextmanager
 def touching() -> Iterator[set[str]]:
     """Collect "registry/name" of every entry used inside, so that a run can be held to its key."""
@@ -162,7 +175,8 @@ def touching() -> Iterator[set[str]]:
 
 @contextlib.contextmanager
 def untouched() -> Iterator[None]:
-    """Inside, entries are used for somebody else: to read or write an artifact, whose format is its own affair."""
+    """Inside, entries are used for somebody else: to read or write an artifact,
+    whose format is its own affair."""
     token = _touched.set(None)
     try:
         yield

@@ -1,7 +1,8 @@
 """Python's own parser, one thread at a time.
 
-CPython up to 3.11 counts the depth of the tree that it converts for all threads together and raises "SystemError: AST constructor
-recursion depth mismatch" when two of them convert at once (python/cpython issue 106905).
+CPython up to 3.11 counts the depth of the tree that it converts for all threads together and raises
+"SystemError: AST constructor recursion depth mismatch" when two of them convert at once
+(python/cpython issue 106905).
 """
 
 from __future__ import annotations

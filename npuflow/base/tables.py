@@ -30,7 +30,7 @@ __all__ = [
     "Config", "Doc", "Fault", "FilePath", "Location", "Locator", "NamedEntries", "Range", "Unkeyed", "Words",
     "canonical", "files", "hints", "options_class", "parse", "read", "registry_fields", "registry_of",
     "schema", "selections", "table_of",
-]  # fmt: skip
+]
 
 C = TypeVar("C", bound=Config)
 
@@ -38,7 +38,8 @@ C = TypeVar("C", bound=Config)
 def read(
     cls: type[C], table: Mapping[str, Any], at: Locator | None = None, also: Collection[str] = ()
 ) -> tuple[C | None, list[NpuflowError]]:
-    """An instance of `cls` from a recipe table, or every fault the table has; keys in `also` are someone else's."""
+    """An instance of `cls` from a recipe table, or every fault the table has; keys
+    in `also` are someone else's."""
     from npuflow.base.tables_read import read_table
 
     return read_table(cls, table, at or Locator(), also)

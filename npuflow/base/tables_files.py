@@ -1,4 +1,5 @@
-"""Paths in recipes: relative to the file that wrote them, or inside an installed package; known by content only."""
+"""Paths in recipes: relative to the file that wrote them, or inside an installed
+package; known by content only."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class FilePath:
 class Location:
     """A folder, pattern or other address that a recipe names, for a listing to interpret.
 
-    It takes no part in keys: what the listing finds there (item ids, file digests, details) does. A stage that reads a
-    `Location` itself, rather than through its listing, would read undeclared input.
+    It takes no part in keys: what the listing finds there (item ids, file digests, details) does. A stage
+    that reads a `Location` itself, rather than through its listing, would read undeclared input.
     """
 
     text: str
@@ -41,7 +42,8 @@ class Location:
 
     @property
     def path(self) -> Path:
-        """The text as a path, `pkg:` and relative paths resolved; it need not exist and may hold wildcards."""
+        """The text as a path, `pkg:` and relative paths resolved; it need not exist
+        and may hold wildcards."""
         return resolve(self.text, self.base)
 
     def __str__(self) -> str:

@@ -34,7 +34,9 @@ def _fault(
     return BAD
 
 
-def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], also: Collection[str] = ()) -> Any:
+def _table(
+    cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], also: Collection[str] = ()
+) -> Any:
     if not isinstance(table, Mapping):
         return _fault(
             faults, at, f"expected a table, got {_name(table)}", hint=f"keys: {', '.join(hints(cls))}",
@@ -64,7 +66,9 @@ def _table(cls: type[C], table: Any, at: Locator, faults: list[NpuflowError], al
     return _checked(cls, values, given, at, faults)
 
 
-def _checked(cls: type[C], values: dict[str, Any], given: dict[str, Any], at: Locator, out: list[NpuflowError]) -> Any:
+def _checked(
+    cls: type[C], values: dict[str, Any], given: dict[str, Any], at: Locator, out: list[NpuflowError]
+) -> Any:
     """The instance, its selected options attached, after its own cross-field check."""
     made = cls(**values)
     chosen: dict[str, Any] = {}
@@ -162,7 +166,11 @@ def _annotated(kind: Any, value: Any, at: Locator, faults: list[NpuflowError]) -
         return BAD
     for mark in marks:
         if isinstance(mark, NamedEntries):
-            bad = [v for v in (found if isinstance(found, tuple) else (found,)) if isinstance(v, str) and v not in mark]
+            bad = [
+                v
+                for v in (found if isinstance(found, tuple) else (found,))
+                if isinstance(v, str) and v not in mark
+            ]
             if bad:
                 return _choice(bad[0], sorted(mark.names()), at, faults)
         numbers = found if isinstance(found, tuple) else (found,)
@@ -266,7 +274,11 @@ def wanted(kind: Any) -> str:
         inner, *marks = get_args(kind)
         for mark in marks:
             if isinstance(mark, Range):
-                return f"{wanted(inner)} {mark}" if mark.low is not None or mark.high is not None else wanted(inner)
+                return (
+                    f"{wanted(inner)} {mark}"
+                    if mark.low is not None or mark.high is not None
+                    else wanted(inner)
+                )
             if isinstance(mark, NamedEntries):
                 return "one of " + ", ".join(sorted(mark.names()))
         return wanted(inner)

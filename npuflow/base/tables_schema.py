@@ -21,8 +21,8 @@ _SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def table_schema(cls: type[Config], within: tuple[type[Config], ...] = ()) -> dict[str, Any]:
-    """The JSON Schema of one table, options of registry entries included. `within`: the tables around it; an entry whose
-    own options name entries of its registry is not described inside itself again.
+    """The JSON Schema of one table, options of registry entries included. `within`: the tables around it; an
+    entry whose own options name entries of its registry is not described inside itself again.
     """
     within = (*within, cls)
     texts = field_docs(cls)
@@ -45,7 +45,8 @@ def table_schema(cls: type[Config], within: tuple[type[Config], ...] = ()) -> di
                 properties[name] = table_schema(kind, within) if kind not in within else {"type": "object"}
     about = inspect.cleandoc(cls.__doc__ or "")
     schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
-    if about and not about.startswith(f"{cls.__name__}("):  # a dataclass without docstring gets its signature as one
+    # a dataclass without docstring gets its signature as one
+    if about and not about.startswith(f"{cls.__name__}("):
         schema["description"] = about
     if required:
         schema["required"] = required
@@ -70,7 +71,12 @@ def type_schema(kind: Any, within: tuple[type[Config], ...] = ()) -> dict[str, A
         if len(args) == 2 and args[1] is Ellipsis:
             return {"type": "array", "items": type_schema(args[0], within)}
         size = len(args)
-        return {"type": "array", "prefixItems": [type_schema(a, within) for a in args], "minItems": size, "maxItems": size}
+        return {
+            "type": "array",
+            "prefixItems": [type_schema(a, within) for a in args],
+            "minItems": size,
+            "maxItems": size,
+        }
     if origin is dict:
         return {"type": "object", "additionalProperties": type_schema(args[1], within)}
     if isinstance(kind, type) and issubclass(kind, Config):
@@ -104,7 +110,8 @@ def default_of(field: Any) -> Any:
 def plain(value: Any) -> Any:
     """A default as TOML and JSON would write it."""
     if isinstance(value, Config):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) is not None}  # type: ignore[arg-type]
+        stated = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
+        return {name: plain(one) for name, one in stated.items() if one is not None}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, FilePath | Location):
@@ -117,7 +124,7 @@ def plain(value: Any) -> Any:
 
 
 def field_docs(cls: type[Config]) -> dict[str, str]:
-    """What each key means: its `Doc`, else the string under the field, else the comment behind it."""
+    """What each key means: its `Doc`, else the string under it, else the comment behind or above it."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if issubclass(base, Config) and base is not Config:
@@ -141,12 +148,23 @@ def _source_docs(cls: type) -> dict[str, str]:
         if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa", "# fmt"))
     }
     found: dict[str, str] = {}
+    lines = source.splitlines()
     body = next(n for n in syntax.module(source).body if isinstance(n, ast.ClassDef)).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            text = (
+                after.value.value
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                else None
+            )
             if isinstance(text, str):
                 found[node.target.id] = inspect.cleandoc(text)
             elif (node.end_lineno or 0) in comments:
                 found[node.target.id] = comments[node.end_lineno or 0]
+            else:
+                first = node.lineno
+                while first - 1 in comments and lines[first - 2].lstrip().startswith("#"):
+                    first -= 1
+                if first < node.lineno:
+                    found[node.target.id] = " ".join(comments[n] for n in range(first, node.lineno))
     return found

@@ -17,7 +17,8 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Origin:
-    """What wrote a key: a file and line, or a command-line option; `base` is what its relative paths start from."""
+    """What wrote a key: a file and line, or a command-line option; `base` is what
+    its relative paths start from."""
 
     file: str | None
     line: int | None
@@ -55,7 +56,9 @@ class Locator:
 def path_of(text: str) -> KeyPath:
     """The key path that `dotted` wrote."""
     parts = re.findall(r'\[\d+\]|"(?:[^"\\]|\\.)*"|[^.\[\]"]+', text)
-    return tuple(int(p[1:-1]) if p[0] == "[" else p[1:-1].replace('\\"', '"') if p[0] == '"' else p for p in parts)
+    return tuple(
+        int(p[1:-1]) if p[0] == "[" else p[1:-1].replace('\\"', '"') if p[0] == '"' else p for p in parts
+    )
 
 
 def dotted(path: KeyPath) -> str:
@@ -200,7 +203,8 @@ class _Lines:
         while not self.text.startswith(close, self.at):
             self.at += 2 if self.text[self.at] == "\\" and mark == '"' else 1
         self.at += len(close)
-        while triple and self.text.startswith(mark, self.at):  # up to two quotes may stand before the closing three
+        # up to two quotes may stand before the closing three
+        while triple and self.text.startswith(mark, self.at):
             self.at += 1
 
     def _blank(self) -> bool:

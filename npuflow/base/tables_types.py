@@ -24,7 +24,11 @@ class Range:
     def __str__(self) -> str:
         if self.low is None:
             return f"at most {_in_full(self.high)}"
-        return f"at least {_in_full(self.low)}" if self.high is None else f"{_in_full(self.low)} to {_in_full(self.high)}"
+        return (
+            f"at least {_in_full(self.low)}"
+            if self.high is None
+            else f"{_in_full(self.low)} to {_in_full(self.high)}"
+        )
 
 
 def _in_full(end: float | None) -> str:
@@ -58,7 +62,8 @@ class Unkeyed:
 
 @dataclass(frozen=True)
 class Fault:
-    """What a `Config.check` yields: the field at fault (or "" for the whole table), and what is wrong with it."""
+    """What a `Config.check` yields: the field at fault (or "" for the whole table),
+    and what is wrong with it."""
 
     field: str
     message: str
@@ -77,7 +82,8 @@ class NamedEntries(Protocol):
 
 
 class Config:
-    """Base of the frozen dataclasses that are recipe tables; the fields are the keys, the class name the table."""
+    """Base of the frozen dataclasses that are recipe tables; the fields are the
+    keys, the class name the table."""
 
     __table__: ClassVar[str] = ""
 
@@ -85,7 +91,8 @@ class Config:
         super().__init_subclass__(**more)
         if table is not None:
             cls.__table__ = table
-        elif "__table__" not in cls.__dict__:  # a slotted dataclass is created twice, the second time without `table`
+        # a slotted dataclass is created twice, the second time without `table`
+        elif "__table__" not in cls.__dict__:
             cls.__table__ = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     @property
@@ -94,7 +101,8 @@ class Config:
         return next((o for o in map(self.options_for, registry_fields(type(self))) if o is not None), None)
 
     def options_for(self, name: str) -> Any:
-        """The options of the entry that field `name` selects; its defaults if the recipe has no sub-table for it."""
+        """The options of the entry that field `name` selects; its defaults if the
+        recipe has no sub-table for it."""
         given: dict[str, Any] = self.__dict__.get("_options", {})
         if name in given:
             return given[name]
@@ -122,7 +130,9 @@ def hints(cls: type) -> dict[str, Any]:
         found = get_type_hints(cls, include_extras=True)
         _HINTS[cls] = {f.name: found[f.name] for f in fields(cls)}
         if "options" in _HINTS[cls]:
-            raise TypeError(f'{cls.__name__}: "options" is the selected entry\'s sub-table and cannot be a field')
+            raise TypeError(
+                f'{cls.__name__}: "options" is the selected entry\'s sub-table and cannot be a field'
+            )
     return _HINTS[cls]
 
 
@@ -145,8 +155,11 @@ def words(annotation: Any) -> tuple[str, ...]:
 
 
 def registry_fields(cls: type[Config]) -> dict[str, NamedEntries]:
-    """The fields that select one registry entry by name, whose options may stand below. A list of names selects none."""
-    found = {name: registry_of(kind) for name, kind in hints(cls).items() if get_origin(kind) not in (tuple, dict)}
+    """The fields that select one registry entry by name, whose options may stand below. A
+    list of names selects none."""
+    found = {
+        name: registry_of(kind) for name, kind in hints(cls).items() if get_origin(kind) not in (tuple, dict)
+    }
     return {name: registry for name, registry in found.items() if registry is not None}
 
 
@@ -162,7 +175,9 @@ def selections(cfg: Config) -> Iterator[tuple[NamedEntries, str]]:
         value = getattr(cfg, name)
         registry = registry_of(kind)
         if registry is not None:
-            names = value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else (value,)
+            names = (
+                value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else (value,)
+            )
             yield from ((registry, entry) for entry in names if isinstance(entry, str) and entry in registry)
             options = cfg.options_for(name) if isinstance(value, str) else None
             if options is not None:
@@ -201,10 +216,13 @@ def _configs(value: Any) -> Iterator[Config]:
 
 
 def canonical(cfg: Config) -> dict[str, Any]:
-    """The JSON-able form that enters keys: all fields after defaults, files by content, the selected options only."""
+    """The JSON-able form that enters keys: all fields after defaults, files by
+    content, the selected options only."""
     table: dict[str, Any] = {}
     for name, kind in hints(type(cfg)).items():
-        if not _is_location(kind) and not any(isinstance(mark, Unkeyed) for mark in getattr(kind, "__metadata__", ())):
+        if not _is_location(kind) and not any(
+            isinstance(mark, Unkeyed) for mark in getattr(kind, "__metadata__", ())
+        ):
             table[name] = _plain(getattr(cfg, name), tagged=_union_of_tables(kind))
     for name in registry_fields(type(cfg)):
         options = cfg.options_for(name)
@@ -229,11 +247,14 @@ def _plain(value: Any, tagged: bool = False) -> Any:
 
 def _is_location(kind: Any) -> bool:
     """Whether a field holds places that a listing interprets, set or not."""
-    return kind is Location or any(_is_location(a) for a in getattr(kind, "__args__", ()) if not isinstance(a, str))
+    return kind is Location or any(
+        _is_location(a) for a in getattr(kind, "__args__", ()) if not isinstance(a, str)
+    )
 
 
 def _union_of_tables(kind: Any) -> bool:
-    """Whether two different tables may stand in this place, so that the class must be told apart in the key."""
+    """Whether two different tables may stand in this place, so that the class must
+    be told apart in the key."""
     args = getattr(kind, "__args__", ())
     tables = [a for a in args if isinstance(a, type) and is_dataclass(a) and issubclass(a, Config)]
     return len(tables) > 1 or any(_union_of_tables(a) for a in args if not isinstance(a, str))

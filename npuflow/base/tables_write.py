@@ -29,7 +29,9 @@ def dotted_header(path: str) -> str:
 def value(found: Any, folder: Path | None = None) -> str:
     """One value on one line; paths are written relative to `folder`."""
     if isinstance(found, Config):
-        found = {name: getattr(found, name) for name in hints(type(found)) if getattr(found, name) is not None}
+        found = {
+            name: getattr(found, name) for name in hints(type(found)) if getattr(found, name) is not None
+        }
     if isinstance(found, Enum):
         found = found.value
     if isinstance(found, FilePath | Location):

@@ -1,8 +1,8 @@
 """Analytical clipping for values that are normally distributed: a multiple of their standard deviation.
 
 Source: R. Banner, Y. Nahshan, D. Soudry, "Post training 4-bit quantization of convolutional networks for
-rapid-deployment", 2019 (ACIQ): alpha minimises clipping plus rounding error; half as many levels per side where values
-have both signs. Arm China's Compass optimizer scales alpha by a factor gamma.
+rapid-deployment", 2019 (ACIQ): alpha minimises clipping plus rounding error; half as many levels per side
+where values have both signs. Arm China's Compass optimizer scales alpha by a factor gamma.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def alpha(bits: float) -> float:
     """The clipping value, in standard deviations, of a range with 2^bits steps on both sides of the mean."""
     rounding = 1 / (3 * 4.0**bits)
     low, high = 0.0, 40.0
-    for _ in range(80):                             # half the derivative of the error; it rises through its only zero
+    # half the derivative of the error; it rises through its only zero
+    for _ in range(80):
         middle = (low + high) / 2
         slope = middle * (erfc(middle / sqrt(2)) + rounding) - sqrt(2 / pi) * exp(-middle * middle / 2)
         low, high = (middle, high) if slope < 0 else (low, middle)

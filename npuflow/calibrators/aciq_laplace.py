@@ -1,4 +1,5 @@
-"""Analytical clipping for values that follow a Laplace distribution: a multiple of their mean absolute deviation.
+"""Analytical clipping for values that follow a Laplace distribution: a multiple of
+their mean absolute deviation.
 
 Source: R. Banner, Y. Nahshan, D. Soudry, "Post training 4-bit quantization of convolutional networks for
 rapid-deployment", 2019 (ACIQ), as in `aciq_gauss`.
@@ -28,7 +29,8 @@ class AciqLaplace(Calibrator):
 
 
 def alpha(bits: float) -> float:
-    """The clipping value in units of the scale b: x e^x = 3 * 4^bits, that is Lambert's W of the right side."""
+    """The clipping value in units of the scale b: x e^x = 3 * 4^bits, that is
+    Lambert's W of the right side."""
     wanted = log(3) + bits * log(4)                 # of x + log x
     x = max(wanted - log(max(wanted, 1.0)), exp(-2))
     for _ in range(50):

@@ -1,7 +1,8 @@
-"""Where the default starts from: the observed range. The build then tries other methods and keeps what helps the outputs.
+"""Where the default starts from: the observed range. The build then tries other methods
+and keeps what helps the outputs.
 
-The stage `clipping` takes over from here: it judges methods on held-out samples by what they do to the network's outputs,
-and never clips outputs of the network or of bounded functions below what calibration saw.
+The stage `clipping` takes over from here: it judges methods on held-out samples by what they do to the
+network's outputs, and never clips outputs of the network or of bounded functions below what calibration saw.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Auto(Calibrator):
     """The method that serves each network and tensor best, among those named."""
 
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "mse", "percentile")
-    """Methods that are tried, with their defaults; a later one must beat the earlier ones. "minmax" is always the first."""
+    """Methods that are tried, with their defaults; a later one must beat the earlier ones.
+    "minmax" is always the first."""
     samples: Annotated[int, Range(2, None)] = 8
     """Held-out calibration samples that judge."""
 

@@ -1,7 +1,7 @@
 """Running average of each sample's extrema: a rare outlier moves the range a little and is then forgotten.
 
-Sources: B. Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference",
-2018 (exponential moving averages of ranges); Arm China's Compass optimizer, strategy "mean", with
+Sources: B. Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only
+inference", 2018 (exponential moving averages of ranges); Arm China's Compass optimizer, strategy "mean", with
 running_statistic_momentum = 0.9.
 """
 

@@ -1,18 +1,21 @@
-"""The clipping threshold whose quantised distribution diverges least (Kullback-Leibler) from the observed one.
+"""The clipping threshold whose quantised distribution diverges least
+(Kullback-Leibler) from the observed one.
 
-Source: S. Migacz, "8-bit inference with TensorRT", GTC 2017: 2048 bins of magnitudes, merged into 128 levels; candidate
-thresholds are the bins from the 128th on. What lies beyond a candidate is added to its last bin, in the reference only.
-As in NVIDIA's pytorch-quantization, levels are equally wide also where they do not divide the bins, and the bin at zero
-counts as much as its neighbour: else the zeros of a ReLU outweigh everything, and clipping it all away seems free.
+Source: S. Migacz, "8-bit inference with TensorRT", GTC 2017: 2048 bins of magnitudes, merged into 128 levels;
+candidate thresholds are the bins from the 128th on. What lies beyond a candidate is added to its last bin, in
+the reference only. As in NVIDIA's pytorch-quantization, levels are equally wide also where they do not divide
+the bins, and the bin at zero counts as much as its neighbour: else the zeros of a ReLU outweigh everything,
+and clipping it all away seems free.
 
-The published procedure (smoothing = 0) has a blind spot: it charges for moving values within one level, which costs a
-quantiser nothing. Where much of a tensor is a few exact values (a plain background and what a network makes of it), it
-clips close above them. Blurring the counts by half a level's width before they are compared takes that charge away and
-leaves smooth distributions as they are.
+The published procedure (smoothing = 0) has a blind spot: it charges for moving values within one level, which
+costs a quantiser nothing. Where much of a tensor is a few exact values (a plain background and what a network
+makes of it), it clips close above them. Blurring the counts by half a level's width before they are compared
+takes that charge away and leaves smooth distributions as they are.
 
-In two more cases the published procedure loses every value. All mass in the last bin does not diverge from all mass in the
-last bin, so that a tensor far from zero is clipped just below its values; and fewer values than bins (one of each sample, say)
-show no shape but their own gaps. With a blur no candidate clips more than a tenth, and so few values keep their whole range.
+In two more cases the published procedure loses every value. All mass in the last bin does not diverge from
+all mass in the last bin, so that a tensor far from zero is clipped just below its values; and fewer values
+than bins (one of each sample, say) show no shape but their own gaps. With a blur no candidate clips more than
+a tenth, and so few values keep their whole range.
 """
 
 from __future__ import annotations
@@ -34,31 +37,44 @@ Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 @CALIBRATORS.entry
 @dataclass(frozen=True)
 class Kl(Calibrator):
-    """Entropy calibration. `levels` and `smoothing` are those for 8 bits; with each bit more there are twice as many levels,
-    half as wide, until they are as fine as the bins and nothing is cut. `levels` 0: as many as the grid has for magnitudes.
+    """Entropy calibration. `levels` and `smoothing` are those for 8 bits; with each bit more there are twice
+    as many levels, half as wide, until they are as fine as the bins and nothing is cut. `levels` 0: as many
+    as the grid has for magnitudes.
     """
 
     bins: Annotated[int, Range(256, 65536)] = 2048
     levels: Annotated[int, Range(0, 4096)] = 128
-    smoothing: Annotated[float, Range(0, 256)] = 8.0          # standard deviation of the blur, in bins; 0: as published
-    sides: Literal["together", "apart"] = "together"          # one threshold for magnitudes, or one for each sign
+    # standard deviation of the blur, in bins; 0: as published
+    smoothing: Annotated[float, Range(0, 256)] = 8.0
+    # one threshold for magnitudes, or one for each sign
+    sides: Literal["together", "apart"] = "together"
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         lo, hi = statistics.lo, statistics.hi
-        levels = int(self.levels * 2.0 ** (grid.bits - 8)) or grid.levels // (2 if grid.signed or lo < 0 else 1)
+        levels = int(self.levels * 2.0 ** (grid.bits - 8)) or grid.levels // (
+            2 if grid.signed or lo < 0 else 1
+        )
         if (self.smoothing and _few(statistics, self.bins)) or max(-lo, hi) <= 0 or levels >= self.bins:
             return fitted(lo, hi, grid)
         blur = self.smoothing * 2.0 ** (8 - grid.bits)
         if self.sides == "together" or grid.symmetric:
             top = max(-lo, hi)
-            best = self._threshold(statistics.histogram(self.bins, 0.0, top, absolute=True), top, levels, blur)
+            best = self._threshold(
+                statistics.histogram(self.bins, 0.0, top, absolute=True), top, levels, blur
+            )
             return fitted(max(lo, -best), min(hi, best), grid)
-        return fitted(-self._side(statistics, -lo, levels, blur, -1), self._side(statistics, hi, levels, blur, 1), grid)
+        return fitted(
+            -self._side(statistics, -lo, levels, blur, -1), self._side(statistics, hi, levels, blur, 1), grid
+        )
 
     def _side(self, statistics: TensorStatistics, top: float, levels: int, blur: float, sign: int) -> float:
         if top <= 0:
             return 0.0
-        counts = statistics.histogram(self.bins, 0.0, top) if sign > 0 else statistics.histogram(self.bins, -top, 0.0)[::-1]
+        counts = (
+            statistics.histogram(self.bins, 0.0, top)
+            if sign > 0
+            else statistics.histogram(self.bins, -top, 0.0)[::-1]
+        )
         return self._threshold(counts, top, levels, blur)
 
     def _threshold(self, counts: Floats, top: float, levels: int, blur: float) -> float:
@@ -91,7 +107,8 @@ def least_divergent(counts: Floats, levels: int, smoothing: float = 0.0) -> int:
 
 
 def least_possible(counts: Floats, kept: Ints, levels: int) -> Floats:
-    """A lower bound of each candidate's divergence: that of the last bin against all others (data processing)."""
+    """A lower bound of each candidate's divergence: that of the last bin against all
+    others (data processing)."""
     mass: Floats = np.cumsum(counts)
     filled: Ints = np.cumsum(counts > 0)
     start = -(-kept * (levels - 1) // levels) - 1                # where the last group begins
@@ -125,9 +142,9 @@ def _edges(bins: int, levels: int) -> Ints:
 def divergences(counts: Floats, kept: Ints, levels: int) -> Floats:
     """KL(P || Q) per candidate, all candidates at once.
 
-    Of P the first `kept` bins, the last of them with everything beyond; Q spreads each of `levels` groups of the
-    unclipped bins evenly over those that are occupied. Prefix sums give every group's mass and occupancy, so a candidate
-    costs its groups and not its bins.
+    Of P the first `kept` bins, the last of them with everything beyond; Q spreads each of `levels` groups of
+    the unclipped bins evenly over those that are occupied. Prefix sums give every group's mass and occupancy,
+    so a candidate costs its groups and not its bins.
     """
     occupied = counts > 0
     mass = np.concatenate([[0.0], np.cumsum(counts)])
@@ -144,7 +161,8 @@ def divergences(counts: Floats, kept: Ints, levels: int) -> Floats:
     p_last = last + beyond
     p_log_p = entropy[kept - 1] + p_last * np.log(np.where(p_last > 0, p_last, 1.0))
     p_log_q = np.einsum("ij,ij->i", group, level) + beyond * level[:, -1]
-    # A candidate that puts mass into a last bin where the quantised distribution has none diverges without bound.
+    # A candidate that puts mass into a last bin where the quantised distribution has
+    # none diverges without bound.
     impossible = (last == 0) & (beyond > 0)
     inside = mass[kept]
     found = (p_log_p - p_log_q) / total - np.log(total) + np.log(np.where(inside > 0, inside, 1.0))

@@ -1,8 +1,8 @@
 """The extrema that remain when every sample's outermost values are left out (top-k filtering per sample).
 
-Source: Horizon's OpenExplorer toolchain, calibration_type "max" with max_percentile; 0.99995 and 0.9999 are its usual
-values. Statistics keep a ladder of such values per sample, so the share must be one of them. Unlike `percentile`, which
-looks at all samples as one heap, a sample that is large everywhere keeps its say.
+Source: Horizon's OpenExplorer toolchain, calibration_type "max" with max_percentile; 0.99995 and 0.9999 are
+its usual values. Statistics keep a ladder of such values per sample, so the share must be one of them. Unlike
+`percentile`, which looks at all samples as one heap, a sample that is large everywhere keeps its say.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class MaxPercentile(Calibrator):
             )
 
     def _place(self) -> int | None:
-        return next((i for i, share in enumerate(TAILS) if abs(100 * (1 - share) - self.percentile) < 1e-7), None)
+        return next(
+            (i for i, share in enumerate(TAILS) if abs(100 * (1 - share) - self.percentile) < 1e-7), None
+        )
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         tails, at = statistics.sample_tails, self._place()

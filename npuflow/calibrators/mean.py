@@ -1,7 +1,7 @@
 """Plain average of each sample's extrema.
 
-Source: onnxruntime's static quantisation, MinMax calibration with CalibMovingAverage, which averages the extrema of all
-samples alike.
+Source: onnxruntime's static quantisation, MinMax calibration with CalibMovingAverage, which averages
+the extrema of all samples alike.
 """
 
 from __future__ import annotations

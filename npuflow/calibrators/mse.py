@@ -1,10 +1,11 @@
 """The range with the least mean squared error of quantisation, clipping included.
 
-Sources: W. Sung, S. Shin, K. Hwang, "Resiliency of deep neural networks under quantization", 2015 (L2 minimisation);
-ranges found by golden-section and coordinate search as in J. Choi et al. and M. Nagel et al., "A white paper on neural
-network quantization", 2021. The error is integrated in closed form over evenly filled cells, not sampled at their middles.
-Where codes are many, rounding noise is step^2 / 12 and a whole plane of candidate ends costs a few binary searches; only
-the neighbourhood of its best point is then judged exactly.
+Sources: W. Sung, S. Shin, K. Hwang, "Resiliency of deep neural networks under quantization", 2015 (L2
+minimisation); ranges found by golden-section and coordinate search as in J. Choi et al. and M. Nagel
+et al., "A white paper on neural network quantization", 2021. The error is integrated in closed form
+over evenly filled cells, not sampled at their middles. Where codes are many, rounding noise is step^2
+/ 12 and a whole plane of candidate ends costs a few binary searches; only the neighbourhood of its
+best point is then judged exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics
 from npuflow.ir.loss import Loss
 
 GOLDEN = (5**0.5 - 1) / 2
-MANY = 128                                # codes from which on rounding noise is taken as uniform in the first search
+# codes from which on rounding noise is taken as uniform in the first search
+MANY = 128
 
 
 @CALIBRATORS.entry
@@ -58,7 +60,8 @@ class Mse(Calibrator):
         return self._least(loss, near if len(near) == self.coarse else np.minimum(now * near, 1.0))
 
     def _least(self, loss: Callable[[float], float], shares: np.ndarray) -> float:
-        """The best share of the full range: of those given, then by golden section around the best of them."""
+        """The best share of the full range: of those given, then by golden section
+        around the best of them."""
         found = [loss(float(share)) for share in shares]
         at = int(np.argmin(found))
         low, high = float(shares[max(at - 1, 0)]), float(shares[min(at + 1, len(shares) - 1)])
@@ -78,7 +81,9 @@ class Mse(Calibrator):
         return min(best, (at_a, a), (at_b, b))[1]
 
 
-def _noise_floor(statistics: TensorStatistics, grid: Grid, lo: float, hi: float, both: bool) -> tuple[float, float, np.ndarray]:
+def _noise_floor(
+    statistics: TensorStatistics, grid: Grid, lo: float, hi: float, both: bool
+) -> tuple[float, float, np.ndarray]:
     """The best ends if every value inside has rounding noise step^2 / 12, and factors to look around them."""
     moments = statistics.moments
     shares = np.geomspace(1 / 64, 1, 97)
@@ -92,7 +97,14 @@ def _noise_floor(statistics: TensorStatistics, grid: Grid, lo: float, hi: float,
     inside = upto[0] - under[0] - moments.zeros
     total = moments.total.reshape(3, *[1] * (step.ndim))
     over = total - upto
-    clipping = under[2] - 2 * left * under[1] + left**2 * under[0] + over[2] - 2 * right * over[1] + right**2 * over[0]
+    clipping = (
+        under[2]
+        - 2 * left * under[1]
+        + left**2 * under[0]
+        + over[2]
+        - 2 * right * over[1]
+        + right**2 * over[0]
+    )
     at = np.unravel_index(int(np.argmin(step * step / 12 * inside + clipping)), step.shape)
     near = np.array([0.92, 0.96, 1.0, 1.04, 1.08])
     return float(left[at[0], 0] if both else left[at]), float(right[0, at[1]] if both else right[at]), near

@@ -1,9 +1,9 @@
 """The clipping value with the least squared error, found by Newton's method on clipping plus rounding noise.
 
-Source: C. Sakr et al., "Optimal clipping and magnitude-aware differentiation for improved quantization-aware training",
-2022 (OCTAV). Rounding noise is step^2 / 12 for every value that is neither clipped nor zero; as published, what a moving
-end gains or loses of such values is not in the derivative. On an asymmetric grid each end has the same condition, with
-the step of the whole range; both are iterated together.
+Source: C. Sakr et al., "Optimal clipping and magnitude-aware differentiation for improved quantization-aware
+training", 2022 (OCTAV). Rounding noise is step^2 / 12 for every value that is neither clipped nor zero; as
+published, what a moving end gains or loses of such values is not in the derivative. On an asymmetric grid
+each end has the same condition, with the step of the whole range; both are iterated together.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ class Octav(Calibrator):
         if count - moments.zeros <= 0:
             return 0.0, 0.0
         unit = 1 / (12.0 * (grid.levels - 1) ** 2)      # noise per value of a range of width 1
-        mean = (mass - 2 * moments.under(0.0)[1]) / (count - moments.zeros)     # magnitude of what is not zero
+        # magnitude of what is not zero
+        mean = (mass - 2 * moments.under(0.0)[1]) / (count - moments.zeros)
         together = grid.symmetric and grid.signed
         left, right = self._settled(statistics, unit, mean, together)
         return fitted(-left, right, grid)
 
-    def _settled(self, statistics: TensorStatistics, unit: float, start: float, together: bool) -> tuple[float, float]:
+    def _settled(
+        self, statistics: TensorStatistics, unit: float, start: float, together: bool
+    ) -> tuple[float, float]:
         moments = statistics.moments
         count, mass, _ = (float(x) for x in moments.total)
         ends = max(-statistics.lo, 0.0), max(statistics.hi, 0.0)

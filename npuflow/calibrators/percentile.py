@@ -1,7 +1,8 @@
-"""The range that holds a given share of the values: of magnitudes on a symmetric grid, of each tail otherwise.
+"""The range that holds a given share of the values: of magnitudes on a symmetric
+grid, of each tail otherwise.
 
-Source: J. L. McKinstry et al., "Discovering low-precision networks close to full-precision networks for efficient
-embedded inference", 2018 (99.99 % of magnitudes, as in NVIDIA's pytorch-quantization).
+Source: J. L. McKinstry et al., "Discovering low-precision networks close to full-precision networks for
+efficient embedded inference", 2018 (99.99 % of magnitudes, as in NVIDIA's pytorch-quantization).
 """
 
 from __future__ import annotations

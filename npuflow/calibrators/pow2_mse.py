@@ -1,6 +1,7 @@
 """The power-of-two step with the least squared error, from the one that just does not overflow downwards.
 
-Source: AMD's Vitis AI quantizer, method "min MSE" (five steps are tried), and its merging of batches ("modal").
+Source: AMD's Vitis AI quantizer, method "min MSE" (five steps are tried), and its
+merging of batches ("modal").
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from npuflow.ir.pow2 import exponents, modal, span
 class Pow2Mse(Calibrator):
     """Judged on all values together, or by one vote per sample.
 
-    A sample's vote takes its clipping error from the values that statistics keep of its tails, evenly spread between
-    them: steps differ by factors of two, which that resolves.
+    A sample's vote takes its clipping error from the values that statistics keep of its tails, evenly spread
+    between them: steps differ by factors of two, which that resolves.
     """
 
     candidates: Annotated[int, Range(1, 16)] = 5
@@ -64,5 +65,6 @@ def beyond(tails: Floats, top: Floats, end: Floats) -> Floats:
     width = np.maximum(edges[:, 1:] - edges[:, :-1], 1e-300)
     reached = np.where(far > near, (far - near) / width, (far > 0).astype(np.float64))
     found = (shares * reached * (near * near + near * far + far * far) / 3).sum(axis=1)
-    # More than the largest share is clipped: at least as bad as that share and more of it at the last known value.
+    # More than the largest share is clipped: at least as bad as that share and more
+    # of it at the last known value.
     return np.asarray(found + TAILS[0] * np.maximum(edges[:, 0] - end, 0.0) ** 2)

@@ -1,7 +1,7 @@
 """The smallest power-of-two step with which nothing overflows.
 
-Source: AMD's Vitis AI quantizer, method "nonoverflow", and the merging of its batches ("modal": the step that most
-batches ask for; here of samples).
+Source: AMD's Vitis AI quantizer, method "nonoverflow", and the merging of its batches ("modal": the step that
+most batches ask for; here of samples).
 """
 
 from __future__ import annotations

@@ -17,16 +17,22 @@ from npuflow.base.errors import InternalError, NpuflowError
 
 def verbs() -> list[str]:
     """The names of all verbs: one file each, names that start with an underscore excepted."""
-    return sorted(p.stem.replace("_", "-") for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_"))
+    return sorted(
+        p.stem.replace("_", "-") for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_")
+    )
 
 
 def application(only: str | None = None) -> typer.Typer:
     """The application with one verb, or with all of them."""
     app = typer.Typer(
-        name="npuflow", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode="rich" if _styled() else None,
+        name="npuflow",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="rich" if _styled() else None,
         help="Compile trained neural networks to NPU programs, the way a build system compiles source.",
-    )  # fmt: skip
+    )
     app.callback()(_global)
     for name in [only] if only is not None else verbs():
         _add(app, name)
@@ -34,7 +40,8 @@ def application(only: str | None = None) -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    """A verb file holds a function of its own name, or a `typer.Typer` called `app` for a verb with sub-verbs."""
+    """A verb file holds a function of its own name, or a `typer.Typer` called `app`
+    for a verb with sub-verbs."""
     module: ModuleType = importlib.import_module(f"npuflow.cli.{name.replace('-', '_')}")
     group = getattr(module, "app", None)
     if isinstance(group, typer.Typer):

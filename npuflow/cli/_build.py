@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 def run(
     paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, quiet: bool,
     strict: bool = False, verbose: bool = False, command: Sequence[str] = (),
-) -> int:  # fmt: skip
-    """Build every recipe in turn; the worst exit code. No recipe is built before all of them are known to be right.
+) -> int:
+    """Build every recipe in turn; the worst exit code. No recipe is built before all
+    of them are known to be right.
 
-    `command` are the words that the user typed, for the memo that lets the same command end at once next time.
+    `command` are the words that the user typed, for the memo that lets the same
+    command end at once next time.
     """
     begun = time.time_ns()
     planned: list[tuple[Recipe, Plan]] = []
@@ -57,7 +59,14 @@ def run(
     said: list[str] = []
     for recipe, plan in planned:
         code, whole, told = _one(
-            recipe, plan, settings, as_json=as_json, quiet=quiet, strict=strict, verbose=verbose, alone=len(planned) == 1
+            recipe,
+            plan,
+            settings,
+            as_json=as_json,
+            quiet=quiet,
+            strict=strict,
+            verbose=verbose,
+            alone=len(planned) == 1,
         )
         worst = max(worst, code)
         said.append(told)
@@ -82,7 +91,15 @@ def prepare(path: Path, sets: Sequence[str], settings: Settings) -> tuple[Recipe
 
 
 def _one(
-    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, quiet: bool, strict: bool, verbose: bool, alone: bool
+    recipe: Recipe,
+    plan: Plan,
+    settings: Settings,
+    *,
+    as_json: bool,
+    quiet: bool,
+    strict: bool,
+    verbose: bool,
+    alone: bool,
 ) -> tuple[int, Built | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
@@ -101,8 +118,12 @@ def _one(
             body = line(one, None if alone else recipe.name, verdict) if one is not None else None
             if body is not None:
                 emit(body)
-            if body is not None and body["event"] != "progress":       # of what ran, which then is nothing
-                again.append(json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(json.dumps(MARK), MARK))
+            if body is not None and body["event"] != "progress":  # of what ran, which then is nothing
+                again.append(
+                    json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(
+                        json.dumps(MARK), MARK
+                    )
+                )
         shown.show(event)
 
     try:
@@ -121,12 +142,19 @@ def _one(
         show(fault)
     if not as_json:
         number, said = len(warnings) + (verdict.get("verdict_ok") is False), _accuracy(verdict)
-        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, duration(result.seconds), number) + said)
+        sys.stdout.write(
+            _conclusion(recipe, result, result.ran, result.hit, duration(result.seconds), number) + said
+        )
         again = [(_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number) + said)[:-1]]
-    code = max((fault.exit_code for fault in result.errors), default=int(strict and verdict.get("verdict_ok") is False))
+    code = max(
+        (fault.exit_code for fault in result.errors),
+        default=int(strict and verdict.get("verdict_ok") is False),
+    )
     from npuflow.flow.memo_write import Built
 
-    whole = Built(recipe, plan, store, result, lock_path(recipe, settings) if settings.until is None else None)
+    whole = Built(
+        recipe, plan, store, result, lock_path(recipe, settings) if settings.until is None else None
+    )
     return code, whole, "".join(f"{text}\n" for text in again)
 
 
@@ -142,10 +170,14 @@ def _draw(plan: Plan, result: Result, path: Path) -> None:
 
 
 def distinct(errors: Sequence[NpuflowError]) -> list[NpuflowError]:
-    """Errors without those that another stage tells alike: two stages that list the same data find the same fault."""
+    """Errors without those that another stage tells alike: two stages that list the
+    same data find the same fault."""
     first: dict[object, NpuflowError] = {}
     for error in errors:
-        first.setdefault((error.message, error.because, error.hint, error.where.item, error.where.node, error.where.line), error)
+        first.setdefault(
+            (error.message, error.because, error.hint, error.where.item, error.where.node, error.where.line),
+            error,
+        )
     return list(first.values())
 
 
@@ -161,7 +193,11 @@ def unchanged(body: Mapping[str, Any]) -> dict[str, Any]:
 def _conclusion(recipe: Recipe, result: Result, ran: int, hit: int, took: str, warnings: int) -> str:
     """The last lines of a build: what was done, and where the products are."""
     counts = [f"{ran} ran", f"{hit} hit"]
-    counts += [f"{number} {what}" for number, what in ((result.failed, "failed"), (result.skipped, "skipped")) if number]
+    counts += [
+        f"{number} {what}"
+        for number, what in ((result.failed, "failed"), (result.skipped, "skipped"))
+        if number
+    ]
     counts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
     word = "failed" if result.errors else "done" if ran else "nothing to do"
     lines = [f"{recipe.name}: {word} ({', '.join(counts)}, {took})"]

@@ -111,7 +111,9 @@ def collect(path: Path | None, cache: Path | None, grace: float, *, dry: bool) -
 EVERY = 5.0         # seconds between two lines of a long upload
 
 
-def send(path: Path | None, cache: Path | None, remote: str | None, *, last: bool, dry: bool, as_json: bool) -> None:
+def send(
+    path: Path | None, cache: Path | None, remote: str | None, *, last: bool, dry: bool, as_json: bool
+) -> None:
     from npuflow.flow.recipe_build import Settings, output_folder
     from npuflow.flow.store_push import Pushed, last_build, push
 
@@ -121,7 +123,11 @@ def send(path: Path | None, cache: Path | None, remote: str | None, *, last: boo
             hint="--recipe RECIPE --last-build", code="NF-USAGE-003",
         )
     held = _open(path, cache, remote)
-    keys = last_build(held, output_folder(recipe(path), Settings()).absolute()) if last and path is not None else None
+    keys = (
+        last_build(held, output_folder(recipe(path), Settings()).absolute())
+        if last and path is not None
+        else None
+    )
     due = time.monotonic() + EVERY
 
     def tell(done: Pushed) -> None:
@@ -134,8 +140,11 @@ def send(path: Path | None, cache: Path | None, remote: str | None, *, last: boo
     if as_json:
         sys.stdout.write(json.dumps(asdict(done)) + "\n")
         return
-    lost = f"; {done.left_out} records left out, because this cache lacks their objects" if done.left_out else ""
+    lost = (
+        f"; {done.left_out} records left out, because this cache lacks their objects" if done.left_out else ""
+    )
     sys.stdout.write(
-        f"{'would send' if dry else 'sent'}: {done.records} records, {done.objects} objects, {size(done.bytes)}; "
+        f"{'would send' if dry else 'sent'}: {done.records} records, {done.objects} objects, "
+        f"{size(done.bytes)}; "
         f"there already: {done.records_there} records{lost}\n"
     )

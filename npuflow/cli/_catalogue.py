@@ -45,7 +45,8 @@ class Entry:
 
 
 def catalogue(only: str = "") -> dict[str, Entry]:
-    """Code -> its entry, by area in the order of `AREAS`. `only`: a single code, for which few files are read."""
+    """Code -> its entry, by area in the order of `AREAS`. `only`: a single code, for
+    which few files are read."""
     found: dict[str, Entry] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -132,7 +133,8 @@ def _add(entry: Entry, call: ast.Call, names: Texts, file: str) -> None:
 
 
 def _standing(values: Sequence[tuple[ast.stmt, ast.expr]], at: ast.stmt) -> list[ast.expr]:
-    """What a name may hold at a statement: the values given above it, up to the nearest that no branch passes by."""
+    """What a name may hold at a statement: the values given above it, up to the
+    nearest that no branch passes by."""
     found: list[ast.expr] = []
     for statement, value in reversed([v for v in values if v[0].lineno < at.lineno] or values):
         found.insert(0, value)

@@ -206,5 +206,6 @@ def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | 
     """The outputs for the samples, one after the other."""
     from npuflow.cli._run_model import joined, load_inputs
 
-    # A program runs samples one by one where a model with a free axis may take them all at once: their outputs join alike.
+    # A program runs samples one by one where a model with a free axis may take them all at
+    # once: their outputs join alike.
     return joined(model.run(load_inputs(list(inputs), model.ports, preparation)[0]))

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     from npuflow.flow.store import Store
 
 RecipeArg = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (TOML).", show_default=False)]
-RecipeArgs = Annotated[list[Path], typer.Argument(metavar="RECIPE...", help="Recipes (TOML).", show_default=False)]
+RecipeArgs = Annotated[
+    list[Path], typer.Argument(metavar="RECIPE...", help="Recipes (TOML).", show_default=False)
+]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set calibrate.method=kl. May be repeated."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key: --set calibrate.method=kl. May be repeated."
+    ),
 ]
 CacheOption = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="DIR", help="The cache folder; else NPUFLOW_CACHE, the recipe, or the default."),
+    typer.Option(
+        "--cache", metavar="DIR", help="The cache folder; else NPUFLOW_CACHE, the recipe, or the default."
+    ),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage.")]
 OverrideOption = Annotated[
@@ -95,7 +101,7 @@ def settings(
     return Settings(
         cache, remote, jobs, scheduler, until, keep_going, tuple(force or ()), overrides(override),
         out.absolute() if out is not None else None,
-    )  # fmt: skip
+    )
 
 
 def typed(context: typer.Context) -> list[str]:

@@ -46,7 +46,8 @@ def _known(pairs: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:
 
 
 def show(error: NpuflowError, *, as_json: bool = False) -> int:
-    """Print every fault of an error to standard error (and as JSON lines to standard output); its exit code."""
+    """Print every fault of an error to standard error (and as JSON lines to standard
+    output); its exit code."""
     faults = error.faults()
     for fault in faults:
         if as_json:

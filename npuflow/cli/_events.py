@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from npuflow.flow.events import Event
 
 VERSION = 1
-"""Version of the JSON lines. Raised when a field changes its meaning or goes away; new fields may come at any time."""
+"""Version of the JSON lines. Raised when a field changes its meaning or goes away; new
+fields may come at any time."""
 
 FIELDS: dict[str, dict[str, str]] = {
     "step": {
@@ -62,7 +63,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "seconds": "wall-clock time",
         "outputs": "stage -> digest of its product",
         "products": "product name -> path of the file in the output folder",
-        "verdict": "one sentence about the accuracy of the outputs, with numbers; null if the build ended before that",
+        "verdict": "one sentence about the accuracy of the outputs, with numbers; null if the build ended "
+        "before that",
         "verdict_ok": "whether they are close to the float model's; null where nothing could be judged",
         "verdict_hint": "what to try; may be empty",
     },
@@ -106,28 +108,59 @@ def emit(body: Mapping[str, Any]) -> None:
 def as_json(
     event: Event, recipe: str | None = None, verdict: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """The JSON line of an event, None for those that only a terminal wants. `recipe` names one of several; `verdict`:
+    """The JSON line of an event, None for those that only a terminal wants. `recipe`
+    names one of several; `verdict`:
     what the steps so far say of the accuracy."""
     from npuflow.flow.events import Progress, StepEvent, Summary, Warned
 
     more = {"recipe": recipe} if recipe is not None else {}
     if isinstance(event, StepEvent):
         return {
-            "event": "step", "stage": event.stage, "item": event.item, "key": event.key, "status": event.status,
-            "seconds": round(event.seconds, 6), "output": event.output, "reason": event.reason,
-            "figures": figures(event.summary), **more,
-        }  # fmt: skip
+            "event": "step",
+            "stage": event.stage,
+            "item": event.item,
+            "key": event.key,
+            "status": event.status,
+            "seconds": round(event.seconds, 6),
+            "output": event.output,
+            "reason": event.reason,
+            "figures": figures(event.summary),
+            **more,
+        }
     if isinstance(event, Progress) and event.workers:
         return {
-            "event": "progress", "stage": event.stage, "done": event.done, "total": event.total, "hits": event.hits,
-            "rate": round(event.rate, 3), "shard": event.shard, "workers": event.workers, "memory": event.memory, **more,
-        }  # fmt: skip
+            "event": "progress",
+            "stage": event.stage,
+            "done": event.done,
+            "total": event.total,
+            "hits": event.hits,
+            "rate": round(event.rate, 3),
+            "shard": event.shard,
+            "workers": event.workers,
+            "memory": event.memory,
+            **more,
+        }
     if isinstance(event, Summary):
         return {
-            "event": "summary", "version": VERSION, "hit": event.hit, "ran": event.ran, "failed": event.failed,
-            "skipped": event.skipped, "seconds": round(event.seconds, 6), "outputs": dict(event.outputs),
-            "products": dict(event.products), **dict.fromkeys(VERDICT), **(verdict or {}), **more,
-        }  # fmt: skip
+            "event": "summary",
+            "version": VERSION,
+            "hit": event.hit,
+            "ran": event.ran,
+            "failed": event.failed,
+            "skipped": event.skipped,
+            "seconds": round(event.seconds, 6),
+            "outputs": dict(event.outputs),
+            "products": dict(event.products),
+            **dict.fromkeys(VERDICT),
+            **(verdict or {}),
+            **more,
+        }
     if isinstance(event, Warned):
-        return {"event": "warning", "message": event.message, "stage": event.stage, "hint": event.hint, **more}
+        return {
+            "event": "warning",
+            "message": event.message,
+            "stage": event.stage,
+            "hint": event.hint,
+            **more,
+        }
     return None

@@ -15,7 +15,14 @@ OWN = ("toml", "json")
 
 
 def write(
-    recipe: Path, output: Path, chosen: str | None, *, codes: bool, weights: bool, sets: Sequence[str], cache: Path | None
+    recipe: Path,
+    output: Path,
+    chosen: str | None,
+    *,
+    codes: bool,
+    weights: bool,
+    sets: Sequence[str],
+    cache: Path | None,
 ) -> list[str]:
     """Write the table; what to tell of it."""
     from npuflow.engine.exchange import table_of_graph
@@ -50,7 +57,8 @@ def write(
 
 
 def made(path: Path, stage: str, sets: Sequence[str], cache: Path | None) -> tuple[Reader, dict[str, Reader]]:
-    """The artifact of a stage, built if it must be, and those of the last thresholds and of the last integer graph."""
+    """The artifact of a stage, built if it must be, and those of the last thresholds
+    and of the last integer graph."""
     from npuflow.cli._engine import settings, stages
     from npuflow.flow.recipe import load
     from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan

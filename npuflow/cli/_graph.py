@@ -1,4 +1,5 @@
-"""The task graph of a plan as a picture: what each stage needs, and whether it is in the cache, runs, or may run."""
+"""The task graph of a plan as a picture: what each stage needs, and whether it is in
+the cache, runs, or may run."""
 
 from __future__ import annotations
 
@@ -17,12 +18,29 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 150.0, 34.0, 20.0, 24.0, 24.0
 FILLS = {
-    "hit": "#dcefe3", "ran": "#fbe3c4", "run": "#fbe3c4", "maybe": "#fdf4e3", "failed": "#f3c6c7", "skipped": "#eceff2",
-}  # fmt: skip
+    "hit": "#dcefe3",
+    "ran": "#fbe3c4",
+    "run": "#fbe3c4",
+    "maybe": "#fdf4e3",
+    "failed": "#f3c6c7",
+    "skipped": "#eceff2",
+}
 EDGES = {
-    "hit": svg.GREEN, "ran": svg.ORANGE, "run": svg.ORANGE, "maybe": svg.ORANGE, "failed": svg.RED, "skipped": svg.SOFT,
-}  # fmt: skip
-WORDS = {"hit": "in the cache", "ran": "ran", "run": "to run", "maybe": "maybe", "failed": "failed", "skipped": "skipped"}
+    "hit": svg.GREEN,
+    "ran": svg.ORANGE,
+    "run": svg.ORANGE,
+    "maybe": svg.ORANGE,
+    "failed": svg.RED,
+    "skipped": svg.SOFT,
+}
+WORDS = {
+    "hit": "in the cache",
+    "ran": "ran",
+    "run": "to run",
+    "maybe": "maybe",
+    "failed": "failed",
+    "skipped": "skipped",
+}
 WORST = ("failed", "ran", "run", "maybe", "skipped", "hit")
 
 
@@ -75,7 +93,9 @@ def write(path: Path, page: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, "utf-8")
     except OSError as fault:
-        raise UsageError(f'cannot write "{path}"', because=fault.strerror or str(fault), code="NF-USAGE-071") from fault
+        raise UsageError(
+            f'cannot write "{path}"', because=fault.strerror or str(fault), code="NF-USAGE-071"
+        ) from fault
 
 
 def needed(plan: Plan) -> dict[str, set[str]]:
@@ -85,9 +105,13 @@ def needed(plan: Plan) -> dict[str, set[str]]:
         sources = {plan[place.step].whole for place in step.inputs.values() if place.step is not None}
         direct[step.whole] |= sources - {step.whole}
     above: dict[str, set[str]] = {}
-    for name in direct:                                 # in the order of the plan, but for parts that come earlier
+    # in the order of the plan, but for parts that come earlier
+    for name in direct:
         _above(name, direct, above)
-    return {name: {one for one in mine if not any(one in above[other] for other in mine)} for name, mine in direct.items()}
+    return {
+        name: {one for one in mine if not any(one in above[other] for other in mine)}
+        for name, mine in direct.items()
+    }
 
 
 def _above(name: str, direct: Mapping[str, set[str]], found: dict[str, set[str]]) -> set[str]:
@@ -113,7 +137,8 @@ def layers(needs: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def routed(rows: list[list[str]], needs: Mapping[str, set[str]]) -> list[list[str]]:
-    """The way of every arrow, row by row: where it passes a row it is given a place there, which is added to the rows."""
+    """The way of every arrow, row by row: where it passes a row it is given a place there,
+    which is added to the rows."""
     depth = {name: number for number, row in enumerate(rows) for name in row}
     routes = []
     for name in needs:
@@ -142,14 +167,17 @@ def ordered(rows: Sequence[Sequence[str]], routes: Sequence[Sequence[str]]) -> l
 
 
 def _arrow(places: Sequence[tuple[float, float]]) -> str:
-    """From the lower edge of the first place to the upper edge of the last, straight down through those in between."""
+    """From the lower edge of the first place to the upper edge of the last, straight
+    down through those in between."""
     path = f"M{places[0][0]:.1f} {places[0][1] + HEIGHT:.1f}"
     for (x1, y1), (x2, y2) in pairwise(places):
         y1, bend = y1 + HEIGHT, (y2 - y1 - HEIGHT) / 2
         path += f" L{x1:.1f} {y1:.1f} C{x1:.1f} {y1 + bend:.1f} {x2:.1f} {y2 - bend:.1f} {x2:.1f} {y2:.1f}"
     x, y = places[-1]
     head = f"M{x - 3:.1f} {y - 6:.1f} L{x:.1f} {y:.1f} L{x + 3:.1f} {y - 6:.1f}"
-    return f'<path d="{path} {head}" fill="none" stroke="{svg.SOFT}" stroke-width="0.8" stroke-opacity="0.7"/>'
+    return (
+        f'<path d="{path} {head}" fill="none" stroke="{svg.SOFT}" stroke-width="0.8" stroke-opacity="0.7"/>'
+    )
 
 
 def _box(name: str, box: Box, x: float, y: float) -> list[str]:

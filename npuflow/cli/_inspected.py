@@ -71,7 +71,7 @@ def asked(path: Path, target: str | None, options: Bindings, sets: Sequence[str]
     bindings = Bindings(
         {**own.inputs, **options.inputs}, {**own.dims, **options.dims}, options.outputs or own.outputs,
         {**own.constants, **options.constants},
-    )  # fmt: skip
+    )
     return Asked(table.path.path, bindings, tuple(parse.skip), chip, target or "the recipe's target", recipe)
 
 

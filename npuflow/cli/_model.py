@@ -35,24 +35,36 @@ class Ports:
 
 
 def ports(path: Path) -> Ports:
-    """Read a model's inputs (weights among them left out) and outputs; weights in other files are not read."""
+    """Read a model's inputs (weights among them left out) and outputs; weights in
+    other files are not read."""
     import onnx
 
     from npuflow.stages.model import gathered
 
     given = None if path.suffix.lower() == ".onnx" else gathered(path)[2].data
     try:
-        model = onnx.load(str(path), load_external_data=False) if given is None else onnx.load_model_from_string(given)
+        model = (
+            onnx.load(str(path), load_external_data=False)
+            if given is None
+            else onnx.load_model_from_string(given)
+        )
     except OSError as error:
         raise ModelError(
-            f'"{path}" cannot be read', because=error.strerror or str(error), code="NF-MODEL-001",
+            f'"{path}" cannot be read',
+            because=error.strerror or str(error),
+            code="NF-MODEL-001",
         ) from None
     except Exception as error:  # protobuf's errors share no base class
         raise ModelError(
-            f'"{path}" is not an ONNX model', because=str(error).split("\n")[0], hint=FORMATS, code="NF-MODEL-002",
+            f'"{path}" is not an ONNX model',
+            because=str(error).split("\n")[0],
+            hint=FORMATS,
+            code="NF-MODEL-002",
         ) from None
     if not model.graph.node and not model.graph.output:
-        raise ModelError(f'"{path}" is not an ONNX model', because="it has no graph", hint=FORMATS, code="NF-MODEL-002")
+        raise ModelError(
+            f'"{path}" is not an ONNX model', because="it has no graph", hint=FORMATS, code="NF-MODEL-002"
+        )
     weights = {tensor.name for tensor in model.graph.initializer}
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     return Ports(

@@ -102,7 +102,9 @@ def _evaluation(
     fills = _fills("evaluate", theirs, _samples(theirs, inputs))
     count = min(JUDGED, theirs.samples)
     if theirs.samples > count:
-        fills["evaluate", "count"] = Fill(str(count), f"of {theirs.samples}; more take longer and are more reliable")
+        fills["evaluate", "count"] = Fill(
+            str(count), f"of {theirs.samples}; more take longer and are more reliable"
+        )
     label, classes = theirs.label, theirs.classes
     beside = labels_beside(theirs, where, folder) if theirs.pictures else None
     if beside is not None:
@@ -193,7 +195,10 @@ def _unknown(
         yield from _step(table, {**bound, "channels": "bgr"}, "# ")
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
     mean, std = PLACEHOLDER[8 * kind.itemsize]
-    yield f'# CHECK: "{name}" is fed as stored, {kind} in {low}..{high}: no file states what the model expects.'
+    yield (
+        f'# CHECK: "{name}" is fed as stored, {kind} in {low}..{high}: no file states what the model '
+        'expects.'
+    )
     yield "# If they were (x - mean) / std, take the # away and put the right ones:"
     yield f"# [[{table}.steps]]"
     yield from (f"# {key(k)} = {value(v)}" for k, v in bound.items())

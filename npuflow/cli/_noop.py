@@ -58,11 +58,13 @@ def memo_folder(args: Sequence[str]) -> Path | None:
     if cache is not None or os.environ.get("NPUFLOW_CACHE"):
         return cache_folder(Path(cache) if cache is not None else None, None, Path())
     places = {_stated(Path(recipe), args) for recipe in recipes}
-    return places.pop() if len(places) == 1 else None  # recipes with caches of their own have no memo in common
+    # recipes with caches of their own have no memo in common
+    return places.pop() if len(places) == 1 else None
 
 
 def _stated(recipe: Path, args: Sequence[str]) -> Path | None:
-    """The cache that a recipe states or falls back to; the file is only parsed if it may say something about it."""
+    """The cache that a recipe states or falls back to; the file is only parsed if it
+    may say something about it."""
     from npuflow.flow.recipe_cache import cache_folder
 
     try:

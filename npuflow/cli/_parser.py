@@ -1,4 +1,5 @@
-"""Faults of the command line itself, as errors with a code: an unknown verb or option, an argument that is missing or wrong."""
+"""Faults of the command line itself, as errors with a code: an unknown verb or option, an
+argument that is missing or wrong."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ import typer
 
 from npuflow.base.errors import UsageError, nearest, suggestion
 
-Fault: type[Exception] = typer.BadParameter.__bases__[0]     # typer's own class of all faults of a command line
+# typer's own class of all faults of a command line
+Fault: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def fault(found: Any, args: Sequence[str]) -> UsageError | None:
-    """The parser's fault as an error; None where it only prints the help of a verb that was called without anything."""
+    """The parser's fault as an error; None where it only prints the help of a verb that
+    was called without anything."""
     kind = type(found).__name__
     context, message = getattr(found, "ctx", None), str(getattr(found, "message", found)).rstrip(".")
     verb = args[0] if args and not args[0].startswith("-") else ""
@@ -32,14 +35,22 @@ def fault(found: Any, args: Sequence[str]) -> UsageError | None:
         return UsageError(f"{command} cannot read an option: {said}", hint=help_, code="NF-USAGE-066")
     if kind == "BadParameter":
         return UsageError(
-            f"{command}: {_called(found.param)} has a wrong value", because=message, hint=help_, code="NF-USAGE-067",
+            f"{command}: {_called(found.param)} has a wrong value",
+            because=message,
+            hint=help_,
+            code="NF-USAGE-067",
         )
     verbs = _verbs(context)
     wrong = next((a for a in args if verbs and f"'{a}'" in message), None)
     if wrong is not None:
-        return UsageError(f'{command} has no verb "{wrong}"', hint=suggestion(wrong, verbs, most=40), code="NF-USAGE-068")
+        return UsageError(
+            f'{command} has no verb "{wrong}"', hint=suggestion(wrong, verbs, most=40), code="NF-USAGE-068"
+        )
     return UsageError(
-        "the command line cannot be read", because=message[:1].lower() + message[1:], hint=help_, code="NF-USAGE-069",
+        "the command line cannot be read",
+        because=message[:1].lower() + message[1:],
+        hint=help_,
+        code="NF-USAGE-069",
     )
 
 

@@ -29,7 +29,7 @@ SHOWN = 5
 def show(
     paths: Sequence[Path], sets: Sequence[str], settings: Settings, *, as_json: bool, items: bool = False,
     graph: Path | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Plan every recipe; all faults of all of them at once."""
     if graph is not None and len(paths) > 1:
         raise UsageError(f"--graph draws one recipe; {len(paths)} are given", code="NF-USAGE-070")
@@ -51,14 +51,23 @@ def show(
 
 
 def _one(
-    recipe: Recipe, plan: Plan, settings: Settings, *, as_json: bool, items: bool, graph: Path | None, alone: bool
+    recipe: Recipe,
+    plan: Plan,
+    settings: Settings,
+    *,
+    as_json: bool,
+    items: bool,
+    graph: Path | None,
+    alone: bool,
 ) -> None:
     from npuflow.flow.dry import dry
     from npuflow.flow.lock import read
 
     begun = time.perf_counter()
     name = {} if alone else {"recipe": recipe.name}
-    steps = dry(plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force, ahead=True).steps
+    steps = dry(
+        plan, open_cache(recipe, settings), read(lock_path(recipe, settings)), settings.force, ahead=True
+    ).steps
     keep_memos()
     if graph is not None:
         from npuflow.cli._graph import draw, write
@@ -84,28 +93,42 @@ def _line(step: PlannedStep) -> dict[str, Any]:
     return {
         "event": "step", "stage": step.stage, "item": step.item, "key": step.key, "status": step.status,
         "seconds": round(step.seconds, 6), "output": step.output, "reason": step.reason,
-    }  # fmt: skip
+    }
 
 
-def _summary(plan: Plan, steps: Sequence[PlannedStep], counts: Counter[str], seconds: float) -> dict[str, Any]:
+def _summary(
+    plan: Plan, steps: Sequence[PlannedStep], counts: Counter[str], seconds: float
+) -> dict[str, Any]:
     single = {step.name for step in plan if step.over is None}
     outputs = {step.stage: step.output for step in steps if step.stage in single and step.output is not None}
     return {
-        "event": "summary", "version": VERSION, "hit": counts["hit"], "run": counts["run"], "maybe": counts["maybe"],
-        "ran": 0, "failed": 0, "seconds": round(seconds, 6), "outputs": outputs, "products": {},
-    }  # fmt: skip
+        "event": "summary",
+        "version": VERSION,
+        "hit": counts["hit"],
+        "run": counts["run"],
+        "maybe": counts["maybe"],
+        "ran": 0,
+        "failed": 0,
+        "seconds": round(seconds, 6),
+        "outputs": outputs,
+        "products": {},
+    }
 
 
 def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
-    """One line for each stage with its parts; below it the items that are not in the cache, the first few unless all are
-    asked for, and then a line for each part too.
+    """One line for each stage with its parts; below it the items that are not in the cache, the first few
+    unless all are asked for, and then a line for each part too.
     """
     width = max(len(step.name if items else step.whole) for step in plan)
     rows = []
     for stage in plan:
         if stage.whole != stage.name and not items:
             continue
-        mine = [step for step in steps if step.stage == stage.name or (plan[step.stage].whole == stage.name and not items)]
+        mine = [
+            step
+            for step in steps
+            if step.stage == stage.name or (plan[step.stage].whole == stage.name and not items)
+        ]
         counts = Counter(str(step.status) for step in mine)
         single = len(mine) == 1 and mine[0].item is None
         if single:
@@ -117,7 +140,8 @@ def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
         rows.append(f"{stage.name:<{width}}  {status:<6} {told}")
         waiting = [step for step in mine if step.status != "hit"]
         whole = len(waiting) == len(mine)
-        waiting = [step for step in waiting if step.stage == waiting[0].stage]      # what its later parts wait for
+        # what its later parts wait for
+        waiting = [step for step in waiting if step.stage == waiting[0].stage]
         reasons = {(step.status, step.reason) for step in waiting}
         if len(reasons) == 1 and (whole or waiting[0].item is None) and not items:
             rows[-1] += f": {waiting[0].reason}"

@@ -39,7 +39,8 @@ def facts(summary: Mapping[str, Any]) -> str:
 
 
 def warned(event: Any) -> Warned | None:
-    """What a settled step warns of: the fact of its summary called `warning`, with `warning_hint` for what to try."""
+    """What a settled step warns of: the fact of its summary called `warning`, with
+    `warning_hint` for what to try."""
     from npuflow.flow.events import Warned
 
     text = str(event.summary.get(WARNING, "")) if event.status in ("hit", "ran") else ""
@@ -47,8 +48,8 @@ def warned(event: Any) -> Warned | None:
 
 
 def judged(event: Any) -> dict[str, Any]:
-    """What a settled step says of the accuracy of the outputs: the facts of its summary that are named in VERDICT. A
-    later step knows more."""
+    """What a settled step says of the accuracy of the outputs: the facts of its summary that are named in
+    VERDICT. A later step knows more."""
     found = getattr(event, "summary", None) or {}
     settled = getattr(event, "status", "") in ("hit", "ran") and VERDICT[0] in found
     return {key: found.get(key) for key in VERDICT} if settled else {}
@@ -89,7 +90,8 @@ def warn_text(text: str) -> None:
 
 
 class Plain:
-    """One line for each stage as it settles, or for `every` step; a fan-out speaks now and then, and when it is done."""
+    """One line for each stage as it settles, or for `every` step; a fan-out speaks now
+    and then, and when it is done."""
 
     EVERY = 10.0
 

@@ -1,4 +1,5 @@
-"""Which lines the log of a build has: one for a stage with its parts and refinements, none for minor ones unless asked."""
+"""Which lines the log of a build has: one for a stage with its parts and refinements, none
+for minor ones unless asked."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ class Lines:
         bases = {step.name: refined.get(step.whole) or step.whole for step in plan}
         names = {base: base for base in bases.values()}
         # a line is named for its base, or, where that is minor, for the last refinement that is not
-        names |= {base: name for name, base in bases.items() if minor.get(base) and not minor[name] and name == wholes[name]}
+        names |= {
+            base: name
+            for name, base in bases.items()
+            if minor.get(base) and not minor[name] and name == wholes[name]
+        }
         self.of = {name: names[base] for name, base in bases.items()}
         settled_by = {line: name for name, line in self.of.items()}
         self.last = set(settled_by.values())

@@ -43,18 +43,28 @@ class Live:
     def __init__(self, plan: Plan, every: bool = False, asked: Collection[str] = ()) -> None:
         self.console = Console(stderr=True)
         self.bars = Progress(
-            TextColumn("{task.fields[mark]}"), TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
-            TextColumn("{task.fields[count]}", markup=False), _Left(), _told(),
-            console=self.console, transient=False, expand=True,
-        )  # fmt: skip
+            TextColumn("{task.fields[mark]}"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[count]}", markup=False),
+            _Left(),
+            _told(),
+            console=self.console,
+            transient=False,
+            expand=True,
+        )
         self.over = {step.name for step in plan if step.over is not None}
         self.lines = Lines(plan, every, asked)
         self.tasks: dict[str, TaskID] = {}
         for line in self.lines.shown:
-            self.tasks[line] = self.bars.add_task(line, start=False, total=1, mark=" ", count="", told="", spent=0.0)
+            self.tasks[line] = self.bars.add_task(
+                line, start=False, total=1, mark=" ", count="", told="", spent=0.0
+            )
         self.rest = None
         if not every:
-            self.rest = self.bars.add_task("", False, 1, visible=False, mark=" ", count="", told="", spent=0.0)
+            self.rest = self.bars.add_task(
+                "", False, 1, visible=False, mark=" ", count="", told="", spent=0.0
+            )
         """What runs and has no line."""
         self.spent: dict[str, float] = {}
         self.counts: dict[str, tuple[int, str]] = {}
@@ -102,14 +112,18 @@ class Live:
         if event.status == "failed":
             self.failed.add(line)
             told = event.reason if event.item is None else f"{event.item}: {event.reason}"
-            self._set(line, mark="[bold red]x", told=told, **({"count": "failed"} if event.item is None else {}))
+            self._set(
+                line, mark="[bold red]x", told=told, **({"count": "failed"} if event.item is None else {})
+            )
         elif event.item is None and self.lines.settles(event.stage):
             status = event.status if event.status == "skipped" else "ran" if line in self.spent else "hit"
             mark, style = MARKS[status]
             told = event.reason if event.status == "skipped" else facts(event.summary)
             count = self.counts.get(line, (0, status))[1]
             spent = self.spent.get(line, 0.0)
-            self._set(line, mark=f"[{style}]{mark}", count=count, told=told, spent=spent, total=1, completed=1)
+            self._set(
+                line, mark=f"[{style}]{mark}", count=count, told=told, spent=spent, total=1, completed=1
+            )
         elif event.item is None and line not in self.tasks:
             self._beside(event.stage, visible=False)
 
@@ -129,7 +143,9 @@ class Live:
         mark, style = MARKS["hit" if event.hits == event.total else "ran"] if ended else (">", "")
         mark, style = MARKS["failed"] if line in self.failed else (mark, style)
         told = {} if line in self.failed else {"told": pace(event).removeprefix(", ")}
-        self._set(line, **bar, **told, mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(line, 0.0))
+        self._set(
+            line, **bar, **told, mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(line, 0.0)
+        )
 
     def _beside(self, stage: str, visible: bool = True, **fields: Any) -> None:
         """The one row for steps that have none: the last of them to move."""

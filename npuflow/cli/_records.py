@@ -48,7 +48,11 @@ def found(plan: Plan, store: Store, until: str) -> Found | None:
             continue
         bound = step.bind({name: None if s is None else refs[s] for name, s in sources.items()}, load)
         keys = {item: bound.key(item) for item in (bound.ids if bound.ids is not None else (None,))}
-        records = {item: record for item, key in keys.items() if (record := store.record(key, touch=False)) is not None}
+        records = {
+            item: record
+            for item, key in keys.items()
+            if (record := store.record(key, touch=False)) is not None
+        }
         if step.name == until:
             return Found(keys, records)
         if len(records) == len(keys):

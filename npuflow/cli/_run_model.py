@@ -75,8 +75,8 @@ class _Npu:
 
 
 def _port(entry: Mapping[str, Any]) -> Port:
-    """An input that takes codes or pixels is given real numbers, or integers, which are codes or pixels already: picture files
-    are real numbers.
+    """An input that takes codes or pixels is given real numbers, or integers, which are codes or pixels
+    already: picture files are real numbers.
     """
     coded = bool(entry.get("quant") or entry.get("pixels"))
     return Port(entry["name"], "float32" if coded else entry["dtype"], tuple(entry["shape"]), codes=coded)
@@ -93,7 +93,10 @@ class _Onnx:
         self.notes: tuple[str, ...] = ()
         if _quantised(path):
             options.add_session_config_entry("session.disable_quant_qdq", "1")
-            self.notes = (f"{path.name} runs in floats between its roundings (session.disable_quant_qdq = 1): {_SATURATES}",)
+            self.notes = (
+                (f"{path.name} runs in floats between its roundings (session.disable_quant_qdq = 1): "
+                f"{_SATURATES}"),
+            )
         try:
             source = _exposed(path) if dump else str(path)
             self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -107,10 +110,14 @@ class _Onnx:
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         try:
-            return [dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples]
+            return [
+                dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples
+            ]
         except Exception as error:  # as above
             raise DataError(
-                "onnxruntime rejects the inputs of the model", because=str(error).splitlines()[0], code="NF-DATA-011",
+                "onnxruntime rejects the inputs of the model",
+                because=str(error).splitlines()[0],
+                code="NF-DATA-011",
             ) from error
 
     def _port(self, name: str, kind: str, shape: Sequence[Any]) -> Port:
@@ -119,12 +126,19 @@ class _Onnx:
 
     def _fed(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         fed = dict(sample)
-        fed.update({name: given(fed[name], one, dtype, name) for name, (one, dtype) in self.pixels.items() if name in fed})
+        fed.update(
+            {
+                name: given(fed[name], one, dtype, name)
+                for name, (one, dtype) in self.pixels.items()
+                if name in fed
+            }
+        )
         return fed
 
 
 def _quantised(path: Path) -> bool:
-    """Whether an .onnx file rounds with QuantizeLinear; one that does not load is left to the session's message."""
+    """Whether an .onnx file rounds with QuantizeLinear; one that does not load is
+    left to the session's message."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -200,11 +214,17 @@ def _count(array: Array, port: Port) -> int | None:
     shape, want = array.shape, port.shape
     if len(shape) == len(want) and all(w in (-1, s) for s, w in zip(shape, want, strict=True)):
         return None
-    if len(shape) == len(want) and want[:1] == (1,) and all(w in (-1, s) for s, w in zip(shape[1:], want[1:], strict=True)):
+    if (
+        len(shape) == len(want)
+        and want[:1] == (1,)
+        and all(w in (-1, s) for s, w in zip(shape[1:], want[1:], strict=True))
+    ):
         return int(shape[0])
     if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
         return int(shape[0])
-    raise DataError(f'the input "{port.name}" has shape {shape}; the model expects {want}', code="NF-DATA-014")
+    raise DataError(
+        f'the input "{port.name}" has shape {shape}; the model expects {want}', code="NF-DATA-014"
+    )
 
 
 def _shaped(array: Array, port: Port) -> Array:
@@ -213,7 +233,8 @@ def _shaped(array: Array, port: Port) -> Array:
         return array
     if array.dtype.kind not in "biuf":
         raise DataError(
-            f'the input "{port.name}" holds {array.dtype}; the model expects {port.dtype}', code="NF-DATA-015",
+            f'the input "{port.name}" holds {array.dtype}; the model expects {port.dtype}',
+            code="NF-DATA-015",
         )
     return array if port.codes and array.dtype.kind in "iu" else array.astype(port.dtype, copy=False)
 
@@ -242,13 +263,17 @@ def picture_note(paths: Sequence[Path], preparation: Mapping[str, Any] | None) -
     if not any(path.suffix.lower() in PICTURES for path in paths):
         return ""
     if preparation is None:
-        return "no preprocessing is stated: pictures are resized and fed as 0..255 RGB; for other values give an npy"
+        return (
+            "no preprocessing is stated: pictures are resized and fed as 0..255 RGB; for other values give "
+            "an npy"
+        )
     names = [next(n for n in OPERATIONS if n in step) for step in preparation["steps"]]
     return f"pictures are prepared by the recipe's steps: {', '.join(names)}"
 
 
 def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> Array:
-    """A picture prepared as the program says; else resized to the input, 0..255, in the layout that its shape shows."""
+    """A picture prepared as the program says; else resized to the input, 0..255, in the
+    layout that its shape shows."""
     if path.suffix.lower() not in PICTURES:
         raise UsageError(f'"{path}": inputs are npz, npy or pictures', code="NF-USAGE-022")
     if preparation is not None:
@@ -261,23 +286,33 @@ def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> A
     first = planes in (1, 3)
     if len(port.shape) != 4 or not (first or port.shape[3] in (1, 3)):
         raise UsageError(
-            f'the input "{port.name}" {port.shape} is not a picture', hint="give it as npy", code="NF-USAGE-023",
+            f'the input "{port.name}" {port.shape} is not a picture',
+            hint="give it as npy",
+            code="NF-USAGE-023",
         )
     height, width = port.shape[2:] if first else port.shape[1:3]
     if height < 1 or width < 1:
         message = f'the input "{port.name}" has no fixed size to resize a picture to'
         raise UsageError(message, because=f"its shape is {list(port.shape)}, -1 is free",
                          hint="give an npz or npy, or bind the dimension: [model] inputs in a recipe",
-                         code="NF-USAGE-024")  # fmt: skip
+                         code="NF-USAGE-024")
     colours = planes if first else port.shape[3]
-    picture = Image.fromarray(np.asarray(decode(path)).astype(np.uint8)).convert("RGB" if colours == 3 else "L")
+    picture = Image.fromarray(np.asarray(decode(path)).astype(np.uint8)).convert(
+        "RGB" if colours == 3 else "L"
+    )
     pixels = np.asarray(picture.resize((width, height))).reshape(height, width, colours)
     return (pixels.transpose(2, 0, 1) if first else pixels)[None].astype(np.float32)
 
 
-def save_outputs(path: Path, outputs: Sequence[Mapping[str, Array]], stacked: bool) -> dict[str, tuple[int, ...]]:
+def save_outputs(
+    path: Path, outputs: Sequence[Mapping[str, Array]], stacked: bool
+) -> dict[str, tuple[int, ...]]:
     """One npz; several samples are joined. Returns the shapes."""
-    arrays = joined(outputs) if stacked else {name: np.asarray(array) for name, array in (outputs or [{}])[0].items()}
+    arrays = (
+        joined(outputs)
+        if stacked
+        else {name: np.asarray(array) for name, array in (outputs or [{}])[0].items()}
+    )
     try:
         with path.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -287,7 +322,8 @@ def save_outputs(path: Path, outputs: Sequence[Mapping[str, Array]], stacked: bo
 
 
 def joined(outputs: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Samples concatenated along the first axis; an output whose other dimensions depend on the data is kept sample by sample."""
+    """Samples concatenated along the first axis; an output whose other dimensions depend on the
+    data is kept sample by sample."""
     found: dict[str, Array] = {}
     for name in outputs[0] if outputs else ():
         parts = [np.atleast_1d(np.asarray(one[name])) for one in outputs]

@@ -30,16 +30,23 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
     root["properties"][TABLE] = {
         "description": "Keys, dotted, with the values that `npuflow sweep` gives them.", "type": "object",
         "additionalProperties": {"anyOf": [values, {"type": "object"}]},
-    }  # fmt: skip
+    }
     for cls in sorted([*known_tables(registry), *SETTINGS], key=table_of):
         _place(root, table_of(cls).split("."), schema(cls))
     for name, folder in library_folders().items():
         table = root["properties"].get(name)
         if table is not None:
             names = sorted(p.stem for p in folder.glob("*.toml"))
-            table["properties"]["extends"] = {"type": "string", "description": f"The {name} that these keys override."}
+            table["properties"]["extends"] = {
+                "type": "string",
+                "description": f"The {name} that these keys override.",
+            }
             table.pop("required", None)  # the library file gives them
-            text = {"type": "string", "description": f"A {name} by name, or a path to a TOML file.", "examples": names}
+            text = {
+                "type": "string",
+                "description": f"A {name} by name, or a path to a TOML file.",
+                "examples": names,
+            }
             root["properties"][name] = {"anyOf": [text, table]}
     return root
 

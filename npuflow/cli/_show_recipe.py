@@ -17,7 +17,9 @@ def text(path: Path, sets: Sequence[str] | None = None) -> str:
     """The recipe as one TOML document that builds the same."""
     loaded = recipe(path, sets)
     steps = plan(loaded)
-    running = {cls for step in steps for cls in map(type, (*step.configs.values(), *step.listing_configs.values()))}
+    running = {
+        cls for step in steps for cls in map(type, (*step.configs.values(), *step.listing_configs.values()))
+    }
     return "\n".join(_document(loaded, known_tables(stages()), running)).rstrip() + "\n"
 
 

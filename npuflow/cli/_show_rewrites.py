@@ -1,4 +1,5 @@
-"""The rewrites that made a float graph: each with its rule, the nodes it took and the nodes it put in their place."""
+"""The rewrites that made a float graph: each with its rule, the nodes it took and the
+nodes it put in their place."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ def text(path: Path, sets: Sequence[str] | None, cache: Path | None) -> str:
     if not applied:
         return "\nno rewrites\n"
     counts = Counter(one.rule for one in applied)
-    lines = ["", f"{len(applied)} rewrites: {', '.join(f'{rule} {count}' for rule, count in sorted(counts.items()))}"]
+    lines = [
+        "",
+        f"{len(applied)} rewrites: {', '.join(f'{rule} {count}' for rule, count in sorted(counts.items()))}",
+    ]
     width, digits = max(map(len, counts)), len(str(len(applied)))
     lines += [f"  {i:>{digits}}  {one.rule:<{width}}  {one.line()}" for i, one in enumerate(applied, 1)]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,8 @@ BINS = 160
 MOST_PANELS = 200
 
 
-ALIKE = 4                                 # suggestions of one kind that are shown, if there are more than twice as many
+# suggestions of one kind that are shown, if there are more than twice as many
+ALIKE = 4
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class _Found:
     told: list[Suggestion]
 
 
-def text(path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None) -> str:
+def text(
+    path: Path, sets: Sequence[str] | None, cache: Path | None, patterns: Sequence[str], plot: Path | None
+) -> str:
     """The table; the picture is written to `plot`."""
     found, samples = _gathered(path, sets, cache, patterns)
     lines = [f"{len(found)} tensors, {samples}", "", *_table(found)]
@@ -56,7 +59,10 @@ def _listed(told: list[tuple[str, Suggestion]]) -> list[str]:
         if seen[one.kind] <= ALIKE or many[one.kind] <= 2 * ALIKE:
             lines.append(f"  {name}: {one.kind}: {one.text}")
         elif seen[one.kind] == many[one.kind]:
-            lines.append(f"  {many[one.kind] - ALIKE} more with {one.kind}: --tensor NAME shows one, the report all of them")
+            lines.append(
+                f"  {many[one.kind] - ALIKE} more with {one.kind}: --tensor NAME shows one, the report all "
+                "of them"
+            )
     return lines
 
 
@@ -78,7 +84,9 @@ def _gathered(
     spans, methods = _thresholds(wired, kept)
     stated = {name: span(quant) for name, quant in parsed.stated.items() if name in statistics}
     spans, methods = {**spans, **stated}, {**methods, **dict.fromkeys(stated, "the model's own")}
-    names = [n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)]
+    names = [
+        n for n in statistics.names if not patterns or any(p == n or fnmatchcase(n, p) for p in patterns)
+    ]
     if not names:
         raise UsageError(
             f'no tensor is called "{patterns[0]}"',
@@ -161,7 +169,9 @@ def panel(one: _Found) -> Panel:
     s = one.statistics
     counts = s.histogram(BINS, s.lo, s.hi).tolist() if s.hi > s.lo else []
     facts = f"mean {s.mean:.4g}, deviation {s.std:.4g}" + (f", {one.method}" if one.method else "")
-    return Panel(one.name, s.lo, s.hi, counts, one.span, [facts, *(f"{t.kind}: {t.text}" for t in one.told[:3])])
+    return Panel(
+        one.name, s.lo, s.hi, counts, one.span, [facts, *(f"{t.kind}: {t.text}" for t in one.told[:3])]
+    )
 
 
 def _plotted(found: Sequence[_Found], plot: Path) -> str:
@@ -174,5 +184,9 @@ def _plotted(found: Sequence[_Found], plot: Path) -> str:
         plot.write_bytes(drawing.png(shown))
     else:
         raise UsageError(f'"{plot.name}" is neither .svg nor .png', code="NF-USAGE-027")
-    more = f"; the first {MOST_PANELS} of {len(found)}, --tensor picks others" if len(found) > MOST_PANELS else ""
+    more = (
+        f"; the first {MOST_PANELS} of {len(found)}, --tensor picks others"
+        if len(found) > MOST_PANELS
+        else ""
+    )
     return f"wrote {plot}: {len(shown)} histograms{more}"

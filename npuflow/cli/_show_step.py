@@ -51,7 +51,9 @@ def export(what: str, path: Path | None, sets: Sequence[str] | None, cache: Path
         digest = record_of(plan(loaded), kept, what).output
     else:
         raise UsageError(
-            "the command needs a recipe", hint=f"npuflow show {what} RECIPE --export {folder}", code="NF-USAGE-028",
+            "the command needs a recipe",
+            hint=f"npuflow show {what} RECIPE --export {folder}",
+            code="NF-USAGE-028",
         )
     if folder.exists():
         raise UsageError(
@@ -98,7 +100,9 @@ def _step(record: Record, kept: Store) -> Iterator[str]:
     name = record.stage if record.item is None else f"{record.stage}/{record.item}"
     yield f"step      {name}"
     yield f"key       {record.key}"
-    yield f"took      {duration(record.seconds)}" + (f"   log of {record.log.count(chr(10))} lines (--log)" if record.log else "")
+    yield f"took      {duration(record.seconds)}" + (
+        f"   log of {record.log.count(chr(10))} lines (--log)" if record.log else ""
+    )
     if record.summary:
         yield f"result    {facts(record.summary)}"
     yield from _preimage(record.preimage)

@@ -28,11 +28,15 @@ def _lines(plan: Plan) -> Iterator[str]:
     for one in plan.tried:
         cycles = f"{one.cycles:,.0f}" if one.cycles else "-"
         ratio = f"{one.cycles / best:.3f}" if one.cycles else "-"
-        rows.append((one.origin, cycles, ratio, f"{one.result}, taken" if one.origin == plan.origin else one.result))
+        rows.append(
+            (one.origin, cycles, ratio, f"{one.result}, taken" if one.origin == plan.origin else one.result)
+        )
     yield from table(rows)
     yield ""
     yield f"taken: {plan.origin}, {plan.cycles:,.0f} cycles"
     yield ""
-    yield from table([("strategy", "applies", "what it does"), *((s.name, s.when, s.what) for s in STRATEGIES)])
+    yield from table(
+        [("strategy", "applies", "what it does"), *((s.name, s.when, s.what) for s in STRATEGIES)]
+    )
     yield ""
     yield '[tiling] without = ["NAME", ...] leaves strategies out'

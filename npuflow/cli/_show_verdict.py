@@ -1,4 +1,5 @@
-"""What a build found of its accuracy, as text: the verdict with measured fixes, and the widths that were chosen by need."""
+"""What a build found of its accuracy, as text: the verdict with measured fixes, and the
+widths that were chosen by need."""
 
 from __future__ import annotations
 
@@ -59,14 +60,18 @@ def _verdict(found: Any) -> Iterator[str]:
     most = sorted(((n, s) for n, s in found.clipped.items() if s > 0), key=lambda pair: -pair[1])[:CLIPPED]
     if most:
         yield ""
-        yield from table([("clipped most", "of its values"), *((name, f"{100 * share:.3g} %") for name, share in most)])
+        yield from table(
+            [("clipped most", "of its values"), *((name, f"{100 * share:.3g} %") for name, share in most)]
+        )
 
 
 def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
     from npuflow.engine.precision.widened import override_text, widened
 
     if not found.overrides:
-        yield "every tensor and weight has the width that the recipe says" + ("" if found.holds else "; no wider ones helped")
+        yield "every tensor and weight has the width that the recipe says" + (
+            "" if found.holds else "; no wider ones helped"
+        )
     else:
         rows = widened(graph, found.overrides, alone.names, alone.noise)
         yield from table([
@@ -76,13 +81,21 @@ def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
     was = {o.name: o for o in found.before}
     if found.after:
         yield ""
-        yield from table([
-            ("output", "dB before", "dB after", "four of five samples", "equal answers"),
-            *((o.name, f"{was[o.name].sqnr:.1f}", f"{o.sqnr:.1f}", f"{o.low:.1f}", _share(o.agreement)) for o in found.after),
-        ])
+        yield from table(
+            [
+                ("output", "dB before", "dB after", "four of five samples", "equal answers"),
+                *(
+                    (o.name, f"{was[o.name].sqnr:.1f}", f"{o.sqnr:.1f}", f"{o.low:.1f}", _share(o.agreement))
+                    for o in found.after
+                ),
+            ]
+        )
     if found.overrides:
         yield ""
-        yield f"about {found.cycles:.2f} times the cycles; the budget is {'met' if found.holds else 'not met'}"
+        yield (
+            f"about {found.cycles:.2f} times the cycles; the budget is "
+            f"{'met' if found.holds else 'not met'}"
+        )
         yield ""
         yield from override_text(found.overrides).splitlines()
 

@@ -1,4 +1,5 @@
-"""The sweep verb at work: its points built one after the other, then a table, the best of them, CSV and a plot."""
+"""The sweep verb at work: its points built one after the other, then a table, the
+best of them, CSV and a plot."""
 
 from __future__ import annotations
 
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
     from npuflow.flow.sweep import Outcome
 
 COLUMNS = (
-    "simulate.ms", "simulate.mb", "tiling.cycles", "tiling.gap", "tiling.mb", "fidelity.worst_sqnr_db", "quantize.npu_macs",
-)  # fmt: skip
+    "simulate.ms",
+    "simulate.mb",
+    "tiling.cycles",
+    "tiling.gap",
+    "tiling.mb",
+    "fidelity.worst_sqnr_db",
+    "quantize.npu_macs",
+)
 SCORES = "evaluate"                       # the stage whose figures are the network's
 
 
@@ -65,7 +72,14 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     if wanted.as_json:
         for outcome, good in zip(outcomes, best, strict=True):
             emit(_line(outcome, good))
-        emit({"event": "sweep", "points": len(outcomes), "failed": sum(bool(o.errors) for o in outcomes), "goals": _words(goals)})
+        emit(
+            {
+                "event": "sweep",
+                "points": len(outcomes),
+                "failed": sum(bool(o.errors) for o in outcomes),
+                "goals": _words(goals),
+            }
+        )
     else:
         _table(outcomes, rows, best, [axis.key for axis in axes], wanted.show)
         _conclude(outcomes, best, goals)
@@ -97,7 +111,8 @@ def _numbers(point: Point) -> dict[str, float]:
 
 
 def _goals(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: Sequence[str]) -> dict[str, bool]:
-    """Name -> whether more is better: as asked; else time, the network's score (or its worst tensor), and less hardware."""
+    """Name -> whether more is better: as asked; else time, the network's score (or its worst
+    tensor), and less hardware."""
     known = list(dict.fromkeys(name for row in rows for name in row))
     if asked:
         chosen = {name.removeprefix("max:"): name.startswith("max:") for name in asked}
@@ -109,10 +124,17 @@ def _goals(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: Sequ
                 )
         return chosen
     time = [n for n in ("simulate.ms", "tiling.cycles") if n in known][:1]
-    score = [n for n in known if n.startswith(f"{SCORES}.")][:1] or [n for n in known if n == "fidelity.worst_sqnr_db"]
+    score = [n for n in known if n.startswith(f"{SCORES}.")][:1] or [
+        n for n in known if n == "fidelity.worst_sqnr_db"
+    ]
     size = [key for key in keys if key.startswith("target.") and key in known]
     found: list[tuple[Sequence[str], bool]] = [(time, False), (score, True), (size, False)]
-    return {name: more for names, more in found for name in names if len({row[name] for row in rows if name in row}) > 1}
+    return {
+        name: more
+        for names, more in found
+        for name in names
+        if len({row[name] for row in rows if name in row}) > 1
+    }
 
 
 def _columns(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: str | None) -> list[str]:
@@ -131,14 +153,21 @@ def _columns(rows: Sequence[Mapping[str, float]], keys: Sequence[str], asked: st
         return names
     scores = [n for n in known if n.startswith(f"{SCORES}.")][:1]
     differ = [n for n in known if len({row.get(n) for row in rows}) > 1]
-    chosen = [*(n for n in COLUMNS if n in differ and (n != "tiling.cycles" or "simulate.ms" not in known)), *scores]
+    chosen = [
+        *(n for n in COLUMNS if n in differ and (n != "tiling.cycles" or "simulate.ms" not in known)),
+        *scores,
+    ]
     if "simulate.mb" in chosen:
         chosen = [n for n in chosen if n != "tiling.mb"]
     return chosen or differ
 
 
 def _table(
-    outcomes: Sequence[Outcome], rows: Sequence[Mapping[str, float]], best: Sequence[bool], keys: Sequence[str], asked: str | None
+    outcomes: Sequence[Outcome],
+    rows: Sequence[Mapping[str, float]],
+    best: Sequence[bool],
+    keys: Sequence[str],
+    asked: str | None,
 ) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -149,7 +178,9 @@ def _table(
     table.add_column("")
     for key in keys:
         values = [o.point.values[key] for o in outcomes]
-        table.add_column(_last(key), justify="right" if all(isinstance(v, int | float) for v in values) else "left")
+        table.add_column(
+            _last(key), justify="right" if all(isinstance(v, int | float) for v in values) else "left"
+        )
     for name in columns:
         table.add_column(name, justify="right")
     for outcome, row, good in zip(outcomes, rows, best, strict=True):
@@ -173,7 +204,9 @@ def _words(goals: Mapping[str, bool]) -> list[str]:
 def _conclude(outcomes: Sequence[Outcome], best: Sequence[bool], goals: Mapping[str, bool]) -> None:
     number = len(outcomes)
     seconds = duration(sum(o.seconds for o in outcomes))
-    sys.stdout.write(f"{number} points ({sum(o.ran for o in outcomes)} ran, {sum(o.hit for o in outcomes)} hit, {seconds})")
+    sys.stdout.write(
+        f"{number} points ({sum(o.ran for o in outcomes)} ran, {sum(o.hit for o in outcomes)} hit, {seconds})"
+    )
     if goals:
         sys.stdout.write(f"; {sum(best)} marked * that no other beats by {', '.join(_words(goals))}")
     sys.stdout.write("\n")
@@ -198,11 +231,15 @@ def _failures(outcomes: Sequence[Outcome]) -> int:
 
 def _line(outcome: Outcome, good: bool) -> dict[str, Any]:
     return {
-        "event": "point", "values": dict(outcome.point.values), "status": "failed" if outcome.errors else "done",
-        "figures": outcome.figures, "best": good, "seconds": round(outcome.seconds, 6),
+        "event": "point",
+        "values": dict(outcome.point.values),
+        "status": "failed" if outcome.errors else "done",
+        "figures": outcome.figures,
+        "best": good,
+        "seconds": round(outcome.seconds, 6),
         "products": {name: str(path) for name, path in outcome.products.items()},
         "errors": [error.as_dict() for error in outcome.errors],
-    }  # fmt: skip
+    }
 
 
 def _csv(outcomes: Sequence[Outcome], best: Sequence[bool]) -> str:

@@ -13,7 +13,9 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 860.0, 520.0, 80.0, 30.0, 40.0, 56.0
 TICKS = 5
 
 
-def draw(names: Sequence[str], rows: Sequence[Mapping[str, float]], best: Sequence[bool], goals: Sequence[str]) -> str:
+def draw(
+    names: Sequence[str], rows: Sequence[Mapping[str, float]], best: Sequence[bool], goals: Sequence[str]
+) -> str:
     """An SVG page: the second goal to the right, the first one upwards; best points are filled and joined."""
     if len(goals) < 2:
         raise UsageError(
@@ -38,7 +40,9 @@ def draw(names: Sequence[str], rows: Sequence[Mapping[str, float]], best: Sequen
         start = at + 9 if at + 9 + width < WIDTH - 4 else at - 9 - width
         if all(start > b or start + width < a or abs(height - c) > 12 for a, b, c in taken):
             taken.append((start, start + width, height))
-            parts.append(svg.text(start, height + 4, name, svg.INK if good else svg.SOFT, "start", 10, halo=True))
+            parts.append(
+                svg.text(start, height + 4, name, svg.INK if good else svg.SOFT, "start", 10, halo=True)
+            )
     return svg.page(WIDTH, HEIGHT, parts)
 
 

@@ -140,7 +140,14 @@ def _empty(cls: type[Config], name: str) -> str:
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     if schema.get("enum"):
         return value(schema["enum"][0])
-    kinds = {"string": '""', "integer": "0", "number": "0.0", "boolean": "false", "array": "[]", "object": "{}"}
+    kinds = {
+        "string": '""',
+        "integer": "0",
+        "number": "0.0",
+        "boolean": "false",
+        "array": "[]",
+        "object": "{}",
+    }
     return kinds.get(schema.get("type", ""), '""')
 
 
@@ -164,7 +171,8 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def in_order(registry: Registry) -> list[tuple[type[Config], bool]]:
-    """Every table of every stage in the order of the pipeline, and whether it belongs to a stage that always runs."""
+    """Every table of every stage in the order of the pipeline, and whether it belongs
+    to a stage that always runs."""
     from npuflow.flow.signature import signature
     from npuflow.flow.stage import steps_of
 

@@ -52,7 +52,8 @@ def _would(what: str, stage: str, mine: Sequence[PlannedStep], planned: Dry) -> 
 
 
 def _chain(stage: str, planned: Dry, indent: str, path: tuple[str, ...]) -> Iterator[str]:
-    """What changed for a stage; where that is an input not known yet, what changed for the step that makes it."""
+    """What changed for a stage; where that is an input not known yet, what changed
+    for the step that makes it."""
     steps = [step for step in planned.steps if step.stage == stage]
     if stage in planned.current.steps:
         reason = planned.why(stage)

@@ -16,17 +16,20 @@ def build(
     sets: SetOption = None,
     until: UntilOption = None,
     force: Annotated[
-        list[str] | None, typer.Option("--force", metavar="STAGE", help="Run this stage even if it is cached.")
+        list[str] | None,
+        typer.Option("--force", metavar="STAGE", help="Run this stage even if it is cached."),
     ] = None,
     override: OverrideOption = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", "-k", help="After a failure, build what does not depend on it.")
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Steps at once; as many as there are cores by default.")
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Steps at once; as many as there are cores by default."),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="threads, processes[:N], or a dask scheduler's tcp://host:port.")
+        str | None,
+        typer.Option("--scheduler", help="threads, processes[:N], or a dask scheduler's tcp://host:port."),
     ] = None,
     cache: CacheOption = None,
     remote: Annotated[
@@ -35,12 +38,16 @@ def build(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Put products and lock into DIR/NAME.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="The same as `plan`: run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="The same as `plan`: run nothing.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if an output is too far from the float model's.")
     ] = False,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the result.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line for every step.")] = False,
 ) -> None:
     """Build recipes: run what is not in the cache, and write the products."""
@@ -50,7 +57,7 @@ def build(
     chosen = settings(
         cache=cache, remote=remote, jobs=jobs, scheduler=scheduler, until=until, keep_going=keep_going,
         force=force, override=override, out=out,
-    )  # fmt: skip
+    )
     if dry_run:
         from npuflow.cli._plan import show
 
@@ -59,5 +66,5 @@ def build(
     code = run(
         recipes, sets or [], chosen,
         as_json=as_json, quiet=quiet, strict=strict, verbose=verbose, command=typed(context),
-    )  # fmt: skip
+    )
     raise typer.Exit(code)

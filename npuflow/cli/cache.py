@@ -10,7 +10,8 @@ import typer
 from npuflow.cli._engine import CacheOption, SetOption
 
 RecipeOption = Annotated[
-    Path | None, typer.Option("--recipe", metavar="RECIPE", help="The cache of this recipe.", show_default=False)
+    Path | None,
+    typer.Option("--recipe", metavar="RECIPE", help="The cache of this recipe.", show_default=False),
 ]
 
 app = typer.Typer(no_args_is_help=True)
@@ -32,15 +33,19 @@ def stats(
 def verify(
     recipe: RecipeOption = None,
     rerun: Annotated[
-        str | None, typer.Option("--rerun", metavar="STAGE", help="Run this stage of --recipe again and compare.")
+        str | None,
+        typer.Option("--rerun", metavar="STAGE", help="Run this stage of --recipe again and compare."),
     ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """Read every byte of the cache and set aside what is damaged; --rerun looks for a stage that is not deterministic."""
+    """Read every byte of the cache and set aside what is damaged; --rerun looks for a
+    stage that is not deterministic."""
     from npuflow.cli._cache import verify_all, verify_stage
 
-    raise typer.Exit(verify_all(recipe, cache) if rerun is None else verify_stage(rerun, recipe, sets or [], cache))
+    raise typer.Exit(
+        verify_all(recipe, cache) if rerun is None else verify_stage(rerun, recipe, sets or [], cache)
+    )
 
 
 @app.command()
@@ -48,7 +53,9 @@ def gc(
     grace: Annotated[
         float, typer.Option("--grace", metavar="HOURS", min=0, help="Keep what is younger or was used since.")
     ] = 24.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Only print what would be removed.")
+    ] = False,
     recipe: RecipeOption = None,
     cache: CacheOption = None,
 ) -> None:
@@ -61,7 +68,8 @@ def gc(
 @app.command()
 def push(
     remote: Annotated[
-        str | None, typer.Option("--remote", metavar="URL", help="Where to; else \\[build] remote of --recipe.")
+        str | None,
+        typer.Option("--remote", metavar="URL", help="Where to; else \\[build] remote of --recipe."),
     ] = None,
     recipe: RecipeOption = None,
     last_build: Annotated[
@@ -71,8 +79,8 @@ def push(
     cache: CacheOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:
-    """Upload the local cache to the shared cache behind it. What is there already is skipped, so that a push that
-    was interrupted resumes where it stopped.
+    """Upload the local cache to the shared cache behind it. What is there already is skipped, so that a push
+    that was interrupted resumes where it stopped.
     """
     from npuflow.cli._cache import send
 

@@ -11,7 +11,9 @@ from npuflow.base.errors import UsageError
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="A", help="A lock, or a folder with one.", show_default=False)],
+    old: Annotated[
+        Path, typer.Argument(metavar="A", help="A lock, or a folder with one.", show_default=False)
+    ],
     new: Annotated[Path, typer.Argument(metavar="B", help="Another.", show_default=False)],
 ) -> None:
     """Compare two builds by their locks: every stage that differs, field by field."""
@@ -29,7 +31,9 @@ def diff(
     reasons = compare(*locks)
     for reason in reasons:
         output = reason.output
-        told = f"   {shown(output.old)} -> {shown(output.new)}" if output is not None else "   the same product"
+        told = (
+            f"   {shown(output.old)} -> {shown(output.new)}" if output is not None else "   the same product"
+        )
         word = {"new": "only in B", "gone": "only in A", "same": "not deterministic"}.get(reason.status, "")
         typer.echo(f"{reason.stage}{told}" + (f"   {word}" if word else ""))
         if reason.status == "changed":

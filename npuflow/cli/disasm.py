@@ -12,9 +12,13 @@ from npuflow.base.errors import UsageError
 
 def disasm(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
-    node: Annotated[str | None, typer.Option("--node", help="Only the commands of this node (name or index).")] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", help="Only the commands of this node (name or index).")
+    ] = None,
     core: Annotated[int | None, typer.Option("--core", help="Only this core.")] = None,
-    order: Annotated[bool, typer.Option("--order", help="In an order that may run, all cores together.")] = False,
+    order: Annotated[
+        bool, typer.Option("--order", help="In an order that may run, all cores together.")
+    ] = False,
 ) -> None:
     """Print a program's commands: index, core, queue, node, opcode, fields that are not 0, waits."""
     from npuflow.engine.program.container import load_program

@@ -22,13 +22,16 @@ def eval(  # noqa: A001
     recipe: RecipeArg,
     program: Annotated[
         Path | None,
-        typer.Option("--program", metavar="FILE", help="Measure this .npu or .onnx instead of what the recipe builds."),
+        typer.Option(
+            "--program", metavar="FILE", help="Measure this .npu or .onnx instead of what the recipe builds."
+        ),
     ] = None,
     sets: SetOption = None,
     cache: CacheOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure accuracy on the recipe's [evaluate] data: metric, difference to the float model, SQNR, agreement."""
+    """Measure accuracy on the recipe's [evaluate] data: metric, difference to the
+    float model, SQNR, agreement."""
     import json
     from dataclasses import asdict
 
@@ -36,7 +39,10 @@ def eval(  # noqa: A001
     if as_json:
         typer.echo(json.dumps({**asdict(score), "delta": score.delta}))
         return
-    rows = [(n, f"{v:.4f}", f"{score.baseline[n]:.4f}", f"{score.delta[n]:+.4f}") for n, v in score.figures.items()]
+    rows = [
+        (n, f"{v:.4f}", f"{score.baseline[n]:.4f}", f"{score.delta[n]:+.4f}")
+        for n, v in score.figures.items()
+    ]
     width = max(10, *(len(name) for name in score.figures))
     typer.echo(f"{'':<{width}}  {'program':>9}  {'float':>9}  {'change':>9}")
     for name, mine, theirs, change in rows:
@@ -44,7 +50,10 @@ def eval(  # noqa: A001
     for name, value in score.sqnr_db.items():
         typer.echo(f"SQNR of {name}: {'no difference' if value >= 200 else f'{value:.2f} dB'}")
     for name, count in score.unlike.items():
-        typer.echo(f"{name}: {count} of {score.samples} samples have another shape than in the float model and are not compared")
+        typer.echo(
+            f"{name}: {count} of {score.samples} samples have another shape than in the float model and are "
+            "not compared"
+        )
     if score.agreement is not None:
         typer.echo(f"agreement with the float model: {100 * score.agreement:.2f} %")
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"

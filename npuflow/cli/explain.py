@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="[CODE]", help="NF-AREA-NNN, as an error prints it.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[CODE]", help="NF-AREA-NNN, as an error prints it.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per line on standard output.")
+    ] = False,
 ) -> None:
     """Explain an error code; without one, list all of them by area."""
     import json
@@ -53,7 +56,11 @@ def _named(code: str) -> Entry:
 def _lines(entry: Entry) -> list[str]:
     from npuflow.cli._codes import EXPLAINED
 
-    text = [f"{entry.code}  {entry.messages[0]}", *(f"{'':<{len(entry.code)}}  {m}" for m in entry.messages[1:]), ""]
+    text = [
+        f"{entry.code}  {entry.messages[0]}",
+        *(f"{'':<{len(entry.code)}}  {m}" for m in entry.messages[1:]),
+        "",
+    ]
     text += [EXPLAINED[entry.code], ""] if entry.code in EXPLAINED else []
     for label, parts in (("because", entry.because), ("try", entry.hints)):
         for number, part in enumerate(parts):

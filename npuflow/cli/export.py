@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-OutOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.", show_default=False)]
+OutOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.", show_default=False)
+]
 
 
 @app.command()
@@ -35,14 +37,21 @@ def thresholds(
     output: OutOption,
     chosen: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="toml, json, or another tool's; `npuflow export formats` lists them."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="toml, json, or another tool's; `npuflow export formats` lists them.",
+        ),
     ] = None,
     codes: Annotated[bool, typer.Option("--codes", help="With scales and zero points (toml, json).")] = False,
-    weights: Annotated[bool, typer.Option("--weights", help="With the weights' scales (toml, json, aimet).")] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="With the weights' scales (toml, json, aimet).")
+    ] = False,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """The range of every tensor, as a table to read, to edit and put into a recipe ([ranges] file), or for another tool."""
+    """The range of every tensor, as a table to read, to edit and put into a recipe ([ranges]
+    file), or for another tool."""
     from npuflow.cli._export_table import write
 
     told = write(recipe, output, chosen, codes=codes, weights=weights, sets=sets or [], cache=cache)

@@ -1,4 +1,5 @@
-"""Show what npuflow makes of a model: the graph before and after, who runs what and why, what rules refused."""
+"""Show what npuflow makes of a model: the graph before and after, who runs what and
+why, what rules refused."""
 
 from __future__ import annotations
 
@@ -17,16 +18,20 @@ if TYPE_CHECKING:
     from npuflow.ir.graph import Graph
 
 ShapeOption = Annotated[
-    list[str] | None, typer.Option("--input", metavar="NAME=D,D,...", help="The shape of an input. May be repeated.")
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=D,D,...", help="The shape of an input. May be repeated."),
 ]
 DimOption = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="The size of a named free dimension. May be repeated.")
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=N", help="The size of a named free dimension. May be repeated."),
 ]
 ConstantOption = Annotated[
-    list[str] | None, typer.Option("--constant", metavar="NAME=VALUE", help="An input that always holds this number.")
+    list[str] | None,
+    typer.Option("--constant", metavar="NAME=VALUE", help="An input that always holds this number."),
 ]
 OutputOption = Annotated[
-    list[str] | None, typer.Option("--output", metavar="TENSOR", help="Cut the model at this tensor. May be repeated.")
+    list[str] | None,
+    typer.Option("--output", metavar="TENSOR", help="Cut the model at this tensor. May be repeated."),
 ]
 
 
@@ -44,7 +49,9 @@ def inspect(
     outputs: OutputOption = None,
     sets: SetOption = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line per node.")] = False,
-    text: Annotated[bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the rewritten graph as text, and nothing else.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
@@ -58,7 +65,7 @@ def inspect(
     bindings = Bindings(
         shapes, {n: _number(v, int, n) for n, v in _pairs(dims)}, tuple(outputs or ()),
         {n: _number(v, float, n) for n, v in _pairs(constants)},
-    )  # fmt: skip
+    )
     what = asked(model, target, bindings, sets or [])
     _, reader, source = gathered(what.model)
     reading = reader.read(source, what.bindings)
@@ -101,7 +108,10 @@ def _report(
     graph: Graph = done.graph
     where = {id(n): p.on_npu for n, p in zip(graph.nodes, placement.places, strict=True)}
     parts = segments(graph, lambda n: where[id(n)])
-    ports = {name: str(graph.type(name).dtype) + str(list(graph.type(name).shape)) for name in (*graph.inputs, *graph.outputs)}
+    ports = {
+        name: str(graph.type(name).dtype) + str(list(graph.type(name).shape))
+        for name in (*graph.inputs, *graph.outputs)
+    }
     return {
         "inputs": {n: ports[n] for n in graph.inputs},
         "outputs": {n: ports[n] for n in graph.outputs},
@@ -113,7 +123,9 @@ def _report(
         "places": [vars(p) for p in placement.places],
         "macs": {"npu": placement.npu_macs, "all": placement.total_macs, "share": placement.share},
         "host": _host(graph, placement, chip),
-        "segments": [{"kind": s.kind, "nodes": len(s.nodes), "inputs": s.inputs, "outputs": s.outputs} for s in parts],
+        "segments": [
+            {"kind": s.kind, "nodes": len(s.nodes), "inputs": s.inputs, "outputs": s.outputs} for s in parts
+        ],
         "boundary": [{"value": v, "way": w, "bytes": b} for v, w, b in boundary_bytes(graph, parts)],
     }
 
@@ -141,10 +153,17 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
     lines += ["", "rewrites: " + (_listed(report["rules"]) or "none")]
     places, macs = report["places"], report["macs"]
     on_npu = sum(not p["reason"] for p in places)
-    lines += ["", f"placement: {on_npu} of {len(places)} nodes and {macs['share']:.1%} of {macs['all']:,} MACs on the NPU"]
+    lines += [
+        "",
+        (f"placement: {on_npu} of {len(places)} nodes and {macs['share']:.1%} of {macs['all']:,} MACs on the "
+        "NPU"),
+    ]
     if nodes:
         for p in places:
-            lines.append(f"  {'host' if p['reason'] else 'npu '}  {p['op']:20s} {p['macs']:>12,}  {p['node']}  {p['reason']}")
+            lines.append(
+                f"  {'host' if p['reason'] else 'npu '}  {p['op']:20s} {p['macs']:>12,}  {p['node']}  "
+                f"{p['reason']}"
+            )
     grouped: dict[tuple[str, str], list[str]] = {}
     for p in places:
         if p["reason"]:
@@ -153,14 +172,22 @@ def _page(model: str, target: str, report: dict[str, Any], *, nodes: bool) -> st
         lines.append(f"  host: {op} ({len(names)}): {reason}; {names[0]}{', ...' if len(names) > 1 else ''}")
     host, terms = report["host"], report["host"]["terms"]
     lines.append(
-        f"host: {host['macs']:,} MACs, {host['elements']:,} elements, {host['bytes']:,} bytes to and from the NPU "
-        f"at 8 bits: {host['cycles']:,.0f} cycles ({terms['macs']:,.0f} + {terms['elements']:,.0f} + {terms['bus']:,.0f})"
+        f"host: {host['macs']:,} MACs, {host['elements']:,} elements, {host['bytes']:,} bytes to and from "
+        "the NPU "
+        f"at 8 bits: {host['cycles']:,.0f} cycles ({terms['macs']:,.0f} + {terms['elements']:,.0f} + "
+        f"{terms['bus']:,.0f})"
     )
     if host["unknown"]:
         more = f" and {len(host['unknown']) - 1} more" if len(host["unknown"]) > 1 else ""
-        lines.append(f"  not counted, as shapes depend on data or on graphs inside: {host['unknown'][0]}{more}")
+        lines.append(
+            f"  not counted, as shapes depend on data or on graphs inside: {host['unknown'][0]}{more}"
+        )
     crossing = sum(b["bytes"] for b in report["boundary"])
-    lines += ["", f"segments: {len(report['segments'])}, {crossing:,} float bytes over {len(report['boundary'])} boundaries"]
+    lines += [
+        "",
+        (f"segments: {len(report['segments'])}, {crossing:,} float bytes over {len(report['boundary'])} "
+        "boundaries"),
+    ]
     lines += [f"  {b['way']}  {b['bytes']:>12,}  {b['value']}" for b in report["boundary"][:20]]
     lines += [f"  ... and {len(report['boundary']) - 20} more"] if len(report["boundary"]) > 20 else []
     lines += ["", f"refusals: {len(report['refusals'])}"]

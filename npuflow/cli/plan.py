@@ -15,7 +15,8 @@ def plan(
     sets: SetOption = None,
     until: UntilOption = None,
     force: Annotated[
-        list[str] | None, typer.Option("--force", metavar="STAGE", help="Plan as if this stage were not cached.")
+        list[str] | None,
+        typer.Option("--force", metavar="STAGE", help="Plan as if this stage were not cached."),
     ] = None,
     override: OverrideOption = None,
     cache: CacheOption = None,
@@ -24,7 +25,8 @@ def plan(
     ] = None,
     items: Annotated[bool, typer.Option("--items", help="List every item that is not in the cache.")] = False,
     graph: Annotated[
-        Path | None, typer.Option("--graph", metavar="FILE.svg", help="Draw the stages, with what is in the cache.")
+        Path | None,
+        typer.Option("--graph", metavar="FILE.svg", help="Draw the stages, with what is in the cache."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -14,33 +14,72 @@ if TYPE_CHECKING:
     from npuflow.engine.profile import Profile
 
 LAYERS = (
-    "name", "op", "group", "cycles", "utilisation", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
-    "intensity", "limit", "stall",
-)  # fmt: skip
+    "name",
+    "op",
+    "group",
+    "cycles",
+    "utilisation",
+    "tensor",
+    "vector",
+    "load",
+    "store",
+    "load_bytes",
+    "store_bytes",
+    "intensity",
+    "limit",
+    "stall",
+)
 GROUPS = (
-    "name", "op", "cycles", "utilisation", "schedule", "tensor", "vector", "load", "store", "load_bytes", "store_bytes",
-    "intensity", "limit", "stall",
-)  # fmt: skip
+    "name",
+    "op",
+    "cycles",
+    "utilisation",
+    "schedule",
+    "tensor",
+    "vector",
+    "load",
+    "store",
+    "load_bytes",
+    "store_bytes",
+    "intensity",
+    "limit",
+    "stall",
+)
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
 
 def profile(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
-    other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")] = None,
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")
+    ] = None,
     groups: Annotated[
         bool, typer.Option("--groups", help="One row per group that runs together, with its schedule time.")
     ] = False,
-    commands: Annotated[bool, typer.Option("--commands", help="One row per command instead of per layer.")] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="One row per command instead of per layer.")
+    ] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False,
-    roofline: Annotated[Path | None, typer.Option("--roofline", help="Draw the roofline plot to this SVG file.")] = None,
-    memory_map: Annotated[Path | None, typer.Option("--memory-map", help="Draw both memories to this SVG file.")] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace to this file.")] = None,
+    roofline: Annotated[
+        Path | None, typer.Option("--roofline", help="Draw the roofline plot to this SVG file.")
+    ] = None,
+    memory_map: Annotated[
+        Path | None, typer.Option("--memory-map", help="Draw both memories to this SVG file.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace to this file.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write the rows to this CSV file.")] = None,
-    xlsx: Annotated[Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
+    xlsx: Annotated[
+        Path | None, typer.Option("--xlsx", help="Write all tables to this XLSX file (needs xlsxwriter).")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per line on standard output.")
+    ] = False,
 ) -> None:
-    """What a program's cycles and bytes are spent on, by the simulator's clock, with its schedule time and the lower bounds."""
+    """What a program's cycles and bytes are spent on, by the simulator's clock, with its
+    schedule time and the lower bounds."""
     import json
 
     from npuflow.engine.profile import memory as maps
@@ -82,7 +121,9 @@ def profile(
     typer.echo(_summary(found))
 
 
-def _chosen(found: Profile, groups: bool, commands: bool, memory: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def _chosen(
+    found: Profile, groups: bool, commands: bool, memory: bool
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     from npuflow.engine.profile import memory as maps
 
     if memory:
@@ -128,7 +169,9 @@ def _table(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> None:
     for name in columns:
         text = name in WORDS and not (name == "stall" and rows and isinstance(rows[0].get(name), float))
         width = 32 if name in ("name", "layer") else None
-        table.add_column(name.replace("_", " "), justify="left" if text else "right", overflow="fold", max_width=width)
+        table.add_column(
+            name.replace("_", " "), justify="left" if text else "right", overflow="fold", max_width=width
+        )
     for row in rows:
         table.add_row(*[escape(_cell(name, row.get(name), row.get("what", ""))) for name in columns])
     console = Console()
@@ -164,17 +207,23 @@ def _summary(found: Profile) -> str:
     total = _totals(found)
     shared = f" and {total['shared_bytes'] / 1e6:.2f} MB shared" if total["shared_bytes"] else ""
     first = (
-        f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB external{shared}, "
-        f"{total['macs'] / 1e6:,.1f} MMAC, utilisation {total['utilisation']:.1%}, {total['commands']:,} commands"
+        f"{total['cycles']:,.0f} cycles ({total['milliseconds']:.2f} ms), {total['bytes'] / 1e6:.2f} MB "
+        f"external{shared}, "
+        f"{total['macs'] / 1e6:,.1f} MMAC, utilisation {total['utilisation']:.1%}, {total['commands']:,} "
+        "commands"
     )
     lines = [first, f"NPU {total['npu_cycles']:,.0f} cycles; host {found.host.told(found.program.target)}"]
     parts = sorted(total["path"].items(), key=lambda p: -p[1])
-    lines.append("critical path: " + ", ".join(f"{name} {cycles / max(1.0, total['cycles']):.1%}" for name, cycles in parts))
+    lines.append(
+        "critical path: "
+        + ", ".join(f"{name} {cycles / max(1.0, total['cycles']):.1%}" for name, cycles in parts)
+    )
     terms = compare(found)
     if terms:
         lines.append(
             f"schedule time {terms[0].schedule:,.0f} cycles ({terms[0].error:+.1%}), "
-            f"{total['schedule_bytes'] / 1e6:.2f} MB ({total['schedule_bytes'] / max(1.0, total['bytes']) - 1:+.1%}); by term: "
+            f"{total['schedule_bytes'] / 1e6:.2f} MB "
+            f"({total['schedule_bytes'] / max(1.0, total['bytes']) - 1:+.1%}); by term: "
             + ", ".join(f"{t.name} {t.schedule:,.0f} / {t.clock:,.0f} ({t.error:+.1%})" for t in terms[1:])
         )
         worst = worst_groups(found, 1)
@@ -182,7 +231,8 @@ def _summary(found: Profile) -> str:
         lines.append(
             f"lower bounds: {total['bound_cycles']:,.0f} cycles of the NPU "
             f"(gap {total['npu_cycles'] / max(1.0, total['bound_cycles']):.2f}), "
-            f"{total['bound_bytes'] / 1e6:.2f} MB (gap {total['bytes'] / max(1.0, total['bound_bytes']):.2f}), "
+            f"{total['bound_bytes'] / 1e6:.2f} MB (gap "
+            f"{total['bytes'] / max(1.0, total['bound_bytes']):.2f}), "
             f"array roofline {total['roofline']:,.0f} cycles"
         )
     lines += [cores.text(found)] if total["cores"] else []

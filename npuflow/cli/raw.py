@@ -1,4 +1,5 @@
-"""Inputs and outputs as the bytes that lie in the NPU's memory: for hosts without a runtime, and for test benches."""
+"""Inputs and outputs as the bytes that lie in the NPU's memory: for hosts without a
+runtime, and for test benches."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ def pack(
     program: ProgramArgument,
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="An npz of named arrays, or one npy or picture per input.", show_default=False),
+        typer.Argument(
+            metavar="INPUT...",
+            help="An npz of named arrays, or one npy or picture per input.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("inputs.bin"),
     channels_last: LastOption = False,
@@ -62,10 +67,19 @@ def pack(
     entries = {e["name"]: e for e in loaded.meta["inputs"]}
     ports = []
     for slot in places:
-        shape = (slot.shape[0], *slot.shape[2:], slot.shape[1]) if channels_last and len(slot.shape) >= 3 else slot.shape
-        ports.append(Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape, codes=True))
+        shape = (
+            (slot.shape[0], *slot.shape[2:], slot.shape[1])
+            if channels_last and len(slot.shape) >= 3
+            else slot.shape
+        )
+        ports.append(
+            Port(slot.name, "float32" if slot.quant else entries[slot.name]["dtype"], shape, codes=True)
+        )
     samples, _ = load_inputs(inputs, ports, preparation)
-    body = b"".join(raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, _layout(channels_last)) for sample in samples)
+    body = b"".join(
+        raw.pack(loaded, {k: np.asarray(v) for k, v in sample.items()}, _layout(channels_last))
+        for sample in samples
+    )
     _write(out, body)
     typer.echo(f"{len(samples)} sample{'s' if len(samples) != 1 else ''}, {len(body):,} bytes -> {out}")
 
@@ -73,7 +87,9 @@ def pack(
 @app.command()
 def unpack(
     program: ProgramArgument,
-    packed: Annotated[Path, typer.Argument(metavar="BYTES", help="The bytes of all output slots.", show_default=False)],
+    packed: Annotated[
+        Path, typer.Argument(metavar="BYTES", help="The bytes of all output slots.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     codes: Annotated[bool, typer.Option("--codes", help="Integer codes instead of real numbers.")] = False,
     channels_last: LastOption = False,
@@ -93,7 +109,9 @@ def unpack(
 @app.command()
 def run(
     program: ProgramArgument,
-    packed: Annotated[Path, typer.Argument(metavar="BYTES", help="The bytes of all input slots.", show_default=False)],
+    packed: Annotated[
+        Path, typer.Argument(metavar="BYTES", help="The bytes of all input slots.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("outputs.bin"),
 ) -> None:
     """The NPU's part alone, on the simulator: bytes in, bytes out."""

@@ -1,4 +1,5 @@
-"""Run a program, an ONNX or a QDQ ONNX model on inputs from npz, npy or picture files; outputs go to an npz."""
+"""Run a program, an ONNX or a QDQ ONNX model on inputs from npz, npy or picture
+files; outputs go to an npz."""
 
 from __future__ import annotations
 
@@ -9,20 +10,28 @@ import typer
 
 
 def run(
-    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu program or an .onnx model.", show_default=False)],
+    program: Annotated[
+        Path, typer.Argument(metavar="PROGRAM", help="A .npu program or an .onnx model.", show_default=False)
+    ],
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="An npz of named arrays, or one npy or picture per input.", show_default=False),
+        typer.Argument(
+            metavar="INPUT...",
+            help="An npz of named arrays, or one npy or picture per input.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8,
     target: Annotated[
-        str | None, typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target.")
+        str | None,
+        typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading axis of samples run one by one."""
+    """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading
+    axis of samples run one by one."""
     import json
 
     from npuflow.cli._run_model import load_inputs, open_model, picture_note, save_outputs

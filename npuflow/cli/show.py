@@ -25,23 +25,29 @@ def show(
     path: Annotated[Path | None, typer.Argument(metavar="[RECIPE]", show_default=False)] = None,
     log: Annotated[bool, typer.Option("--log", help="Print the log of the step.")] = False,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit.")
+        Path | None,
+        typer.Option("--export", metavar="DIR", help="Copy the artifact there, to read or to edit."),
     ] = None,
     tensor: Annotated[
-        list[str] | None, typer.Option("--tensor", metavar="NAME", help="With `statistics`: only this tensor, or a pattern.")
+        list[str] | None,
+        typer.Option("--tensor", metavar="NAME", help="With `statistics`: only this tensor, or a pattern."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg or .png.")
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg or .png."),
     ] = None,
     strategies: Annotated[
-        bool, typer.Option("--strategies", help="With `tiling`: what every search strategy proposed, and which plan won.")
+        bool,
+        typer.Option(
+            "--strategies", help="With `tiling`: what every search strategy proposed, and which plan won."
+        ),
     ] = False,
     sets: SetOption = None,
     cache: CacheOption = None,
 ) -> None:
-    """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log). `statistics`
-    is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes, `verdict` is the accuracy
-    with fixes that were measured, `precision` what was given wider codes."""
+    """Show a recipe with every default, an artifact, or a step of the last build (with --log, its log).
+    `statistics` is a table of tensors with what they suggest, `parse` lists every rewrite with its nodes,
+    `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
     if what == "recipe":

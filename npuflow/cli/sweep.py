@@ -15,8 +15,10 @@ def sweep(
     over: Annotated[
         list[str] | None,
         typer.Option(
-            "--over", metavar="KEY=[...]",
-            help="A key and its values, in addition to \\[sweep]: --over 'target.memory.local_bytes=\\[131072, 262144]'. "
+            "--over",
+            metavar="KEY=[...]",
+            help="A key and its values, in addition to \\[sweep]: --over "
+            "'target.memory.local_bytes=\\[131072, 262144]'. "
             "May be repeated.",
         ),
     ] = None,
@@ -24,27 +26,36 @@ def sweep(
     goals: Annotated[
         list[str] | None,
         typer.Option(
-            "--goal", metavar="NAME",
-            help="What decides which points are best: a figure or a key, the less the better; max:NAME, the more. "
+            "--goal",
+            metavar="NAME",
+            help="What decides which points are best: a figure or a key, the less the better; max:NAME, the "
+            "more. "
             "May be repeated.",
         ),
     ] = None,
     show: Annotated[
-        str | None, typer.Option("--show", metavar="NAMES", help="Columns, with commas between; all of them: all.")
+        str | None,
+        typer.Option("--show", metavar="NAMES", help="Columns, with commas between; all of them: all."),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write every figure of every point.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write every figure of every point.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the first two goals to this SVG file.")
     ] = None,
     until: UntilOption = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Steps at once, as for build.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Steps at once, as for build.")
+    ] = None,
     scheduler: Annotated[str | None, typer.Option("--scheduler", help="As for build.")] = None,
     cache: CacheOption = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Put the products into DIR/NAME/sweep.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Put the products into DIR/NAME/sweep.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build a recipe for every combination of the values of some keys, a target's parameters among them; what they have in
-    common runs once. A table of the figures, and the points that no other beats."""
+    """Build a recipe for every combination of the values of some keys, a target's parameters among them; what
+    they have in common runs once. A table of the figures, and the points that no other beats."""
     from npuflow.cli._engine import settings
     from npuflow.cli._sweep import Wanted, run
 

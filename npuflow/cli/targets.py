@@ -11,8 +11,12 @@ from npuflow.base.errors import NpuflowError, RecipeError, UsageError, suggestio
 
 
 def targets(
-    name: Annotated[str | None, typer.Argument(metavar="[TARGET]", help="A name, or the path of a TOML file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[TARGET]", help="A name, or the path of a TOML file.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per line on standard output.")
+    ] = False,
 ) -> None:
     """List the shipped targets, or check and show one."""
     import json
@@ -23,7 +27,12 @@ def targets(
     for path in shown:
         target = _read(path)
         if as_json:
-            row = {"name": path.stem, "about": target.about, "fingerprint": fingerprint(target), **target_meta(target)}
+            row = {
+                "name": path.stem,
+                "about": target.about,
+                "fingerprint": fingerprint(target),
+                **target_meta(target),
+            }
             typer.echo(json.dumps(row))
         elif name is None:
             typer.echo(f"{path.stem:16s} {target.about}")
@@ -66,7 +75,11 @@ def _unknown(limits: Any, at: Any) -> list[NpuflowError]:
     from npuflow.ir.op import OPS
 
     table = limits if isinstance(limits, dict) else {}
-    rules = [r if isinstance(r, dict) else {} for r in table.get("rules", []) if isinstance(table.get("rules"), list)]
+    rules = [
+        r if isinstance(r, dict) else {}
+        for r in table.get("rules", [])
+        if isinstance(table.get("rules"), list)
+    ]
     named = [(at.child("refuse"), table.get("refuse"))]
     named += [(at.child("rules", i, "operators"), rule.get("operators")) for i, rule in enumerate(rules)]
     known, found = sorted(OPS.names()), []
@@ -87,7 +100,9 @@ def _show(path: Path, target: Any, fingerprint: str) -> None:
     tops = 2 * c.cores * c.macs * c.clock_mhz / 1e6
     balance = c.cores * c.macs / m.external_bandwidth
     rate = m.external_bandwidth * c.clock_mhz / 1e3
-    typer.echo(f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte")
+    typer.echo(
+        f"peak         {tops:.2f} TOPS at 8 bits, {rate:.1f} GB/s; balanced at {balance:.0f} MACs per byte"
+    )
     for table in ("compute", "numerics", "memory", "dma", "limits", "host"):
         for key, value in vars(getattr(target, table)).items():
             if key != "rules":
@@ -95,5 +110,7 @@ def _show(path: Path, target: Any, fingerprint: str) -> None:
                 typer.echo(f"{table + '.' + key:<32s} {shown}")
     for rule in target.limits.rules:
         about = f"  ({rule.about})" if rule.about else ""
-        typer.echo(f"{', '.join(rule.operators)}: {rule.need}{f' when {rule.when}' if rule.when else ''}{about}")
+        typer.echo(
+            f"{', '.join(rule.operators)}: {rule.need}{f' when {rule.when}' if rule.when else ''}{about}"
+        )
     typer.echo(f"fingerprint  {fingerprint}")

@@ -19,7 +19,8 @@ def why(
         Path | None, typer.Option("--out", metavar="DIR", help="Compare with the lock in DIR/NAME.")
     ] = None,
 ) -> None:
-    """Say why a step would run (or, if it would not, why it ran last): what changed, and the chain that leads there."""
+    """Say why a step would run (or, if it would not, why it ran last): what changed, and
+    the chain that leads there."""
     from npuflow.cli._engine import settings
     from npuflow.cli._why import explain
 

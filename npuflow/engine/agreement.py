@@ -19,7 +19,8 @@ from npuflow.ir.types import Array
 
 @dataclass(frozen=True)
 class TensorCheck:
-    """One integer tensor over all compared samples: elements compared, and those that no command of the program makes."""
+    """One integer tensor over all compared samples: elements compared, and those that no
+    command of the program makes."""
 
     value: str
     elements: int
@@ -30,15 +31,19 @@ class TensorCheck:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the simulator showed of a tensor of one sample: everywhere, or where `mask`; `torn` is wrong whatever was wanted."""
+    """What the simulator showed of a tensor of one sample: everywhere, or where `mask`; `torn`
+    is wrong whatever was wanted."""
 
     array: Array
     mask: Array | None = None
     torn: Array | None = None
 
 
-def compare(graph: Graph, program: Program, numerics: Numerics, feeds: Sequence[Mapping[str, Array]]) -> tuple[TensorCheck, ...]:
-    """Every integer tensor, in external memory or in local memory alone, and every float output, in the graph's order.
+def compare(
+    graph: Graph, program: Program, numerics: Numerics, feeds: Sequence[Mapping[str, Array]]
+) -> tuple[TensorCheck, ...]:
+    """Every integer tensor, in external memory or in local memory alone, and every
+    float output, in the graph's order.
 
     A tensor that the simulator shows nothing of has a check with 0 elements."""
     reference, runner = Interpreter(graph, numerics), Runner(program, batch=max(1, min(8, len(feeds))))
@@ -83,9 +88,12 @@ def _add(found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[
         known |= mask
     count = int(np.count_nonzero(known))
     found[value] = TensorCheck(
-        value, before.elements + count, before.different + int(np.count_nonzero(wrong)), max(before.max_abs, most),
+        value,
+        before.elements + count,
+        before.different + int(np.count_nonzero(wrong)),
+        max(before.max_abs, most),
         before.unseen + want.size - count,
-    )  # fmt: skip
+    )
 
 
 def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
@@ -99,8 +107,11 @@ def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
         node = program.taps.values[first.value].node
     name = program.meta["nodes"][node]["name"] if node is not None else None
     raise BuildError(
-        f"the simulator differs from the reference in {len(wrong)} of {sum(1 for c in checks if c.elements)} tensors",
+        f"the simulator differs from the reference in {len(wrong)} of "
+        f"{sum(1 for c in checks if c.elements)} tensors",
         where=Where(node=name, value=first.value),
-        because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to {first.max_abs}",
-        hint="this is a bug of npuflow: please report it with the recipe", code="NF-BUILD-001",
+        because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to "
+        f"{first.max_abs}",
+        hint="this is a bug of npuflow: please report it with the recipe",
+        code="NF-BUILD-001",
     )

@@ -62,12 +62,14 @@ def place(lives: Sequence[Life], align: int) -> Layout:
 
 def in_order(lives: Sequence[Life], align: int) -> dict[str, int]:
     """Each in turn into the tightest gap between the placed ones that live with it, else above them."""
-    placed: list[tuple[int, int, int, int]] = []              # (address, end, first step, last step), by address
+    # (address, end, first step, last step), by address
+    placed: list[tuple[int, int, int, int]] = []
     addresses: dict[str, int] = {}
     for life in lives:
         need, first, last = aligned(life.size, align), life.first, life.last
         at, end, slack = -1, 0, 0
-        for start, stop, begins, ends in placed:              # a search comes by here millions of times: no calls
+        # a search comes by here millions of times: no calls
+        for start, stop, begins, ends in placed:
             if begins > last or first > ends:
                 continue
             gap = start - end
@@ -95,8 +97,11 @@ def peak(lives: Iterable[Life], align: int) -> int:
 
 
 def check_layout(lives: Sequence[Life], addresses: Mapping[str, int], limit: int, align: int) -> None:
-    """Independent of `place`: a sweep over time; raises if two live ranges share a byte or one leaves the memory."""
-    events = sorted([(v.first, 1, i) for i, v in enumerate(lives)] + [(v.last + 1, 0, i) for i, v in enumerate(lives)])
+    """Independent of `place`: a sweep over time; raises if two live ranges share a
+    byte or one leaves the memory."""
+    events = sorted(
+        [(v.first, 1, i) for i, v in enumerate(lives)] + [(v.last + 1, 0, i) for i, v in enumerate(lives)]
+    )
     alive: dict[int, tuple[int, int]] = {}
     for _, begins, i in events:
         if not begins:

@@ -1,4 +1,5 @@
-"""Better addresses than a greedy layout finds: by climbing over orders, or by a search that proves the fewest bytes."""
+"""Better addresses than a greedy layout finds: by climbing over orders, or by a search
+that proves the fewest bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def climb(lives: Sequence[Life], align: int, best: Layout) -> Layout:
     for _ in range(CLIMBS):
         if best.total == best.bound:
             break
-        high = max(range(len(order)), key=lambda i: best.addresses[order[i]] + aligned(by_name[order[i]].size, align))
+        high = max(
+            range(len(order)), key=lambda i: best.addresses[order[i]] + aligned(by_name[order[i]].size, align)
+        )
         trial = list(order)
         if rng.random() < 0.5:
             trial.insert(rng.randint(0, high), trial.pop(high))
@@ -50,9 +53,9 @@ def climb(lives: Sequence[Life], align: int, best: Layout) -> Layout:
 
 
 class _Exact:
-    """Branch and bound. Pushed down, every life lies at 0 or on one that it meets; so lives are placed from the lowest address
-    to the highest (equal ones by number), each on the highest of those it meets. A step's top plus what is still to lie there
-    bounds the rest."""
+    """Branch and bound. Pushed down, every life lies at 0 or on one that it meets; so lives are placed from
+    the lowest address to the highest (equal ones by number), each on the highest of those it meets. A step's
+    top plus what is still to lie there bounds the rest."""
 
     def __init__(self, lives: Sequence[Life], align: int, best: Layout) -> None:
         self.lives = sorted(lives, key=lambda v: (-v.size * (v.last - v.first + 1), v.first, v.name))
@@ -62,7 +65,9 @@ class _Exact:
         self.sizes = [aligned(v.size, align) for v in self.lives]
         self.best, self.nodes = best, 0
         self.tops = [0] * len(steps)
-        self.rest = [sum(s for s, r in zip(self.sizes, self.spans, strict=True) if t in r) for t in range(len(steps))]
+        self.rest = [
+            sum(s for s, r in zip(self.sizes, self.spans, strict=True) if t in r) for t in range(len(steps))
+        ]
         self.at: dict[int, int] = {}
 
     def run(self) -> Layout:
@@ -77,7 +82,10 @@ class _Exact:
             total = max(self.tops, default=0)
             self.best = Layout({self.lives[i].name: a for i, a in self.at.items()}, total, self.best.bound)
             return
-        if any(max(top, least if rest else 0) + rest >= self.best.total for top, rest in zip(self.tops, self.rest, strict=True)):
+        if any(
+            max(top, least if rest else 0) + rest >= self.best.total
+            for top, rest in zip(self.tops, self.rest, strict=True)
+        ):
             return
         open_ = [i for i in range(len(self.lives)) if i not in self.at]
         tried: set[tuple[range, int]] = set()

@@ -1,4 +1,5 @@
-"""How far two sets of named tensors are apart: largest difference, cosine, SQNR, and where they first differ."""
+"""How far two sets of named tensors are apart: largest difference, cosine, SQNR, and
+where they first differ."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ Array = npt.NDArray[Any]
 class Difference:
     """One tensor in both: `sqnr` in dB with the first as the signal (inf: equal), `different` elements.
 
-    `index`: the first element, in C order, that differs by more than the tolerance; its value on both `sides`;
-    `codes`: integers of quantised tensors were compared, not the numbers that they stand for.
+    `index`: the first element, in C order, that differs by more than the tolerance; its value on both
+    `sides`; `codes`: integers of quantised tensors were compared, not the numbers that they stand for.
     """
 
     name: str

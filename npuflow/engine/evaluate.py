@@ -86,7 +86,8 @@ class Score:
     npu_macs: float
     left_out: Mapping[str, str] = field(default_factory=dict)
     host_macs: int = 0
-    unlike: Mapping[str, int] = field(default_factory=dict)     # output -> samples in which its shape is another: not compared
+    # output -> samples in which its shape is another: not compared
+    unlike: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def delta(self) -> dict[str, float]:
@@ -94,9 +95,13 @@ class Score:
 
 
 def score(
-    samples: Iterable[tuple[Mapping[str, Array], Any]], program: Model, reference: Model, metric: Metric, name: str,
+    samples: Iterable[tuple[Mapping[str, Array], Any]],
+    program: Model,
+    reference: Model,
+    metric: Metric,
+    name: str,
     npu_macs: float,
-) -> Score:  # fmt: skip
+) -> Score:
     """Run both on every sample and compare."""
     labels: list[Any] = []
     mine: list[dict[str, Array]] = []
@@ -110,13 +115,15 @@ def score(
         raise DataError("there are no samples to evaluate", code="NF-METRIC-002")
     given = asked(metric, name, labels)
     outputs, truth = stacked(mine, theirs), stacked(theirs, mine)
-    numbers = [n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)]
+    numbers = [
+        n for n in truth if theirs[0][n].dtype.kind == "f" and unlike(truth[n], outputs[n]) < len(labels)
+    ]
     apart = {n: count for n in truth if (count := unlike(truth[n], outputs[n]))}
     return Score(
         name, len(labels), metric(outputs, truth, given), metric(truth, truth, given),
         {n: decibels(truth[n], outputs[n]) for n in numbers}, _agreement(outputs, truth, numbers), npu_macs,
         unlike=apart,
-    )  # fmt: skip
+    )
 
 
 def asked(metric: Metric, name: str, labels: list[Any]) -> list[Any] | None:
@@ -139,10 +146,12 @@ def labels_there(metric: Metric, name: str, labels: Mapping[str, Any]) -> None:
         raise DataError(
             f'the metric "{name}" needs labels; {len(without)} of {len(labels)} samples have none',
             because=f"the first is {without[0]}", hint=LABELS, code="NF-METRIC-003",
-        )  # fmt: skip
+        )
 
 
-def _parts(samples: Iterable[tuple[Mapping[str, Array], Any]]) -> Iterator[list[tuple[Mapping[str, Array], Any]]]:
+def _parts(
+    samples: Iterable[tuple[Mapping[str, Array], Any]],
+) -> Iterator[list[tuple[Mapping[str, Array], Any]]]:
     walk = iter(samples)
     while part := list(islice(walk, CHUNK)):
         yield part
@@ -160,7 +169,9 @@ def decibels(truth: Array, other: Array) -> float:
     return float(10 * np.log10(signal / noise)) if signal else -200.0
 
 
-def _agreement(outputs: Mapping[str, Array], truth: Mapping[str, Array], names: Sequence[str]) -> float | None:
+def _agreement(
+    outputs: Mapping[str, Array], truth: Mapping[str, Array], names: Sequence[str]
+) -> float | None:
     """Of the first output, if it is a row of scores."""
     if not names or is_ragged(truth[names[0]]) or truth[names[0]].ndim != 2 or truth[names[0]].shape[1] < 2:
         return None

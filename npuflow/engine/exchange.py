@@ -1,4 +1,5 @@
-"""Calibration tables in and out: rows of a foreign table found in the graph, and the table of a quantised graph."""
+"""Calibration tables in and out: rows of a foreign table found in the graph, and the
+table of a quantised graph."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from npuflow.ir.ranges import EXCHANGE, Entry, Table, exact
 from npuflow.ir.types import QuantType
 
 BY_HAND = "by hand"
-WIDEST = 16                               # bits of weights; wider constants are biases, whose scales follow from the others
+# bits of weights; wider constants are biases, whose scales follow from the others
+WIDEST = 16
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Ranges(Config, table="ranges"):
 
 @dataclass(frozen=True)
 class Taken:
-    """Ranges, methods and codes by value id after a table has been taken in; what of it was used, and what was not."""
+    """Ranges, methods and codes by value id after a table has been taken in; what of it
+    was used, and what was not."""
 
     ranges: dict[str, tuple[float, float]]
     methods: dict[str, str]
@@ -46,7 +49,12 @@ class Taken:
 
 
 def taken(
-    graph: Graph, ranges: Mapping[str, tuple[float, float]], methods: Mapping[str, str], table: Table, name: str, config: Ranges
+    graph: Graph,
+    ranges: Mapping[str, tuple[float, float]],
+    methods: Mapping[str, str],
+    table: Table,
+    name: str,
+    config: Ranges,
 ) -> Taken:
     """The table's rows in place of the chosen ranges. A range that the recipe states by hand stays."""
     found = Taken(dict(ranges), dict(methods), {}, 0, (), ())
@@ -81,10 +89,15 @@ def taken(
 
 
 def _homes(graph: Graph, table: Table, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(row, value id): by the recipe's names, the value's own name, its node's, or NAME_OPERATOR as some tools write it."""
+    """(row, value id): by the recipe's names, the value's own name, its node's, or
+    NAME_OPERATOR as some tools write it."""
     for value_id, row in names.items():
         if value_id not in graph.values or row not in table:
-            what = f'the network has no tensor "{value_id}"' if value_id not in graph.values else f'the table has no row "{row}"'
+            what = (
+                f'the network has no tensor "{value_id}"'
+                if value_id not in graph.values
+                else f'the table has no row "{row}"'
+            )
             raise DataError(
                 f"[ranges] names: {what}",
                 hint=nearest(row if value_id in graph.values else value_id,
@@ -103,7 +116,10 @@ def _homes(graph: Graph, table: Table, names: Mapping[str, str]) -> Iterator[tup
         if len(outputs) != 1 or outputs[0] in settled:
             continue
         kind = (node.op.onnx or op_name(node)).lower()
-        wanted = [*reversed(node.origin), *(row for row in table if row.lower() == f"{outputs[0].lower()}_{kind}")]
+        wanted = [
+            *reversed(node.origin),
+            *(row for row in table if row.lower() == f"{outputs[0].lower()}_{kind}"),
+        ]
         match = next((w for w in wanted if w in table and w not in rows), None)
         if match is not None:
             rows.add(match)
@@ -111,7 +127,8 @@ def _homes(graph: Graph, table: Table, names: Mapping[str, str]) -> Iterator[tup
 
 
 def _oriented(graph: Graph, value_id: str, quant: QuantType) -> QuantType:
-    """The axis of per-channel scales, which some formats do not say: the one of that size, the first of several."""
+    """The axis of per-channel scales, which some formats do not say: the one of that
+    size, the first of several."""
     if quant.axis is None:
         return quant
     shape = graph.type(value_id).shape
@@ -126,9 +143,14 @@ def _oriented(graph: Graph, value_id: str, quant: QuantType) -> QuantType:
 
 
 def table_of_graph(
-    graph: Graph, ranges: Mapping[str, tuple[float, float]], methods: Mapping[str, str], codes: bool, weights: bool
+    graph: Graph,
+    ranges: Mapping[str, tuple[float, float]],
+    methods: Mapping[str, str],
+    codes: bool,
+    weights: bool,
 ) -> dict[str, Entry]:
-    """Rows of a quantised graph: its activations with ranges and methods, and codes and weights where these are wanted."""
+    """Rows of a quantised graph: its activations with ranges and methods, and codes and
+    weights where these are wanted."""
     producer = graph.producer()
     table: dict[str, Entry] = {}
     for value in graph.values.values():
@@ -139,12 +161,13 @@ def table_of_graph(
             if weights and value.id.endswith(":q") and value.quant.bits <= WIDEST:
                 table[name] = exact(value.quant, "", True)
             continue
-        if ":" in value.id and name not in ranges:           # made by the quantiser, unknown to the source model
+        # made by the quantiser, unknown to the source model
+        if ":" in value.id and name not in ranges:
             continue
         node = producer.get(value.id)
         said = exact(value.quant) if name not in ranges else Entry(*ranges[name])
         table[name] = Entry(
             said.lo, said.hi, value.quant if codes else None, methods.get(name, ""), False,
             node.origin[0] if node is not None and node.origin else "",
-        )  # fmt: skip
+        )
     return table

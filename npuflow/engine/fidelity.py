@@ -1,4 +1,5 @@
-"""Where accuracy goes: every integer tensor, made real again, against the float network on the same samples."""
+"""Where accuracy goes: every integer tensor, made real again, against the float
+network on the same samples."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ from npuflow.ir.types import Array, QuantType
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end of their range; and
-    of how many values the float network has no number (NaN, infinity), which are not compared. `apart`: in how many of the
-    `samples` its shape is another than in the float network, which are not compared either.
+    """Of one tensor over all samples: SQNR in dB (None: no error), cosine, the share of codes at an end
+    of their range; and of how many values the float network has no number (NaN, infinity), which are
+    not compared. `apart`: in how many of the `samples` its shape is another than in the float network,
+    which are not compared either.
     """
 
     sqnr: float | None
@@ -72,13 +74,16 @@ class _Sums:
         norm = np.sqrt(self.signal * self.other)
         cosine = self.cross / norm if norm else 1.0 if self.signal == self.other else 0.0
         level = None if sqnr is None else float(sqnr)
-        return Fidelity(level, float(cosine), self.ends / max(self.count, 1), self.strange, self.apart, self.samples)
+        return Fidelity(
+            level, float(cosine), self.ends / max(self.count, 1), self.strange, self.apart, self.samples
+        )
 
 
 def measure(
     float_graph: Graph, graph: Graph, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
 ) -> dict[str, Fidelity]:
-    """Value id -> fidelity, for the quantised values that the float graph has too and for the graph's float outputs."""
+    """Value id -> fidelity, for the quantised values that the float graph has too and
+    for the graph's float outputs."""
     shared = [v for v in graph.values if v in float_graph.values and _compared(graph, v)]
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
@@ -105,4 +110,6 @@ def _compared(graph: Graph, value_id: str) -> bool:
 
 def real_of(codes: Array, quant: QuantType) -> Array:
     """The float32 numbers that codes stand for."""
-    return dequantize(codes, along(quant.scale, quant.axis, codes.ndim), along(quant.zero_point, quant.axis, codes.ndim))
+    return dequantize(
+        codes, along(quant.scale, quant.axis, codes.ndim), along(quant.zero_point, quant.axis, codes.ndim)
+    )

@@ -1,4 +1,5 @@
-"""Float graphs whose inputs become pixels: the normalisation moves through data movement into the first weighted layers."""
+"""Float graphs whose inputs become pixels: the normalisation moves through data movement
+into the first weighted layers."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ from npuflow.ir.op import OPS, Op
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.ir.verify import verify
 
-MAKES = ("add", "concat", "conv", "host", "mul", "pad", "slice")     # operators that the rewriting may introduce
-MOST_CHANNELS = 16                        # a padding of its own for each of more channels costs more than it gives
+# operators that the rewriting may introduce
+MAKES = ("add", "concat", "conv", "host", "mul", "pad", "slice")
+# a padding of its own for each of more channels costs more than it gives
+MOST_CHANNELS = 16
 HALF = 0.5 + 1e-9
 
 Reals = npt.NDArray[np.float64]
@@ -28,9 +31,9 @@ Reals = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Border:
-    """A layer that pads its pixels, or a Pad of them, by its output. `off`: by how many pixels each channel's padding misses
-    the one that stands for 0; `plain`: by how many it would with one number for all channels. `copied`: the padding is an
-    operator of its own.
+    """A layer that pads its pixels, or a Pad of them, by its output. `off`: by how many pixels each channel's
+    padding misses the one that stands for 0; `plain`: by how many it would with one number for all channels.
+    `copied`: the padding is an operator of its own.
     """
 
     output: str
@@ -52,7 +55,8 @@ class Folded:
     graph: Graph
     borders: tuple[Border, ...] = ()
     notes: tuple[str, ...] = ()
-    real: Mapping[str, str] = field(default_factory=dict)    # value -> the one that holds the source model's numbers of it
+    # value -> the one that holds the source model's numbers of it
+    real: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,15 +89,17 @@ class _Map:
 
 
 def fold(graph: Graph, inputs: Mapping[str, Pixels], copy: bool = True, absorb: bool = True) -> Folded:
-    """The graph for inputs that hold pixels less `zero`: the same outputs, but for the padding that `borders` lists.
-    `copy`: a padding that is wrong by more than half a pixel becomes an operator of its own, exact to half a pixel.
-    `absorb` False: layers keep their weights, and one layer more normalises.
+    """The graph for inputs that hold pixels less `zero`: the same outputs, but for
+    the padding that `borders` lists.
+    `copy`: a padding that is wrong by more than half a pixel becomes an operator of its own, exact to half a
+    pixel. `absorb` False: layers keep their weights, and one layer more normalises.
     """
     return _Folding(graph, copy, absorb).run(inputs)
 
 
 def exactly_padded(graph: Graph, borders: Sequence[Border]) -> Graph:
-    """The float graph with the padding that the source model has, in fractions of pixels: what else differs is an error."""
+    """The float graph with the padding that the source model has, in fractions of pixels:
+    what else differs is an error."""
     made = _Folding(graph, copy=True, absorb=True)
     made.values.update(graph.values)
     made.consts.update(graph.consts)
@@ -114,11 +120,17 @@ def exactly_padded(graph: Graph, borders: Sequence[Border]) -> Graph:
         elif node.outputs[0] in plain:
             one = plain[node.outputs[0]]
             half, codes = len(one.pads) // 2, np.asarray(one.plain)
-            source = made.bordered(node, node.inputs[0], (0, 0, *one.pads[:half], 0, 0, *one.pads[half:]), codes)
-            node = replace(node, op=node.op.with_(pads=(0,) * len(one.pads)), inputs=(source, *node.inputs[1:]))
+            source = made.bordered(
+                node, node.inputs[0], (0, 0, *one.pads[:half], 0, 0, *one.pads[half:]), codes
+            )
+            node = replace(
+                node, op=node.op.with_(pads=(0,) * len(one.pads)), inputs=(source, *node.inputs[1:])
+            )
         made.nodes.append(node)
     values, consts = MappingProxyType(made.values), MappingProxyType(made.consts)
-    return verify(prune(Graph(graph.inputs, graph.outputs, tuple(made.nodes), values, consts)), "padding exactly")
+    return verify(
+        prune(Graph(graph.inputs, graph.outputs, tuple(made.nodes), values, consts)), "padding exactly"
+    )
 
 
 @dataclass
@@ -131,7 +143,8 @@ class _Folding:
     nodes: list[Node] = field(default_factory=list)
     maps: dict[str, _Map] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)      # source value -> the one that holds its pixels
-    real: dict[str, str] = field(default_factory=dict)       # source value -> the one that holds its own numbers again
+    # source value -> the one that holds its own numbers again
+    real: dict[str, str] = field(default_factory=dict)
     borders: list[Border] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -148,7 +161,9 @@ class _Folding:
         outputs = tuple(self.own(o) if o in self.maps else o for o in self.source.outputs)
         values, consts = MappingProxyType(self.values), MappingProxyType(self.consts)
         made = prune(Graph(self.source.inputs, outputs, tuple(self.nodes), values, consts))
-        return Folded(verify(made, "folding the normalisation"), tuple(self.borders), tuple(self.notes), self.real)
+        return Folded(
+            verify(made, "folding the normalisation"), tuple(self.borders), tuple(self.notes), self.real
+        )
 
     def node(self, node: Node) -> None:
         mapped = [i for i in node.inputs if i in self.maps]
@@ -160,13 +175,17 @@ class _Folding:
             if out not in self.source.outputs:
                 self.alias[out], self.maps[out] = self.held(source), self.maps[source]
                 return
-        keeps = self.absorb and not any(o in self.source.outputs for o in node.outputs) and node.op.clip is None
+        keeps = (
+            self.absorb and not any(o in self.source.outputs for o in node.outputs) and node.op.clip is None
+        )
         if keeps and (self.combined(node) or self.moved(node)):
             return
         first = self.absorb and kind(node) in ("conv", "gemm") and mapped == [node.inputs[0]]
         if first and self.weighted(node):
             return
-        self.nodes.append(replace(node, inputs=tuple(self.own(i) if i in self.maps else i for i in node.inputs)))
+        self.nodes.append(
+            replace(node, inputs=tuple(self.own(i) if i in self.maps else i for i in node.inputs))
+        )
 
     def held(self, value_id: str) -> str:
         return self.alias.get(value_id, value_id)
@@ -206,9 +225,15 @@ class _Folding:
     def moved(self, node: Node) -> bool:
         """Data movement moves scale and shift along; a maximum of neighbours keeps a positive scale."""
         activations = [i for i in node.inputs if i and self.source.const(i) is None]
-        if not all(i in self.maps for i in activations) or not all(self.source.type(o).is_static for o in node.outputs if o):
+        if not all(i in self.maps for i in activations) or not all(
+            self.source.type(o).is_static for o in node.outputs if o
+        ):
             return False
-        if any(self.source.const(i) is not None and node.op.role(k) == "activation" for k, i in enumerate(node.inputs) if i):
+        if any(
+            self.source.const(i) is not None and node.op.role(k) == "activation"
+            for k, i in enumerate(node.inputs)
+            if i
+        ):
             return False
         if len({self.maps[i].zero for i in activations}) > 1:
             return False
@@ -231,14 +256,25 @@ class _Folding:
         """Maps of the outputs of a node that only moves elements."""
         inputs = [i for i in node.inputs if i]
         if all(self.maps[i].uniform for i in inputs if i in self.maps) and len(inputs) == 1:
-            return {o: _moved_rank(self.maps[inputs[0]], len(self.source.type(o).shape)) for o in node.outputs if o}
-        fulls = [self.maps[i].full(self.source.type(i).shape) if i in self.maps else None for i in node.inputs]
+            return {
+                o: _moved_rank(self.maps[inputs[0]], len(self.source.type(o).shape))
+                for o in node.outputs
+                if o
+            }
+        fulls = [
+            self.maps[i].full(self.source.type(i).shape) if i in self.maps else None for i in node.inputs
+        ]
         both = []
         for part in (0, 1):
-            given = [f[part] if f is not None else self.source.const(i) for f, i in zip(fulls, node.inputs, strict=True)]
+            given = [
+                f[part] if f is not None else self.source.const(i)
+                for f, i in zip(fulls, node.inputs, strict=True)
+            ]
             both.append(node.op.reference(*given))
         zero = next(self.maps[i].zero for i in inputs if i in self.maps)
-        return {o: _Map(_shrunk(a), _shrunk(b), zero) for o, a, b in zip(node.outputs, *both, strict=True) if o}
+        return {
+            o: _Map(_shrunk(a), _shrunk(b), zero) for o, a, b in zip(node.outputs, *both, strict=True) if o
+        }
 
     def padded(self, node: Node) -> bool:
         """A Pad with a constant writes the pixel that stands for it."""
@@ -253,7 +289,9 @@ class _Folding:
         made = self.bordered(node, self.held(node.inputs[0]), op.pads, codes)
         self.alias[node.outputs[0]], self.maps[node.outputs[0]] = made, self.maps[node.inputs[0]]
         pads = (*op.pads[2 : len(shape)], *op.pads[len(shape) + 2 :])
-        self.borders.append(Border(made, pads, tuple((wanted - codes).tolist()), tuple(wanted.tolist()), copied=True))
+        self.borders.append(
+            Border(made, pads, tuple((wanted - codes).tolist()), tuple(wanted.tolist()), copied=True)
+        )
         worst = float(np.abs(wanted - codes).max())
         self.notes.append(f"{node.name}: pads {pads} with pixels, at most {worst:.3g} of a pixel off")
         return True
@@ -288,7 +326,9 @@ class _Folding:
                 everywhere = (0, 0, *pads[:half], 0, 0, *pads[half:])
                 source = self.bordered(node, source, everywhere, codes)
                 op, off, copied = op.with_(pads=(0,) * len(pads)), wanted - codes, True
-            self.borders.append(Border(node.outputs[0], pads, tuple(off.tolist()), tuple(wanted.tolist()), copied))
+            self.borders.append(
+                Border(node.outputs[0], pads, tuple(off.tolist()), tuple(wanted.tolist()), copied)
+            )
         inputs = [source, self.constant(f"{node.outputs[0]}:weight", weight)]
         if bias is not None:
             inputs.append(self.constant(f"{node.outputs[0]}:bias", bias))
@@ -308,7 +348,9 @@ class _Folding:
         parts = []
         for c, code in enumerate(codes.tolist()):
             one = self.made(OPS["slice"]((c,), (c + 1,), (1,), (1,)), (source,), f"{source}:{c}", node.origin)
-            parts.append(self.made(OPS["pad"](tuple(pads), "constant", code), (one,), f"{one}:bordered", node.origin))
+            parts.append(
+                self.made(OPS["pad"](tuple(pads), "constant", code), (one,), f"{one}:bordered", node.origin)
+            )
         return self.made(OPS["concat"](1), tuple(parts), f"{source}:bordered", node.origin)
 
     def own(self, value_id: str) -> str:
@@ -323,9 +365,14 @@ class _Folding:
         change = one.channels(kind_.shape, 1) if len(kind_.shape) == 4 and kind_.is_static else None
         if readers and all(kind(reader).startswith("host:") for reader in readers):
             found = self.spelled(one, source, name, origin, _on_host(kind_, "Mul"), _on_host(kind_, "Add"))
-        elif change is not None:          # one rounding: a product and a sum would be rounded one after the other
+        # one rounding: a product and a sum would be rounded one after the other
+        elif change is not None:
             weight = change.scale.reshape(-1, 1, 1, 1)
-            inputs = (source, self.constant(f"{name}:weight", weight), self.constant(f"{name}:bias", change.shift))
+            inputs = (
+                source,
+                self.constant(f"{name}:weight", weight),
+                self.constant(f"{name}:bias", change.shift),
+            )
             op = OPS["conv"]((1, 1), (1, 1), (1, 1), (0,) * 4, kind_.shape[1])
             found = self.made(op, inputs, name, origin)
         else:

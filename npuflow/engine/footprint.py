@@ -18,9 +18,9 @@ WIDE = 8                       # bytes of an element whose type numpy does not h
 class Footprint:
     """Bytes of one sample on its way through a network.
 
-    `weights`: constants. `live`: the float tensors that are needed at once, at most, and `codes` the same of 8-bit codes.
-    `all_codes`: the codes of all tensors that the NPU makes together. `node`: the float operands of the largest node, which
-    is `name`.
+    `weights`: constants. `live`: the float tensors that are needed at once, at most, and `codes` the same of
+    8-bit codes. `all_codes`: the codes of all tensors that the NPU makes together. `node`: the float operands
+    of the largest node, which is `name`.
     """
 
     weights: int
@@ -36,7 +36,9 @@ def footprint(graph: Graph, on_npu: Callable[[int], bool]) -> Footprint:
     weights = sum(array.nbytes for array in graph.consts.values())
     live, codes = _peak(graph, _bytes), _peak(graph, _size)
     largest, name = max(((_operands(graph, node), node.name) for node in graph.nodes), default=(0, ""))
-    made = sum(_size(graph.type(o)) for i, node in enumerate(graph.nodes) if on_npu(i) for o in node.outputs if o)
+    made = sum(
+        _size(graph.type(o)) for i, node in enumerate(graph.nodes) if on_npu(i) for o in node.outputs if o
+    )
     return Footprint(weights, live, codes, made, largest, name)
 
 

@@ -17,7 +17,8 @@ Judge = Callable[[Node], bool]
 
 @dataclass(frozen=True)
 class Work:
-    """What the host does. `bytes`: of codes that cross between it and the NPU; every one converted is an element too."""
+    """What the host does. `bytes`: of codes that cross between it and the NPU; every one
+    converted is an element too."""
 
     macs: int = 0
     elements: int = 0
@@ -30,7 +31,8 @@ class Work:
         return bool(self.macs or self.elements or self.bytes)
 
     def terms(self, target: Target) -> dict[str, float]:
-        """Cycles of the NPU's clock. The one statement of what the host costs: whatever prices it comes here."""
+        """Cycles of the NPU's clock. The one statement of what the host costs:
+        whatever prices it comes here."""
         return {
             "macs": self.macs / target.host.macs_per_cycle,
             "elements": self.elements / target.host.elements_per_cycle,
@@ -52,14 +54,15 @@ class Work:
 
 
 def node_cycles(graph: Graph, node: Node, target: Target, on_npu: Judge | None = None) -> float:
-    """Cycles that a node would cost on the host with its neighbours where they are: what it computes, and what would
-    cross the boundary for it. `graph` is a float or a quantised graph; see `part_work` for `on_npu`."""
+    """Cycles that a node would cost on the host with its neighbours where they are: what it
+    computes, and what would cross the boundary for it. `graph` is a float or a quantised graph;
+    see `part_work` for `on_npu`."""
     return part_work(graph, [node], on_npu).cycles(target)
 
 
 def part_work(graph: Graph, nodes: Collection[Node], on_npu: Judge | None = None) -> Work:
-    """Of nodes that the host would run together. `on_npu` judges the others; by default those of a quantised graph that
-    are integer ones, and of a float graph all but operators that only the host has."""
+    """Of nodes that the host would run together. `on_npu` judges the others; by default those of a quantised
+    graph that are integer ones, and of a float graph all but operators that only the host has."""
     judge = on_npu or _usual(graph)
     inside = {id(n) for n in nodes}
     total = sum((_own(graph, n) for n in nodes), Work())
@@ -67,14 +70,16 @@ def part_work(graph: Graph, nodes: Collection[Node], on_npu: Judge | None = None
 
 
 def placed_work(graph: Graph, on_npu: Judge) -> Work:
-    """All of the host's part of a float graph, by the place of each node; what crosses counts as codes of 8 bits."""
+    """All of the host's part of a float graph, by the place of each node; what
+    crosses counts as codes of 8 bits."""
     host = [n for n in graph.nodes if not on_npu(n)]
     return part_work(graph, host, on_npu)
 
 
 def host_work(graph: Graph) -> dict[int, Work]:
-    """Of every node of a quantised graph that costs the host time, by index. A float node costs what it computes; a
-    boundary its bytes and conversions, unless it only hands over what the whole program takes in or gives out."""
+    """Of every node of a quantised graph that costs the host time, by index. A float node costs what
+    it computes; a boundary its bytes and conversions, unless it only hands over what the whole
+    program takes in or gives out."""
     producer, consumers = graph.producer(), graph.consumers()
 
     def floats(nodes: Sequence[Node]) -> bool:
@@ -106,7 +111,8 @@ def _own(graph: Graph, node: Node) -> Work:
 
 
 def _crossing(graph: Graph, npu: set[int], host: set[int]) -> Work:
-    """Every value that one side makes and the other reads, once; not what the program takes in or gives out."""
+    """Every value that one side makes and the other reads, once; not what the
+    program takes in or gives out."""
     made = {o: id(n) for n in graph.nodes for o in n.outputs if o}
     seen: set[str] = set()
     for node in graph.nodes:

@@ -31,8 +31,11 @@ class Interpreter:
     def __post_init__(self) -> None:
         self._parts = segments(self.graph)
 
-    def run(self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None) -> dict[str, Array]:
-        """Values by id: the graph's outputs, and those that `keep` names (True for all: `lambda id: True`)."""
+    def run(
+        self, inputs: Mapping[str, Array], keep: Iterable[str] | Callable[[str], bool] | None = None
+    ) -> dict[str, Array]:
+        """Values by id: the graph's outputs, and those that `keep` names (True for
+        all: `lambda id: True`)."""
         wanted = keep if callable(keep) else set(keep or ()).__contains__
         values: dict[str, Array] = {}
         for value_id in self.graph.inputs:
@@ -67,11 +70,17 @@ class Interpreter:
                 code="NF-DATA-014",
             )
         quant = value.quant
-        if quant is not None and array.dtype.kind == "f":             # real numbers for an input that takes codes
+        # real numbers for an input that takes codes
+        if quant is not None and array.dtype.kind == "f":
             return encode(array, quant)
-        if quant is not None and array.size and not quant.lo <= int(array.min()) <= int(array.max()) <= quant.hi:
+        if (
+            quant is not None
+            and array.size
+            and not quant.lo <= int(array.min()) <= int(array.max()) <= quant.hi
+        ):
             raise DataError(
-                f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has {quant.lo}..{quant.hi}',
+                f'the input "{value_id}" has codes {array.min()}..{array.max()}, its type has '
+                f'{quant.lo}..{quant.hi}',
                 code="NF-DATA-060",
             )
         return array.astype(value.dtype, copy=False) if value.dtype != "string" else array
@@ -83,9 +92,12 @@ class Interpreter:
         values = {v: outer[v] for v in part.inputs}
         for node in part.nodes:
             site = self.graph.site(node)
-            given = [None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs]
+            given = [
+                None if not v else values[v] if v in values else self.graph.const(v) for v in node.inputs
+            ]
             results = node.op.integer(site, given, self.numerics)
-            made_here = zip(node.outputs, map(np.asarray, results), strict=False)      # numpy's scalars become arrays
+            # numpy's scalars become arrays
+            made_here = zip(node.outputs, map(np.asarray, results), strict=False)
             values.update({o: array for o, array in made_here if o})
         made = {o for n in part.nodes for o in n.outputs}
         return {v: a for v, a in values.items() if v in made}
@@ -122,7 +134,10 @@ def host_session(model: bytes) -> onnxruntime.InferenceSession:
 
 
 def interpret(
-    graph: Graph, inputs: Mapping[str, Array], numerics: Numerics, keep: Iterable[str] | Callable[[str], bool] | None = None
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    numerics: Numerics,
+    keep: Iterable[str] | Callable[[str], bool] | None = None,
 ) -> dict[str, Array]:
     """One sample through the quantised graph."""
     return Interpreter(graph, numerics).run(inputs, keep)

@@ -1,4 +1,5 @@
-"""Islands: connected nodes of the NPU with the host around them, and which of them are not worth the way there."""
+"""Islands: connected nodes of the NPU with the host around them, and which of them
+are not worth the way there."""
 
 from __future__ import annotations
 
@@ -17,10 +18,12 @@ class Least(Config, table="placement"):
     """The smallest parts of the network that run on the NPU between host parts."""
 
     min_macs: Annotated[int, Range(0, None)] = 100_000
-    """An island of fewer multiply-accumulates is placed on the host where its boundary costs more cycles than the host needs
-    to compute it. An island is a connected part of the network on the NPU with nodes of the host before or after it."""
+    """An island of fewer multiply-accumulates is placed on the host where its boundary costs more cycles
+    than the host needs to compute it. An island is a connected part of the network on the NPU with nodes of
+    the host before or after it."""
     min_bytes: Annotated[int, Range(0, None)] = 0
-    """An island with fewer bytes of results (at 8 bits) is treated in the same way, whatever it multiplies."""
+    """An island with fewer bytes of results (at 8 bits) is treated in the same way,
+    whatever it multiplies."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Prices:
 
 @dataclass(frozen=True)
 class Island:
-    """Nodes by index, what they compute and make in all, and the codes that cross between them and the host."""
+    """Nodes by index, what they compute and make in all, and the codes that cross
+    between them and the host."""
 
     nodes: tuple[int, ...]
     inside: Work
@@ -55,7 +59,9 @@ class Island:
         crossing = f"{self.border.bytes:,} bytes cross to and from the host for it"
         if self.moves:
             return f"only data movement next to host nodes: {crossing}"
-        if prices is None or (prices.least.min_macs <= self.inside.macs and prices.least.min_bytes <= self.made):
+        if prices is None or (
+            prices.least.min_macs <= self.inside.macs and prices.least.min_bytes <= self.made
+        ):
             return ""
         across, here = self.border.cycles(prices.target), self.inside.cycles(prices.target)
         if across <= here:
@@ -70,8 +76,9 @@ class Island:
 def stranded(
     graph: Graph, chosen: Collection[int], doing: Sequence[Doing], prices: Prices | None = None
 ) -> dict[int, str]:
-    """Nodes of the NPU (`chosen`, by index) that the host should run, each with the reason: those on islands that only
-    move data and, by `prices`, on small ones. Moving a whole island changes no other one, so that once is enough."""
+    """Nodes of the NPU (`chosen`, by index) that the host should run, each with the reason: those on
+    islands that only move data and, by `prices`, on small ones. Moving a whole island changes no other
+    one, so that once is enough."""
     found: dict[int, str] = {}
     for nodes, border in _islands(graph, chosen):
         if not border:
@@ -86,8 +93,8 @@ def stranded(
 
 
 def _islands(graph: Graph, chosen: Collection[int]) -> Iterator[tuple[list[int], list[str]]]:
-    """Connected parts of the chosen nodes in the graph's order, each with the values that cross between it and nodes
-    of the host."""
+    """Connected parts of the chosen nodes in the graph's order, each with the values that cross
+    between it and nodes of the host."""
     maker = {o: i for i, node in enumerate(graph.nodes) for o in node.outputs if o}
     reads = ((i, v) for i, node in enumerate(graph.nodes) for v in dict.fromkeys(node.inputs))
     edges = [(maker[v], i, v) for i, v in reads if v in maker]

@@ -1,4 +1,5 @@
-"""Outputs that are constants: the host says them, by an Identity of its own, since a program's outputs need a producer."""
+"""Outputs that are constants: the host says them, by an Identity of its own, since a
+program's outputs need a producer."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _WHY = "the output is the same for every input"
 
 
 def told(graph: Graph) -> Graph:
-    """The graph with a producer for each constant output; the constant goes on under the output's name and ":constant"."""
+    """The graph with a producer for each constant output; the constant goes on under the
+    output's name and ":constant"."""
     known = {name: f"{name}:constant" for name in graph.outputs if graph.const(name) is not None}
     if not known:
         return graph

@@ -18,8 +18,8 @@ StepKind = Literal["model", "quantize", "dequantize"]
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive nodes with one place. `inputs`: values made elsewhere (constants left out); `outputs`: values needed
-    elsewhere or by the caller; `numbers`: positions of the nodes in the graph."""
+    """Consecutive nodes with one place. `inputs`: values made elsewhere (constants left out); `outputs`:
+    values needed elsewhere or by the caller; `numbers`: positions of the nodes in the graph."""
 
     kind: Kind
     numbers: tuple[int, ...]
@@ -30,7 +30,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a host segment: an onnxruntime model of float nodes, or one boundary node done in integers."""
+    """A part of a host segment: an onnxruntime model of float nodes, or one boundary
+    node done in integers."""
 
     kind: StepKind
     nodes: tuple[Node, ...]
@@ -39,7 +40,8 @@ class Step:
 
 
 def segments(graph: Graph, on_npu: Callable[[Node], bool] | None = None) -> tuple[Segment, ...]:
-    """Segments in an order that may run, as few as a greedy schedule finds. `on_npu` judges a node (default: integer nodes)."""
+    """Segments in an order that may run, as few as a greedy schedule finds. `on_npu` judges a
+    node (default: integer nodes)."""
     judge = on_npu if on_npu is not None else is_npu
     best: list[tuple[bool, list[int]]] = []
     sides = [judge(n) for n in graph.nodes]
@@ -49,13 +51,14 @@ def segments(graph: Graph, on_npu: Callable[[Node], bool] | None = None) -> tupl
             best = found
     users = _users(graph)
     return tuple(
-        Segment("npu" if npu else "host", tuple(numbers), *_border(graph, numbers, users)) for npu, numbers in best
+        Segment("npu" if npu else "host", tuple(numbers), *_border(graph, numbers, users))
+        for npu, numbers in best
     )
 
 
 def npu_share(graph: Graph, float_macs: int = 0) -> float:
-    """Part of the network's multiply-accumulates that the NPU does in a quantised graph. `float_macs`: of the float
-    network, the measure for every way to quantise it (0: of this graph)."""
+    """Part of the network's multiply-accumulates that the NPU does in a quantised graph. `float_macs`: of the
+    float network, the measure for every way to quantise it (0: of this graph)."""
     nodes = [n for n in graph.nodes if boundary(graph, n) is None]
     npu = [n for n in nodes if is_npu(n)]
     own = sum(node_macs(graph, n) for n in nodes)
@@ -115,7 +118,8 @@ def host_model(graph: Graph, part: Segment | Step) -> bytes:
 
 
 def boundary_bytes(graph: Graph, parts: Sequence[Segment]) -> tuple[tuple[str, str, int], ...]:
-    """(value id, "npu->host" or "host->npu", bytes) for every value that one side makes and the other reads."""
+    """(value id, "npu->host" or "host->npu", bytes) for every value that one side
+    makes and the other reads."""
     made: dict[str, Kind] = {o: s.kind for s in parts for o in s.outputs}
     crossings: dict[tuple[str, str], int] = {}
     for part in parts:
@@ -154,7 +158,9 @@ def _border(
     inside, nodes = set(numbers), tuple(graph.nodes[n] for n in numbers)
     made = [o for n in nodes for o in n.outputs if o]
     own = set(made)
-    read = dict.fromkeys(i for n in nodes for i in n.inputs if i and i not in own and graph.values[i].const is None)
+    read = dict.fromkeys(
+        i for n in nodes for i in n.inputs if i and i not in own and graph.values[i].const is None
+    )
     needed = tuple(o for o in made if o in graph.outputs or users.get(o, set()) - inside)
     return nodes, tuple(read), needed
 
@@ -162,7 +168,8 @@ def _border(
 def _grouped(
     graph: Graph, numbers: Sequence[int], sides: Sequence[bool], first: bool
 ) -> list[tuple[bool, list[int]]]:
-    """Topological order that stays on one side as long as anything there is ready. `sides`: of every node of the graph."""
+    """Topological order that stays on one side as long as anything there is ready. `sides`:
+    of every node of the graph."""
     made = {o for n in numbers for o in graph.nodes[n].outputs}
     ready: set[str] = set()
     waiting, groups, side = list(numbers), [], first

@@ -1,7 +1,8 @@
-"""Inputs that take pixels as bytes: what a byte stands for, in the model's own numbers and in the compiled graph's.
+"""Inputs that take pixels as bytes: what a byte stands for, in the model's own
+numbers and in the compiled graph's.
 
-The model is fed pixel * scale + shift, a number each per channel. The graph holds pixel - zero in its place and its first
-layers do the rest, so that bytes are codes: nothing is rounded.
+The model is fed pixel * scale + shift, a number each per channel. The graph holds pixel - zero in its place
+and its first layers do the rest, so that bytes are codes: nothing is rounded.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from npuflow.ir.types import Array, QuantType
 
 TOP = 255
-FAR = 256                                 # numbers that are so many pixels outside 0..255 are of another preprocessing
+# numbers that are so many pixels outside 0..255 are of another preprocessing
+FAR = 256
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """One input. `axis`: of the channels, counted from the end; None where one scale and shift serve all of them. `dtype`: of
-    the model's own numbers; the graph's are float32.
+    """One input. `axis`: of the channels, counted from the end; None where one scale and shift serve all of
+    them. `dtype`: of the model's own numbers; the graph's are float32.
     """
 
     scale: tuple[float, ...] = (1.0,)
@@ -42,7 +44,13 @@ class Pixels:
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Pixels:
-        return cls(tuple(row["scale"]), tuple(row["shift"]), row["axis"], int(row["zero"]), row.get("dtype", "float32"))
+        return cls(
+            tuple(row["scale"]),
+            tuple(row["shift"]),
+            row["axis"],
+            int(row["zero"]),
+            row.get("dtype", "float32"),
+        )
 
     @property
     def quant(self) -> QuantType:
@@ -57,7 +65,8 @@ class Pixels:
         return np.asarray(((values.astype(np.float64) + self.zero) * scale + shift).astype(self.dtype))
 
     def bytes(self, array: Array, name: str) -> Array:
-        """Pixels for an array that a user gives: whole numbers are pixels already, real numbers are the model's own."""
+        """Pixels for an array that a user gives: whole numbers are pixels already, real
+        numbers are the model's own."""
         if array.dtype.kind == "f":
             scale, shift = self._spread(array.ndim)
             with np.errstate(invalid="ignore", over="ignore"):
@@ -65,14 +74,22 @@ class Pixels:
             pixels[np.isnan(pixels)] = 0.0
             if pixels.size and (pixels.min() < -FAR or pixels.max() > TOP + FAR):
                 raise DataError(
-                    f'the input "{name}" has numbers from {array.min():.4g} to {array.max():.4g}, outside the range of pixels',
+                    f'the input "{name}" has numbers from {array.min():.4g} to {array.max():.4g}, outside '
+                    "the range of pixels",
                     because=f"real numbers are taken as pixels after the recipe's steps: {self.text()}",
-                    hint="give pixels 0..255 as uint8; [data] fold_normalize = false builds an input of real numbers",
+                    hint="give pixels 0..255 as uint8; [data] fold_normalize = false builds an input of "
+                    "real numbers",
                     code="NF-DATA-061",
                 )
             return np.asarray(np.clip(np.rint(pixels), 0, TOP).astype(np.uint8))
-        if array.dtype.kind not in "iub" or (array.size and not 0 <= int(array.min()) <= int(array.max()) <= TOP):
-            held = f"from {array.min()} to {array.max()}" if array.dtype.kind in "iub" and array.size else str(array.dtype)
+        if array.dtype.kind not in "iub" or (
+            array.size and not 0 <= int(array.min()) <= int(array.max()) <= TOP
+        ):
+            held = (
+                f"from {array.min()} to {array.max()}"
+                if array.dtype.kind in "iub" and array.size
+                else str(array.dtype)
+            )
             hint = "uint8, or real numbers as the model takes them"
             raise DataError(
                 f'the input "{name}" takes pixels 0..255',
@@ -98,9 +115,14 @@ class Pixels:
 
 
 def given(array: Array, pixels: Pixels, dtype: str, name: str) -> Array:
-    """What an input of that dtype holds for an array that a user gives. Signed bytes for signed codes are codes already."""
+    """What an input of that dtype holds for an array that a user gives. Signed bytes for
+    signed codes are codes already."""
     if dtype == "int8":
-        return array if array.dtype == np.int8 else (pixels.bytes(array, name).astype(np.int16) - 128).astype(np.int8)
+        return (
+            array
+            if array.dtype == np.int8
+            else (pixels.bytes(array, name).astype(np.int16) - 128).astype(np.int8)
+        )
     found = pixels.bytes(array, name)
     return found if dtype == "uint8" else np.asarray(found.astype(np.float32) - np.float32(pixels.zero))
 
@@ -115,7 +137,9 @@ METADATA = "npuflow.pixels"
 
 def metadata(pixels: Mapping[str, Pixels]) -> dict[str, str]:
     """What an exported ONNX model remembers of its inputs."""
-    return {METADATA: json.dumps({name: one.plain() for name, one in sorted(pixels.items())})} if pixels else {}
+    return (
+        {METADATA: json.dumps({name: one.plain() for name, one in sorted(pixels.items())})} if pixels else {}
+    )
 
 
 def pixel_inputs(session: onnxruntime.InferenceSession) -> dict[str, tuple[Pixels, str]]:
@@ -123,7 +147,10 @@ def pixel_inputs(session: onnxruntime.InferenceSession) -> dict[str, tuple[Pixel
     text = session.get_modelmeta().custom_metadata_map.get(METADATA)
     if not text:
         return {}
-    types = {i.name: {"tensor(uint8)": "uint8", "tensor(int8)": "int8"}.get(i.type, "float32") for i in session.get_inputs()}
+    types = {
+        i.name: {"tensor(uint8)": "uint8", "tensor(int8)": "int8"}.get(i.type, "float32")
+        for i in session.get_inputs()
+    }
     return {name: (Pixels.read(row), types[name]) for name, row in json.loads(text).items() if name in types}
 
 

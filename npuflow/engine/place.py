@@ -1,4 +1,5 @@
-"""Who runs each node: the target where its operator accepts and it is worth it, else the host, with the reason."""
+"""Who runs each node: the target where its operator accepts and it is worth it, else
+the host, with the reason."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of every node, by its index in the graph. `host`: what the host does; what crosses has codes of 8 bits."""
+    """The place of every node, by its index in the graph. `host`: what the host does; what
+    crosses has codes of 8 bits."""
 
     places: tuple[Placed, ...]
     host: Work = field(default_factory=Work)
@@ -58,8 +60,9 @@ class Placement:
         return share(self.npu_macs, self.total_macs, sum(p.on_npu for p in self.places), len(self.places))
 
     def stranded(self, graph: Graph, chosen: Collection[int], prices: Prices | None = None) -> dict[int, str]:
-        """Of nodes chosen for the NPU (fewer than here, as quantisation may refuse some), those on islands that are not
-        worth it, with the reason; without `prices` those that only move data. `graph`: the one that was placed."""
+        """Of nodes chosen for the NPU (fewer than here, as quantisation may refuse some), those on
+        islands that are not worth it, with the reason; without `prices` those that only move data.
+        `graph`: the one that was placed."""
         return stranded(graph, chosen, [Doing(p.macs, p.elements, p.moves) for p in self.places], prices)
 
     def reasons(self) -> Counter[tuple[str, str]]:
@@ -68,8 +71,8 @@ class Placement:
 
 
 def place(graph: Graph, target: Target, least: Least | None = None) -> Placement:
-    """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses. Then
-    islands that are not worth it go to the host."""
+    """Ask every operator, after what holds for all: float tensors, static shapes, nothing the target refuses.
+    Then islands that are not worth it go to the host."""
     asked = Placement(tuple(_placed(graph, node, target) for node in graph.nodes))
     chosen = [i for i, p in enumerate(asked.places) if p.on_npu]
     lost = asked.stranded(graph, chosen, Prices(target, least or Least()))
@@ -99,9 +102,13 @@ def accepts(graph: Graph, node: Node, target: Target) -> Yes | No:
             continue
         kind = graph.type(value_id)
         if not is_tensor(kind):
-            return _host_reason(graph, node, target) or No(f'"{value_id}" is {kind.dtype or "of unknown type"}, no tensor')
+            return _host_reason(graph, node, target) or No(
+                f'"{value_id}" is {kind.dtype or "of unknown type"}, no tensor'
+            )
         if not kind.is_static:
-            return _host_reason(graph, node, target) or No(f'the shape of "{value_id}" is not known before it runs')
+            return _host_reason(graph, node, target) or No(
+                f'the shape of "{value_id}" is not known before it runs'
+            )
     return first_no(allowed(name, graph.site(node), target.limits), node.op.accepts(graph.site(node), target))
 
 

@@ -1,7 +1,9 @@
-"""The quantised graph as QDQ ONNX: float operators between QuantizeLinear and DequantizeLinear, for any ONNX runtime.
+"""The quantised graph as QDQ ONNX: float operators between QuantizeLinear and
+DequantizeLinear, for any ONNX runtime.
 
-Every integer value keeps its id as a tensor name, so tools can compare it with the reference bit by bit. Weights and
-biases are stored as integers behind DequantizeLinear. What ONNX cannot say (rounding modes, multipliers) is noted.
+Every integer value keeps its id as a tensor name, so tools can compare it with the reference bit by
+bit. Weights and biases are stored as integers behind DequantizeLinear. What ONNX cannot say
+(rounding modes, multipliers) is noted.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) ->
 
 
 def isolated(graph: Graph) -> tuple[bytes, dict[str, str]]:
-    """A model that feeds every integer node with given integers and shows its own: ONNX bytes, and {value id: output name}.
+    """A model that feeds every integer node with given integers and shows its own: ONNX
+    bytes, and {value id: output name}.
 
-    Its inputs are the integer values by id. It judges one node at a time: errors do not add up along the graph.
+    Its inputs are the integer values by id. It judges one node at a time: errors do
+    not add up along the graph.
     """
     builder, shown = Builder(graph), {}
     fed: dict[str, None] = {}
@@ -90,15 +94,29 @@ class Builder:
         quantised = [bool(o) and self.source.values[o].quant is not None for o in node.outputs]
         if boundary(self.source, node) is not None:
             if quantised[0]:
-                self.quantise(inputs[0], names.get(node.outputs[0], node.outputs[0]), self.source.values[node.outputs[0]])
+                self.quantise(
+                    inputs[0],
+                    names.get(node.outputs[0], node.outputs[0]),
+                    self.source.values[node.outputs[0]],
+                )
             else:
-                self._add(OPS["host"](op_type="Identity", version=OPSET, types=(self.source.type(node.outputs[0]),)),
-                          inputs, node.outputs, node.origin)
+                self._add(
+                    OPS["host"](
+                        op_type="Identity", version=OPSET, types=(self.source.type(node.outputs[0]),)
+                    ),
+                    inputs,
+                    node.outputs,
+                    node.origin,
+                )
             return
-        outputs = tuple(f"{names.get(o, o)}:real" if q else o for o, q in zip(node.outputs, quantised, strict=True))
+        outputs = tuple(
+            f"{names.get(o, o)}:real" if q else o for o, q in zip(node.outputs, quantised, strict=True)
+        )
         for out, o in zip(outputs, node.outputs, strict=True):
             if o:
-                self.values[out] = Value(out, TensorType(self.source.type(o).shape, self.source.type(o).dtype))
+                self.values[out] = Value(
+                    out, TensorType(self.source.type(o).shape, self.source.type(o).dtype)
+                )
         self.nodes.append(Node(node.op, inputs, outputs, node.origin))
         for out, o, q in zip(outputs, node.outputs, quantised, strict=True):
             if q:
@@ -139,7 +157,9 @@ class Builder:
             self._add(clip, (source, f"{out}:lo", f"{out}:hi"), (f"{out}:clipped",), ())
             source = f"{out}:clipped"
         kind = TensorType(value.type.shape, q.dtype)
-        self._add(self._linear("QuantizeLinear", q, kind), (source, *self._scale(out, q, q.dtype)), (out,), ())
+        self._add(
+            self._linear("QuantizeLinear", q, kind), (source, *self._scale(out, q, q.dtype)), (out,), ()
+        )
 
     def _linear(self, op_type: str, q: QuantType, kind: TensorType) -> Op:
         attributes = (("axis", q.axis),) if q.axis is not None else ()
@@ -166,7 +186,9 @@ class Builder:
         if stored is not None and value.const is not None:
             self.consts[value.const] = stored
 
-    def _add(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...], origin: tuple[str, ...]) -> None:
+    def _add(
+        self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...], origin: tuple[str, ...]
+    ) -> None:
         for out, kind in zip(outputs, op.infer(), strict=True):
             self.values[out] = Value(out, kind)
         self.nodes.append(Node(op, inputs, outputs, origin))

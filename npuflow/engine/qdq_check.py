@@ -1,7 +1,9 @@
-"""Program and exported QDQ model beside each other: equal codes, and whether they part by rounding or by a bias.
+"""Program and exported QDQ model beside each other: equal codes, and whether they
+part by rounding or by a bias.
 
-The QDQ model runs twice: on its own, and fed the program's codes layer by layer. On its own a half-way value that float32
-rounds to the other side may change whatever comes after it; fed, a layer shows nothing but what is its own.
+The QDQ model runs twice: on its own, and fed the program's codes layer by layer. On its own a
+half-way value that float32 rounds to the other side may change whatever comes after it; fed, a layer
+shows nothing but what is its own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from npuflow.ir.types import Array, QuantType, TensorType
 if TYPE_CHECKING:
     import onnxruntime
 
-FLOAT = 2.0**-19                          # of a tensor's range of codes: what float32 leaves of a sum of products
+# of a tensor's range of codes: what float32 leaves of a sum of products
+FLOAT = 2.0**-19
 WIDEST = 0.25                             # of a code: beyond this nothing counts as half-way
 BIAS = 0.05                               # of a code, on average over a tensor
 SURE = 4.0                                # standard deviations of as many coins thrown
@@ -34,10 +37,11 @@ FINE = 4096                               # codes of a type from which on both g
 
 @dataclass(frozen=True)
 class TensorParting:
-    """One tensor, program and QDQ model. `different`, `sqnr` (dB, None: no error): the model on its own. The rest: each of
-    its layers fed the program's codes. `rounding`: differences of values that lie half-way between two codes, or that the
-    target rounds in another way than ONNX; `mean`: signed, in codes, QDQ minus program; `beyond` and `rms`: mean and root
-    mean square of the differences that are not rounding; `sure`: the former's sign in standard deviations.
+    """One tensor, program and QDQ model. `different`, `sqnr` (dB, None: no error): the model on its own. The
+    rest: each of its layers fed the program's codes. `rounding`: differences of values that lie half-way
+    between two codes, or that the target rounds in another way than ONNX; `mean`: signed, in codes, QDQ minus
+    program; `beyond` and `rms`: mean and root mean square of the differences that are not rounding; `sure`:
+    the former's sign in standard deviations.
     """
 
     layer: str
@@ -59,7 +63,8 @@ class TensorParting:
 
     @property
     def biased(self) -> bool:
-        """Whether the layer itself gives other codes, beyond what rounding and the integers' approximations leave."""
+        """Whether the layer itself gives other codes, beyond what rounding and the
+        integers' approximations leave."""
         return (abs(self.beyond) >= BIAS * self.room and self.sure >= SURE) or self.rms >= SPREAD * self.room
 
 
@@ -91,10 +96,13 @@ class _Sums:
         self.noise += float(np.dot(step, step))
 
     def apart(self, want: Array, found: Array, real: Array, numerics: Numerics) -> None:
-        """What its layer gives when it is fed the program's codes: codes that differ, and the floats that were rounded."""
+        """What its layer gives when it is fed the program's codes: codes that differ, and
+        the floats that were rounded."""
         assert self.quant is not None
         step = found.astype(np.int64) - want.astype(np.int64)
-        both = explained(real, want, self.quant, numerics) & explained(real, found, self.quant, numerics, ("half_even",))
+        both = explained(real, want, self.quant, numerics) & explained(
+            real, found, self.quant, numerics, ("half_even",)
+        )
         rest = step[~both]
         self.fed += step.size
         self.sum += int(step.sum())
@@ -109,13 +117,15 @@ class _Sums:
         levels = 0 if self.quant is None else self.quant.hi - self.quant.lo + 1
         sure = abs(self.up - self.down) / sqrt(sided) if sided else 0.0
         means = self.sum / count, self.beyond / count, sqrt(self.squares / count)
-        return TensorParting(self.layer, self.count, self.different, sqnr, levels, self.fed, self.rounding, *means, sure)
+        return TensorParting(
+            self.layer, self.count, self.different, sqnr, levels, self.fed, self.rounding, *means, sure
+        )
 
 
 @dataclass
 class QdqCheck:
-    """Compares sample by sample; CannotRunError where onnxruntime does not run the model. `missing`: tensors of codes that it
-    lacks. An output whose shape differs, as one that depends on data may, is left out.
+    """Compares sample by sample; CannotRunError where onnxruntime does not run the model. `missing`: tensors
+    of codes that it lacks. An output whose shape differs, as one that depends on data may, is left out.
     """
 
     graph: Graph
@@ -131,11 +141,14 @@ class QdqCheck:
         self.codes = [o for o in coded if o in made]
         self.missing = tuple(o for o in coded if o not in made)
         shown = list(dict.fromkeys([*self.codes, *graph.outputs]))
-        self.sums = {o: _Sums(layers.get(o, o), graph.values[o].quant) for o in shown if graph.const(o) is None}
+        self.sums = {
+            o: _Sums(layers.get(o, o), graph.values[o].quant) for o in shown if graph.const(o) is None
+        }
         kinds = {o: TensorType(graph.type(o).shape, graph.values[o].dtype) for o in self.codes}
         fed, self.own, self.floats = forced(self.model, kinds)
         self.alone = _session(showing(self.model, self.sums))
-        self.fed = _session(fed, optimised=False)          # nothing to fuse between tensors that are all shown
+        # nothing to fuse between tensors that are all shown
+        self.fed = _session(fed, optimised=False)
         self.interpreter = Interpreter(graph, self.numerics)
 
     def add(self, feed: Mapping[str, Array]) -> None:
@@ -181,24 +194,32 @@ def _session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSe
         raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
 
 
-def _run(session: onnxruntime.InferenceSession, names: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
+def _run(
+    session: onnxruntime.InferenceSession, names: Sequence[str], feed: Mapping[str, Array]
+) -> list[Array]:
     try:
         return [np.asarray(array) for array in session.run(list(names), dict(feed))] if names else []
     except Exception as fault:  # as above
         raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
 
 
-def parted(graph: Graph, model: bytes, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]) -> dict[str, TensorParting]:
-    """Every tensor of codes and every output of the quantised graph, and what the exported model makes of it."""
+def parted(
+    graph: Graph, model: bytes, numerics: Numerics, feeds: Iterable[Mapping[str, Array]]
+) -> dict[str, TensorParting]:
+    """Every tensor of codes and every output of the quantised graph, and what the
+    exported model makes of it."""
     check = QdqCheck(graph, model, numerics)
     for feed in feeds:
         check.add(feed)
     return check.result()
 
 
-def explained(real: Array, codes: Array, quant: QuantType, numerics: Numerics, ways: Sequence[Rounding] = ()) -> Array:
-    """Whether rounding the real numbers in one of these ways gives the codes, or would within float32's error and that of the
-    target's multipliers. Without `ways`: to the nearest, as at the boundary, or as the target rounds.
+def explained(
+    real: Array, codes: Array, quant: QuantType, numerics: Numerics, ways: Sequence[Rounding] = ()
+) -> Array:
+    """Whether rounding the real numbers in one of these ways gives the codes, or would within
+    float32's error and that of the target's multipliers. Without `ways`: to the nearest, as at the
+    boundary, or as the target rounds.
     """
     levels = quant.hi - quant.lo + 1
     coarse = 2.0 ** -(numerics.multiplier_bits + 1) if numerics.multiplier_bits > 1 else 0.0

@@ -1,4 +1,5 @@
-"""An exported QDQ model taken apart: its codes as outputs, and each of its layers fed with codes from outside."""
+"""An exported QDQ model taken apart: its codes as outputs, and each of its layers
+fed with codes from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def rounded(model: bytes) -> dict[str, str]:
-    """Every tensor of codes that the model computes, in its order -> the float tensor that is rounded to them."""
+    """Every tensor of codes that the model computes, in its order -> the float
+    tensor that is rounded to them."""
     return {n.output[0]: n.input[0] for n in _read(model).graph.node if n.op_type == "QuantizeLinear"}
 
 
@@ -25,9 +27,9 @@ def showing(model: bytes, tensors: Iterable[str]) -> bytes:
 
 
 def forced(model: bytes, kinds: Mapping[str, TensorType]) -> tuple[bytes, dict[str, str], dict[str, str]]:
-    """The model with these tensors of codes as inputs: whatever reads one is fed from outside, so that no layer sees what
-    another has computed. Also, by tensor, the name of the model's own codes and that of the floats rounded to them, which
-    are the outputs.
+    """The model with these tensors of codes as inputs: whatever reads one is fed from outside, so that no
+    layer sees what another has computed. Also, by tensor, the name of the model's own codes and that of the
+    floats rounded to them, which are the outputs.
     """
     proto = _read(model)
     names = {name for node in proto.graph.node for name in (*node.input, *node.output)}

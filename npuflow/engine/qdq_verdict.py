@@ -1,4 +1,5 @@
-"""Program and QDQ model in a sentence: the same codes, apart by rounding that layers amplify, or by a bias."""
+"""Program and QDQ model in a sentence: the same codes, apart by rounding that layers
+amplify, or by a bias."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Kind = Literal["nothing", "rounding", "bias"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What they differ by, in words too; shares of equal codes of all tensors and of the outputs, the worst output's SQNR."""
+    """What they differ by, in words too; shares of equal codes of all tensors and of the
+    outputs, the worst output's SQNR."""
 
     kind: Kind
     text: str
@@ -31,11 +33,20 @@ def verdict(tensors: Mapping[str, TensorParting], outputs: Sequence[str], numeri
     equal, outputs_equal = _equal(list(codes.values())), _equal(last)
     sqnr = min((one.sqnr for one in last if one.sqnr is not None), default=None)
     biased = tuple(name for name, one in codes.items() if one.biased)
-    kind: Kind = "bias" if biased else "rounding" if any(t.different or t.fed_different for t in tensors.values()) else "nothing"
+    kind: Kind = (
+        "bias"
+        if biased
+        else "rounding"
+        if any(t.different or t.fed_different for t in tensors.values())
+        else "nothing"
+    )
     text = {"nothing": _same, "rounding": _rounding, "bias": _bias}[kind](codes, numerics)
     if kind != "nothing":
         away = f" ({sqnr:.1f} dB)" if sqnr is not None else ""
-        text += f"; run on its own, {_share(equal)} of all codes and {_share(outputs_equal)} of the outputs are equal{away}"
+        text += (
+            f"; run on its own, {_share(equal)} of all codes and {_share(outputs_equal)} of the outputs are "
+            f"equal{away}"
+        )
     return Verdict(kind, text, equal, outputs_equal, sqnr, biased)
 
 
@@ -55,15 +66,26 @@ def _rounding(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
     start = "program and QDQ model differ by rounding, not by a bias"
     if any(abs(one.mean) >= BIAS * one.room for one in apart.values()):
         target = f"multipliers of {numerics.multiplier_bits} bits, {numerics.rounding}"
-        start = f"program and QDQ model differ in rounding mode (ONNX: float32, half_even; the target: {target})"
+        start = (
+            f"program and QDQ model differ in rounding mode (ONNX: float32, half_even; the target: {target})"
+        )
     start += ": on the program's codes, every layer gives "
     if not apart:
         return f"{start}the same {total} codes"
     fed, near = sum(one.fed_different for one in apart.values()), sum(one.rounding for one in apart.values())
     most = max(apart, key=lambda name: apart[name].fed_different)
     half = "half-way between two codes"
-    what = f"values {half}" if near == fed else f"{near} values {half} and {fed - near} others" if near else f"not {half}"
-    where = f'{apart[most].fed_different} of them in "{most}", mean difference at most {mean:.1g} of a code in any tensor'
+    what = (
+        f"values {half}"
+        if near == fed
+        else f"{near} values {half} and {fed - near} others"
+        if near
+        else f"not {half}"
+    )
+    where = (
+        f'{apart[most].fed_different} of them in "{most}", mean difference at most {mean:.1g} of a code in '
+        'any tensor'
+    )
     return f"{start}{total - fed} of {total} codes, the rest are {what} ({where})"
 
 
@@ -72,11 +94,15 @@ def _bias(codes: Mapping[str, TensorParting], numerics: Numerics) -> str:
     count = sum(other.biased for other in codes.values())
     more = f", and so are {count - 1} more tensors" if count > 1 else ""
     return (
-        f'program and QDQ model differ by a bias: on the program\'s codes, "{name}" of "{one.layer}" is {one.mean:+.2f} of a '
-        f"code off on average ({one.rms:.2f} root mean square, {_share(one.fed_different / one.elements)} of its codes){more}"
+        f'program and QDQ model differ by a bias: on the program\'s codes, "{name}" of "{one.layer}" is '
+        f'{one.mean:+.2f} of a '
+        f"code off on average ({one.rms:.2f} root mean square, {_share(one.fed_different / one.elements)} "
+        f"of its codes){more}"
     )
 
 
 def _share(part: float) -> str:
     """Per cent that say 100 only of all."""
-    return "100 %" if part == 1 else f"{min(100 * part, 99.99):.2f} %" if part > 0.99 else f"{100 * part:.1f} %"
+    return (
+        "100 %" if part == 1 else f"{min(100 * part, 99.99):.2f} %" if part > 0.99 else f"{100 * part:.1f} %"
+    )

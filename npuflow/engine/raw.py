@@ -1,7 +1,9 @@
-"""Raw mode: the host's side of a program without a runtime. Inputs become the bytes that lie in DATA, and bytes outputs.
+"""Raw mode: the host's side of a program without a runtime. Inputs become the bytes that
+lie in DATA, and bytes outputs.
 
-A slot is an input's or output's place: its address, its bytes, padded to whole bursts. `pack` scales real numbers to
-codes, puts channels where the program has them and pads; `unpack` is the way back; `run` is the NPU's part alone.
+A slot is an input's or output's place: its address, its bytes, padded to whole bursts. `pack` scales
+real numbers to codes, puts channels where the program has them and pads; `unpack` is the way back;
+`run` is the NPU's part alone.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Slot:
     shape: tuple[int, ...]
     dtype: str
     quant: Mapping[str, Any] | None
-    pixels: Mapping[str, Any] | None = None       # of an input of pixels: what they stand for in the model's own numbers
+    # of an input of pixels: what they stand for in the model's own numbers
+    pixels: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "shape": list(self.shape), "quant": dict(self.quant) if self.quant else None}
@@ -55,7 +58,9 @@ def inputs(program: Program) -> tuple[Slot, ...]:
 def outputs(program: Program) -> tuple[Slot, ...]:
     """The slots that the host reads."""
     made = {s["out"]: s["value"] for s in program.meta["steps"] if s["kind"] == "dequantize"}
-    return tuple(_slot(program, e["name"], made.get(e["name"], e["name"]), "read") for e in program.meta["outputs"])
+    return tuple(
+        _slot(program, e["name"], made.get(e["name"], e["name"]), "read") for e in program.meta["outputs"]
+    )
 
 
 def _slot(program: Program, name: str, value: str, what: str) -> Slot:
@@ -74,7 +79,9 @@ def _slot(program: Program, name: str, value: str, what: str) -> Slot:
         )
     size, burst = prod(entry["shape"]) * CONTAINERS[entry["dtype"]], program.target.memory.burst
     padded = -(-size // burst) * burst
-    return Slot(name, value, entry["address"], size, padded, tuple(entry["shape"]), entry["dtype"], entry["quant"])
+    return Slot(
+        name, value, entry["address"], size, padded, tuple(entry["shape"]), entry["dtype"], entry["quant"]
+    )
 
 
 def encoded(slot: Slot, array: Array, layout: Layout = "as_is") -> bytes:
@@ -124,11 +131,15 @@ def pack(program: Program, sample: Mapping[str, Array], layout: Layout = "as_is"
     return b"".join(encoded(s, sample[s.name], layout) for s in slots)
 
 
-def unpack(program: Program, body: bytes, *, codes: bool = False, layout: Layout = "as_is") -> dict[str, Array]:
+def unpack(
+    program: Program, body: bytes, *, codes: bool = False, layout: Layout = "as_is"
+) -> dict[str, Array]:
     """All outputs from the bytes of their slots behind each other."""
     slots = outputs(program)
     parts = _cut(slots, body)
-    return {s.name: decoded(s, part, codes=codes, layout=layout) for s, part in zip(slots, parts, strict=True)}
+    return {
+        s.name: decoded(s, part, codes=codes, layout=layout) for s, part in zip(slots, parts, strict=True)
+    }
 
 
 def run(program: Program, body: bytes) -> bytes:

@@ -34,7 +34,9 @@ class Applied:
 
     def line(self) -> str:
         """Nodes before and after: `conv c, relu r -> conv c`."""
-        before, after = (", ".join(f"{op} {name}" for op, name in nodes) for nodes in (self.removed, self.made))
+        before, after = (
+            ", ".join(f"{op} {name}" for op, name in nodes) for nodes in (self.removed, self.made)
+        )
         return f"{before or 'nothing'} -> {after or 'nothing'}"
 
 
@@ -64,10 +66,12 @@ class _Run:
 def rewrite(
     graph: Graph, names: Iterable[str] | None = None, *, careful: bool = False, most: int | None = None
 ) -> Rewritten:
-    """Run the named rules (default: all of them). `careful` verifies the graph after every change; `most`: stop after so
-    many changes (they are the same in every run).
+    """Run the named rules (default: all of them). `careful` verifies the graph after every change; `most`:
+    stop after so many changes (they are the same in every run).
     """
-    rules = sorted(((name, usable(name)) for name in (RULES.names() if names is None else names)), key=lambda p: p[0])
+    rules = sorted(
+        ((name, usable(name)) for name in (RULES.names() if names is None else names)), key=lambda p: p[0]
+    )
     chosen = [(name, rule) for name, rule in rules if rule is not None]
     orders = sorted({rule.order for _, rule in chosen})
     run = _Run(careful, most)
@@ -85,10 +89,17 @@ def rewrite(
 
 
 def _explained(graph: Graph, refusals: Iterable[Refusal]) -> Graph:
-    """Nodes kept for the host say why the rule that would have spelled them in other operators left them alone."""
-    said = {(kind_, r.node): r.reason for r in refusals for kind_ in RULES[r.rule].triggers if kind_.startswith("host:")}
+    """Nodes kept for the host say why the rule that would have spelled them in other
+    operators left them alone."""
+    said = {
+        (kind_, r.node): r.reason
+        for r in refusals
+        for kind_ in RULES[r.rule].triggers
+        if kind_.startswith("host:")
+    }
     nodes = tuple(
-        replace(n, op=n.op.with_(reason=said[kind(n), n.name])) if (kind(n), n.name) in said else n for n in graph.nodes
+        replace(n, op=n.op.with_(reason=said[kind(n), n.name])) if (kind(n), n.name) in said else n
+        for n in graph.nodes
     )
     return graph.replaced(nodes=nodes)
 
@@ -105,7 +116,9 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
         before, index = len(applied), 0
         while index < len(graph.nodes) and not run.stopped:
             node = graph.nodes[index]
-            made = next(((n, c) for n, r in rules if (c := _change(graph, node, r, run.refusals)) is not None), None)
+            made = next(
+                ((n, c) for n, r in rules if (c := _change(graph, node, r, run.refusals)) is not None), None
+            )
             if made is None:
                 index += 1
                 continue
@@ -176,7 +189,8 @@ def apply(graph: Graph, change: Change) -> Graph:
 
 
 def _redirected(graph: Graph, old: str, new: str) -> Graph:
-    """Every use of `old` becomes `new`; where the caller reads `old`, that name stays with the producer of `new`."""
+    """Every use of `old` becomes `new`; where the caller reads `old`, that name stays
+    with the producer of `new`."""
     if old not in graph.outputs:
         return _renamed(graph, {old: new})
     made = {o for n in graph.nodes for o in n.outputs}
@@ -185,7 +199,9 @@ def _redirected(graph: Graph, old: str, new: str) -> Graph:
         values[old] = replace(values[new], id=old)
         return _renamed(replace(graph, values=MappingProxyType(values)), {new: old}, outputs=True)
     kind_ = graph.type(new)
-    entry = OPS["reshape"](kind_.shape) if kind_.is_static else OPS["host"]("Identity", "", 14, types=(kind_,))
+    entry = (
+        OPS["reshape"](kind_.shape) if kind_.is_static else OPS["host"]("Identity", "", 14, types=(kind_,))
+    )
     node = Node(entry, (new,), (old,), (old,))
     values = dict(graph.values)
     values[old] = Value(old, values[new].type)
@@ -197,7 +213,11 @@ def _renamed(graph: Graph, names: Mapping[str, str], outputs: bool = False) -> G
     for node in graph.nodes:
         inputs = tuple(names.get(i, i) for i in node.inputs)
         results = tuple(names.get(o, o) for o in node.outputs) if outputs else node.outputs
-        nodes.append(node if (inputs, results) == (node.inputs, node.outputs) else replace(node, inputs=inputs, outputs=results))
+        nodes.append(
+            node
+            if (inputs, results) == (node.inputs, node.outputs)
+            else replace(node, inputs=inputs, outputs=results)
+        )
     return replace(graph, nodes=tuple(nodes))
 
 

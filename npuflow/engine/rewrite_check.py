@@ -15,9 +15,12 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.onnx_run import CannotRunError, session
 from npuflow.ir.types import Array
 
-SAME = 1e-4                               # of an output's largest value: two orders of the same sums in float32
-SUMS = 40.0                               # times the rounding of one number: what a network of half precision may add up to
-ROOM = 30.0                               # times what the source model itself changes when it is not optimised
+# of an output's largest value: two orders of the same sums in float32
+SAME = 1e-4
+# times the rounding of one number: what a network of half precision may add up to
+SUMS = 40.0
+# times what the source model itself changes when it is not optimised
+ROOM = 30.0
 MOST = 4                                  # rules that are looked for
 READING = "reading the model"
 
@@ -28,8 +31,9 @@ Replay = Callable[[tuple[str, ...], int | None], tuple[Graph, tuple[Applied, ...
 
 @dataclass(frozen=True)
 class OutputError:
-    """Of one output over all samples: the largest difference, and that as a part of the source's largest value (None where
-    they cannot be compared: `note`). `noise`: what the source itself differs by when onnxruntime does not optimise it.
+    """Of one output over all samples: the largest difference, and that as a part of the source's largest
+    value (None where they cannot be compared: `note`). `noise`: what the source itself differs by when
+    onnxruntime does not optimise it.
     """
 
     name: str
@@ -50,7 +54,8 @@ class OutputError:
 
 @dataclass(frozen=True)
 class Culprit:
-    """A change that moved values, with the largest relative error of the outputs before and after it (None: not comparable)."""
+    """A change that moved values, with the largest relative error of the outputs before and
+    after it (None: not comparable)."""
 
     change: Applied
     before: float | None
@@ -60,7 +65,9 @@ class Culprit:
 class SourceModel:
     """The source model's outputs on some samples; CannotRunError where onnxruntime does not run it."""
 
-    def __init__(self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0) -> None:
+    def __init__(
+        self, model: bytes, outputs: Sequence[str], feeds: Sequence[Feed], rounding: float = 0.0
+    ) -> None:
         self.least = max(SAME, SUMS * rounding)
         self.model, self.outputs, self.feeds = model, tuple(outputs), feeds
         self.session = session(model)
@@ -79,11 +86,14 @@ class SourceModel:
     def repeats(self) -> bool:
         """Whether it gives the same numbers again, as a model that draws random numbers does not."""
         again = _run(self.session, self.outputs, self.feeds[:1])
-        return all(np.array_equal(a, b) or _apart(a, b)[1:] == (0.0, "") for a, b in zip(again[0], self.wanted[0], strict=True))
+        return all(
+            np.array_equal(a, b) or _apart(a, b)[1:] == (0.0, "")
+            for a, b in zip(again[0], self.wanted[0], strict=True)
+        )
 
     def errors(self, graph: Graph, feeds: Sequence[Feed] | None = None) -> tuple[OutputError, ...]:
-        """The graph's outputs beside the source's; noise is measured where an error is large enough to need it. `feeds`: what
-        the graph takes for the samples, where that is not what the source takes.
+        """The graph's outputs beside the source's; noise is measured where an error is large enough to need
+        it. `feeds`: what the graph takes for the samples, where that is not what the source takes.
         """
         given = self.feeds if feeds is None else feeds
         found = self._errors(_run(session(export_model(graph, self.outputs)), self.outputs, given))
@@ -97,14 +107,19 @@ class SourceModel:
 
     def _errors(self, found: Sequence[Sequence[Array]]) -> tuple[OutputError, ...]:
         return tuple(
-            replace(_error(name, [row[i] for row in self.wanted], [row[i] for row in found]), least=self.least)
+            replace(
+                _error(name, [row[i] for row in self.wanted], [row[i] for row in found]), least=self.least
+            )
             for i, name in enumerate(self.outputs)
         )
 
 
-def culprits(source: SourceModel, replay: Replay, skip: tuple[str, ...] = ()) -> tuple[tuple[Culprit, ...], bool]:
-    """The changes that moved values, and whether the graph equals the source without their rules: of each run the change is
-    found by bisection that takes the outputs over the limit; then the rules run again without its rule.
+def culprits(
+    source: SourceModel, replay: Replay, skip: tuple[str, ...] = ()
+) -> tuple[tuple[Culprit, ...], bool]:
+    """The changes that moved values, and whether the graph equals the source without their rules:
+    of each run the change is found by bisection that takes the outputs over the limit; then the
+    rules run again without its rule.
     """
     found: list[Culprit] = []
     while len(found) < MOST:

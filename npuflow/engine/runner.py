@@ -1,4 +1,5 @@
-"""A whole program from named inputs to named outputs: NPU segments on the simulator, the rest on onnxruntime."""
+"""A whole program from named inputs to named outputs: NPU segments on the simulator,
+the rest on onnxruntime."""
 
 from __future__ import annotations
 
@@ -25,14 +26,17 @@ Array = npt.NDArray[Any]
 
 
 _Kind = tuple[int, tuple[str, ...]]      # samples at a time, and the values that are watched
-KINDS = 2                               # of idle machines: a full batch and a rest suffice, and memories are large
+# of idle machines: a full batch and a rest suffice, and memories are large
+KINDS = 2
 
 
 class Runner:
-    """Runs samples through a program, at most `batch` at a time. Sessions, decoded words and plans are made once.
+    """Runs samples through a program, at most `batch` at a time. Sessions, decoded
+    words and plans are made once.
 
-    Any number of threads may share a runner: each run takes a simulated machine of its own from a pool, which holds as many
-    as have run at once, and the kernels release the interpreter lock. `shadows` is of the calling thread's last dump.
+    Any number of threads may share a runner: each run takes a simulated machine of its own from a pool,
+    which holds as many as have run at once, and the kernels release the interpreter lock. `shadows` is of
+    the calling thread's last dump.
     """
 
     def __init__(self, program: Program | str | os.PathLike[str], batch: int = 8) -> None:
@@ -51,17 +55,22 @@ class Runner:
         return found
 
     def run(self, inputs: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
-        """One sample: outputs by name, and with `dump` every integer tensor seen whole and every host value (or those named)."""
+        """One sample: outputs by name, and with `dump` every integer tensor seen whole and every
+        host value (or those named)."""
         return self.run_many([inputs], dump)[0]
 
-    def run_many(self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False) -> list[dict[str, Array]]:
+    def run_many(
+        self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False
+    ) -> list[dict[str, Array]]:
         """The same for many samples, in order."""
         found: list[dict[str, Array]] = []
         for start in range(0, len(samples), self.batch):
             found += self._together(samples[start : start + self.batch], dump)
         return found
 
-    def stream(self, samples: Iterable[Mapping[str, Array]], dump: bool | Iterable[str] = False) -> Iterator[dict[str, Array]]:
+    def stream(
+        self, samples: Iterable[Mapping[str, Array]], dump: bool | Iterable[str] = False
+    ) -> Iterator[dict[str, Array]]:
         """Outputs sample by sample, computed `batch` at a time."""
         waiting: list[Mapping[str, Array]] = []
         for sample in samples:
@@ -71,7 +80,9 @@ class Runner:
                 waiting.clear()
         yield from self.run_many(waiting, dump)
 
-    def _together(self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str]) -> list[dict[str, Array]]:
+    def _together(
+        self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str]
+    ) -> list[dict[str, Array]]:
         meta = self.program.meta
         names = list(dict.fromkeys((*meta["values"], *self.program.taps.values))) if dump else []
         watch = tuple(names if dump is True else [n for n in (dump or ()) if n in names])
@@ -95,7 +106,9 @@ class Runner:
                 for stale in [n for n in values[0] if last.get(n, -1) <= i]:
                     for v in values:
                         v.pop(stale, None)
-        whole = {n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()}
+        whole = {
+            n: s.array.copy() for n, s in machine.shadows.items() if n not in machine.seen and s.seen.all()
+        }
         for name, array in (*machine.seen.items(), *whole.items()):
             for v, sample in zip(values, array, strict=True):
                 v.setdefault(name, sample)
@@ -109,7 +122,9 @@ class Runner:
         """Value -> the last step that reads it on the host; outputs are read after all of them."""
         last: dict[str, int] = {}
         for i, step in enumerate(self.program.meta["steps"]):
-            for name in step["inputs"] if step["kind"] == "host" else [step["value"]] if "value" in step else []:
+            for name in (
+                step["inputs"] if step["kind"] == "host" else [step["value"]] if "value" in step else []
+            ):
                 last[name] = i
         for entry in self.program.meta["outputs"]:
             last[entry["name"]] = len(self.program.meta["steps"])
@@ -164,14 +179,17 @@ class Runner:
                     because=f"given: {', '.join(sample) or 'nothing'}", code="NF-DATA-012",
                 )
             array = np.asarray(sample[name])
-            if array.ndim != len(shape) or any(want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)):
+            if array.ndim != len(shape) or any(
+                want not in (-1, have) for have, want in zip(array.shape, shape, strict=True)
+            ):
                 raise DataError(
                     f'the input "{name}" has shape {array.shape}, the program expects {shape}',
                     code="NF-DATA-014",
                 )
             if entry.get("pixels"):
                 array = given(array, Pixels.read(entry["pixels"]), entry["dtype"], name)
-            elif entry.get("quant") and array.dtype.kind == "f":    # real numbers for an input that takes codes
+            # real numbers for an input that takes codes
+            elif entry.get("quant") and array.dtype.kind == "f":
                 array = quantize(array, entry["quant"])
             elif entry.get("quant") and array.size:
                 lo, hi, _ = container(entry["quant"])
@@ -181,16 +199,20 @@ class Runner:
                         code="NF-DATA-060",
                     )
             try:
-                found[name] = array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
+                found[name] = (
+                    array if entry["dtype"] == "string" else array.astype(entry["dtype"], copy=False)
+                )
             except TypeError as error:
                 raise ModelError(
-                    f'the input "{name}" has the dtype {entry["dtype"]!r}', code="NF-PROGRAM-019",
+                    f'the input "{name}" has the dtype {entry["dtype"]!r}',
+                    code="NF-PROGRAM-019",
                 ) from error
         return found
 
     @contextmanager
     def _machine(self, batch: int, watch: tuple[str, ...]) -> Iterator[Machine]:
-        """A machine for one run: an idle one, or a new one. A run that fails leaves it in an unknown state: it is dropped."""
+        """A machine for one run: an idle one, or a new one. A run that fails leaves it in an
+        unknown state: it is dropped."""
         kind = batch, watch
         with self._lock:
             idle = self._idle.get(kind)
@@ -226,8 +248,12 @@ def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
 
 
 def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
-    """The container integers of a float array: nearest, ties to even, in float64; NaN becomes the zero point."""
-    scale, zero = _along(quant, "scale", np.float64, real.shape), _along(quant, "zero_point", np.int64, real.shape)
+    """The container integers of a float array: nearest, ties to even, in float64;
+    NaN becomes the zero point."""
+    scale, zero = (
+        _along(quant, "scale", np.float64, real.shape),
+        _along(quant, "zero_point", np.int64, real.shape),
+    )
     lo, hi, dtype = container(quant)
     codes = real.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -242,7 +268,10 @@ def quantize(real: Array, quant: Mapping[str, Any]) -> Array:
 
 def dequantize(stored: Array, quant: Mapping[str, Any]) -> Array:
     """float32(scale * (q - zero point)), the product in float64."""
-    scale, zero = _along(quant, "scale", np.float64, stored.shape), _along(quant, "zero_point", np.int64, stored.shape)
+    scale, zero = (
+        _along(quant, "scale", np.float64, stored.shape),
+        _along(quant, "zero_point", np.int64, stored.shape),
+    )
     return np.asarray(((stored.astype(np.int64) - zero) * scale).astype(np.float32))
 
 

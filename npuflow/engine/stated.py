@@ -1,4 +1,5 @@
-"""What a recipe states about a model, held against the model: every name, width and shape, all faults at once."""
+"""What a recipe states about a model, held against the model: every name, width and
+shape, all faults at once."""
 
 from __future__ import annotations
 
@@ -17,11 +18,16 @@ from npuflow.ir.graph import Graph
 
 
 def faults(
-    graph: Graph, calibrate: Calibrate, quantize: Quantize, pins: Pins, target: Target, samples: Mapping[str, Sample],
+    graph: Graph,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    pins: Pins,
+    target: Target,
+    samples: Mapping[str, Sample],
     history: Sequence[Replaced] = (),
 ) -> Iterator[NpuflowError]:
-    """Every fault that the float network and a few samples show. `samples`: by name, some of them perhaps broken;
-    `history`: the rewrites of the graph, for names of layers that they replaced."""
+    """Every fault that the float network and a few samples show. `samples`: by name, some of them perhaps
+    broken; `history`: the rewrites of the graph, for names of layers that they replaced."""
     yield from scheme_faults(quantize, target.numerics)
     yield from name_faults(graph, stated("calibrate.layers", calibrate.layers), history)
     yield from name_faults(graph, stated("quantize.overrides", quantize.overrides), history)

@@ -1,4 +1,5 @@
-"""A graph, or a part of it, as an ONNX model: value ids become tensor names, fused clips become nodes of their own."""
+"""A graph, or a part of it, as an ONNX model: value ids become tensor names, fused
+clips become nodes of their own."""
 
 from __future__ import annotations
 
@@ -21,10 +22,14 @@ if TYPE_CHECKING:
 
 
 def export_model(
-    graph: Graph, outputs: Sequence[str] | None = None, nodes: Sequence[Node] | None = None, inputs: Sequence[str] | None = None,
+    graph: Graph,
+    outputs: Sequence[str] | None = None,
+    nodes: Sequence[Node] | None = None,
+    inputs: Sequence[str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
-    """The float graph as ONNX bytes. `outputs`: value ids to expose (default: the graph's own); `nodes` and `inputs`:
+    """The float graph as ONNX bytes. `outputs`: value ids to expose (default: the
+    graph's own); `nodes` and `inputs`:
     only these nodes, fed by these values. Bytes depend on nothing but these.
     """
     exporter = _Exporter(graph)
@@ -60,13 +65,20 @@ class _Exporter:
         call = node.op.to_onnx(self.graph.site(node))
         for value_id in node.inputs:
             self.store(value_id)
-        self.nested |= any(isinstance(a, onnx.AttributeProto) and a.type in (a.GRAPH, a.GRAPHS) for a in call.attributes.values())
+        self.nested |= any(
+            isinstance(a, onnx.AttributeProto) and a.type in (a.GRAPH, a.GRAPHS)
+            for a in call.attributes.values()
+        )
         clip = node.op.clip
         outputs = list(node.outputs)
         if clip is not None:
             outputs[0] = unclipped(outputs[0])
         proto = onnx.NodeProto(
-            op_type=call.op_type, domain=call.domain, name=self.name(node), input=self.inputs(call, node), output=outputs
+            op_type=call.op_type,
+            domain=call.domain,
+            name=self.name(node),
+            input=self.inputs(call, node),
+            output=outputs,
         )
         proto.attribute.extend(attributes(call))
         self.proto.node.append(proto)
@@ -76,7 +88,8 @@ class _Exporter:
             self.clip(node, clip, outputs[0])
 
     def name(self, node: Node) -> str:
-        """The source's name for the first node that has it; nodes a rule made of the same source are told apart."""
+        """The source's name for the first node that has it; nodes a rule made of the
+        same source are told apart."""
         name = node.name if node.name not in self.names else f"{node.name}:{len(self.names)}"
         self.names.add(name)
         return name
@@ -89,7 +102,10 @@ class _Exporter:
             return
         kind = self.graph.type(out)
         bounds = [bound_array(bound, len(kind.shape)).astype(kind.dtype) for bound in clip]
-        ends = ["" if np.isinf(b).all() else self.array(f"{out}:{end}", b) for end, b in zip(("lo", "hi"), bounds, strict=True)]
+        ends = [
+            "" if np.isinf(b).all() else self.array(f"{out}:{end}", b)
+            for end, b in zip(("lo", "hi"), bounds, strict=True)
+        ]
         if not any(bound.ndim for bound in bounds):
             self.proto.node.add(op_type="Clip", name=f"{out}:clip", input=[source, *ends], output=[out])
             return
@@ -143,10 +159,13 @@ class _Exporter:
             self.store(value_id)
         for i in inputs:
             if i not in self.stored:
-                # A subgraph may hold branches that do not fit the shapes that reach them and are never taken: with
+                # A subgraph may hold branches that do not fit the shapes that reach
+                # them and are never taken: with
                 # shapes unsaid, onnxruntime judges them only when they run.
                 kind = self.graph.type(i)
-                self.proto.input.append(value_info(i, TensorType(UNRANKED, kind.dtype) if self.nested else kind))
+                self.proto.input.append(
+                    value_info(i, TensorType(UNRANKED, kind.dtype) if self.nested else kind)
+                )
         self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
         model = model_of(self.proto, self.opsets)
         for key, text in sorted(metadata.items()):

@@ -1,7 +1,8 @@
-"""No cyclic garbage collection for a while: a search and a code generator make millions of small objects, and hardly a cycle.
+"""No cyclic garbage collection for a while: a search and a code generator make millions of
+small objects, and hardly a cycle.
 
-The collector would go through all of them again and again: a search of ResNet-50 takes 1.5 times as long with it, the
-code generator 1.4 times.
+The collector would go through all of them again and again: a search of ResNet-50 takes 1.5 times as long with
+it, the code generator 1.4 times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""AIMET encodings: bit width, scale and offset of activations and parameters; versions 0.4 to 1.0 and 2.0 are read."""
+"""AIMET encodings: bit width, scale and offset of activations and parameters; versions
+0.4 to 1.0 and 2.0 are read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ class Aimet:
     def read(self, text: str) -> dict[str, Entry]:
         held = json.loads(text)
         if "encodings" in held:
-            return {row["name"]: _onnx_like(row) for row in held["encodings"] if "float" not in str(row["output_dtype"])}
+            return {
+                row["name"]: _onnx_like(row)
+                for row in held["encodings"]
+                if "float" not in str(row["output_dtype"])
+            }
         table: dict[str, Entry] = {}
         for key, constant in KINDS:
             for name, rows in _rows(held.get(key, ())):
@@ -45,19 +50,27 @@ class Aimet:
 
 
 def _rows(held: Any) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """(tensor, encodings): version 1 is a list of named ones with lists in them, older ones a mapping to lists."""
+    """(tensor, encodings): version 1 is a list of named ones with lists in them,
+    older ones a mapping to lists."""
     if isinstance(held, Mapping):
         yield from ((name, list(rows)) for name, rows in held.items())
         return
     for row in held:
         scales, offsets = row.get("scale", []), row.get("offset", [])
-        shared = {"bitwidth": row["bw"], "dtype": row.get("dtype", "INT"), "is_symmetric": row.get("is_sym", False)}
+        shared = {
+            "bitwidth": row["bw"],
+            "dtype": row.get("dtype", "INT"),
+            "is_symmetric": row.get("is_sym", False),
+        }
         if row.get("enc_type", "PER_TENSOR") not in ("PER_TENSOR", "PER_CHANNEL"):
             raise DataError(
                 f'"{row["name"]}" is encoded {row["enc_type"]}',
                 hint="PER_TENSOR and PER_CHANNEL are supported", code="NF-TABLE-005",
             )
-        yield row["name"], [{**shared, "scale": s, "offset": o} for s, o in zip(scales, offsets, strict=True)] or [shared]
+        yield (
+            row["name"],
+            [{**shared, "scale": s, "offset": o} for s, o in zip(scales, offsets, strict=True)] or [shared],
+        )
 
 
 def _entry(name: str, rows: Sequence[Mapping[str, Any]], constant: bool) -> Entry | None:
@@ -76,7 +89,8 @@ def _entry(name: str, rows: Sequence[Mapping[str, Any]], constant: bool) -> Entr
 
 
 def _zero(row: Mapping[str, Any], bits: int) -> int:
-    """The code of zero. The offset is its negative; very old files have other signs there, so the minimum decides."""
+    """The code of zero. The offset is its negative; very old files have other signs
+    there, so the minimum decides."""
     if "min" in row and float(row["min"]) <= 0:
         return min(max(round(-float(row["min"]) / float(row["scale"])), 0), (1 << bits) - 1)
     return round(-float(row["offset"]))
@@ -110,4 +124,4 @@ def _encoding(entry: Entry) -> dict[str, Any]:
     return {
         "bw": quant.bits, "dtype": "INT", "enc_type": kind, "is_sym": symmetric,
         "offset": [-z for z in zeros], "scale": list(quant.scale),
-    }  # fmt: skip
+    }

@@ -1,4 +1,5 @@
-"""The per-node configuration of the Zhouyi Compass optimizer (opt_config JSON), with the codes it displays."""
+"""The per-node configuration of the Zhouyi Compass optimizer (opt_config JSON), with
+the codes it displays."""
 
 from __future__ import annotations
 
@@ -44,9 +45,16 @@ class Compass:
 
 def _entry(node: str, name: str, row: Mapping[str, Any]) -> Entry:
     """Every value is text, as the optimizer writes it."""
-    value = {key: ast.literal_eval(text) if isinstance(text, str) and _literal(text) else text for key, text in row.items()}
+    value = {
+        key: ast.literal_eval(text) if isinstance(text, str) and _literal(text) else text
+        for key, text in row.items()
+    }
     quant = None
-    if isinstance(value.get("scale"), int | float) and isinstance(value.get("qbits"), int) and value["scale"] > 0:
+    if (
+        isinstance(value.get("scale"), int | float)
+        and isinstance(value.get("qbits"), int)
+        and value["scale"] > 0
+    ):
         signed = int(value.get("qmin", 0)) < 0
         # The nearest float32, as models keep scales: the reciprocal of a reciprocal is then itself.
         (scale,) = struct.unpack("f", struct.pack("f", 1.0 / value["scale"]))
@@ -69,9 +77,13 @@ def _attributes(tensors: Mapping[str, Entry]) -> dict[str, Any]:
     symmetric = first is not None and not any(first.zero_point)
     found: dict[str, Any] = {}
     if first is not None:
-        found["q_mode_activation"] = "per_tensor_symmetric_full_range" if symmetric else "per_tensor_asymmetric"
+        found["q_mode_activation"] = (
+            "per_tensor_symmetric_full_range" if symmetric else "per_tensor_asymmetric"
+        )
         found["q_bits_activation"] = first.bits
-    info = {name: {key: str(value) for key, value in _shown(entry).items()} for name, entry in tensors.items()}
+    info = {
+        name: {key: str(value) for key, value in _shown(entry).items()} for name, entry in tensors.items()
+    }
     return {**found, SHOWN: {INFO: str(info), "optimization_info": "", "brief_info": ""}}
 
 
@@ -82,4 +94,4 @@ def _shown(entry: Entry) -> dict[str, Any]:
     return {
         "scale": 1.0 / quant.scale[0], "zerop": -quant.zero_point[0], "qbits": quant.bits,
         "dtype": f"Dtype.{quant.dtype.upper()}", "qmin": quant.lo, "qmax": quant.hi, **row,
-    }  # fmt: skip
+    }

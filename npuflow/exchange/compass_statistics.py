@@ -13,11 +13,14 @@ KEYS = ("running_min", "running_max", "extrema_min", "extrema_max")
 
 @EXCHANGE.entry
 class CompassStatistics:
-    """Running extrema, which the optimizer averages over batches, are the range; else the extrema. It keeps a pickle of
-    this tree, which npuflow does not read: json.dump(tree, file, default=lambda v: v.tolist()) makes it one it does."""
+    """Running extrema, which the optimizer averages over batches, are the range; else the extrema. It
+    keeps a pickle of this tree, which npuflow does not read: json.dump(tree, file, default=lambda v:
+    v.tolist()) makes it one it does."""
 
     suffix: ClassVar[str] = "_statistic_info.json"
-    tells: ClassVar[str] = "one range is used for both kinds of extrema; weights, codes and methods are left out"
+    tells: ClassVar[str] = (
+        "one range is used for both kinds of extrema; weights, codes and methods are left out"
+    )
 
     def recognises(self, text: str) -> bool:
         nodes = [n for n in (tree(text) or {}).values() if isinstance(n, dict)]
@@ -27,13 +30,22 @@ class CompassStatistics:
         table: dict[str, Entry] = {}
         for node, tensors in json.loads(text).items():
             for name, row in tensors.items():
-                ends = [_number(row.get(f"running_{end}"), row.get(f"extrema_{end}")) for end in ("min", "max")]
+                ends = [
+                    _number(row.get(f"running_{end}"), row.get(f"extrema_{end}")) for end in ("min", "max")
+                ]
                 if None in ends:
                     raise DataError(
                         f'the tensor "{name}" of node "{node}" has no extrema',
                         because=f"it has {', '.join(row)}", code="NF-TABLE-008",
                     )
-                table[name] = Entry(float(ends[0] or 0.0), float(ends[1] or 0.0), None, "", "extrema_min_key_axis" in row, node)
+                table[name] = Entry(
+                    float(ends[0] or 0.0),
+                    float(ends[1] or 0.0),
+                    None,
+                    "",
+                    "extrema_min_key_axis" in row,
+                    node,
+                )
         return table
 
     def write(self, table: Table) -> str:

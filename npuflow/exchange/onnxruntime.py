@@ -1,4 +1,5 @@
-"""The ranges of onnxruntime's calibrators: the JSON of TensorsData, and `calibration.json` and `.cache` files."""
+"""The ranges of onnxruntime's calibrators: the JSON of TensorsData, and
+`calibration.json` and `.cache` files."""
 
 from __future__ import annotations
 
@@ -21,9 +22,13 @@ class OnnxRuntime:
         held = tree(text)
         if held is not None:
             rows = held.get("data", held)
-            return isinstance(rows, dict) and any(isinstance(r, dict) and r.get("CLS") == "TensorData" for r in rows.values())
+            return isinstance(rows, dict) and any(
+                isinstance(r, dict) and r.get("CLS") == "TensorData" for r in rows.values()
+            )
         lines = text.split("\n")[:5]
-        return bool(lines[0]) and all(len(line.split()) == 2 and _number(line.split()[1]) for line in lines if line.strip())
+        return bool(lines[0]) and all(
+            len(line.split()) == 2 and _number(line.split()[1]) for line in lines if line.strip()
+        )
 
     def read(self, text: str) -> dict[str, Entry]:
         held = tree(text)

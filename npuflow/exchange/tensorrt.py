@@ -1,4 +1,5 @@
-"""The calibration cache of TensorRT: one scale per tensor, amax / 127, as the hexadecimal bits of a float32."""
+"""The calibration cache of TensorRT: one scale per tensor, amax / 127, as the
+hexadecimal bits of a float32."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import ClassVar
 from npuflow.base.errors import DataError
 from npuflow.ir.ranges import EXCHANGE, Entry, Table
 
-HEAD = "TRT-8601-EntropyCalibration2"     # readers compare the calibrator's name; the version is not looked at
+# readers compare the calibrator's name; the version is not looked at
+HEAD = "TRT-8601-EntropyCalibration2"
 LINE = re.compile(r"^(?P<name>.+): (?P<bits>[0-9a-fA-F]{1,8})$")
 
 
@@ -18,7 +20,9 @@ class TensorRt:
     """A header line, then `NAME: BITS` lines."""
 
     suffix: ClassVar[str] = ".cache"
-    tells: ClassVar[str] = "ranges are symmetric: the larger end counts for both; weights and codes are left out"
+    tells: ClassVar[str] = (
+        "ranges are symmetric: the larger end counts for both; weights and codes are left out"
+    )
 
     def recognises(self, text: str) -> bool:
         return text.startswith("TRT-")

@@ -1,4 +1,5 @@
-"""npuflow's own table in TOML, to read and to edit: lo and hi of each tensor, codes where they are to be exact."""
+"""npuflow's own table in TOML, to read and to edit: lo and hi of each tensor, codes
+where they are to be exact."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class Toml:
             held = tomli.loads(text)
         except tomli.TOMLDecodeError:
             return False
-        return bool(held) and all(isinstance(row, dict) and ("lo" in row or "codes" in row) for row in held.values())
+        return bool(held) and all(
+            isinstance(row, dict) and ("lo" in row or "codes" in row) for row in held.values()
+        )
 
     def read(self, text: str) -> dict[str, Entry]:
         return {name: row_of(name, row) for name, row in tomli.loads(text).items()}

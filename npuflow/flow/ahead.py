@@ -17,7 +17,8 @@ from npuflow.flow.store_manifest import Damaged
 
 
 class Ahead:
-    """Products that a build would make first. Nothing of them is stored; their digests are those that a build gives."""
+    """Products that a build would make first. Nothing of them is stored; their digests
+    are those that a build gives."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,7 +30,8 @@ class Ahead:
         return made if isinstance(made, kind) else self._store.load(ref, kind)
 
     def make(self, step: Step, refs: Mapping[str, Ref | None]) -> Ref | None:
-        """The product of a step whose inputs are known; None if the stage is not quick, or fails (a build will say how)."""
+        """The product of a step whose inputs are known; None if the stage is not quick, or
+        fails (a build will say how)."""
         if not step.stage.quick or step.over is not None:
             return None
         args: dict[str, Any] = dict(step.configs)

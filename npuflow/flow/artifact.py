@@ -18,9 +18,9 @@ Uses = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a later step will take of memory, foreseen: `fixed` bytes, and `each` for every one of the `count` things that it
-    holds at once. `least`: as many it needs at any rate. `key`: the recipe key that sets the count, with `{count}` in it, or
-    other words on what to set; empty where no key helps."""
+    """What a later step will take of memory, foreseen: `fixed` bytes, and `each` for every one of the `count`
+    things that it holds at once. `least`: as many it needs at any rate. `key`: the recipe key that sets the
+    count, with `{count}` in it, or other words on what to set; empty where no key helps."""
 
     fixed: int
     each: int = 0
@@ -42,8 +42,9 @@ class ArtifactRef:
 class Artifact(ABC):
     """Base of every product of a stage.
 
-    `save` writes named entries, `load` reads them back; the digest is that of the entries' logical content, so it does
-    not depend on the compression, the chunking or the machine. Subclasses are normally frozen dataclasses.
+    `save` writes named entries, `load` reads them back; the digest is that of the entries'
+    logical content, so it does not depend on the compression, the chunking or the machine.
+    Subclasses are normally frozen dataclasses.
     """
 
     __slots__ = ()

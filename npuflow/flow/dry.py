@@ -63,7 +63,13 @@ class _Known:
 
     @property
     def items(self) -> tuple[str, ...]:
-        return self.ids if self.ids is not None else tuple(self.ref.items) if isinstance(self.ref, ItemsRef) else ()
+        return (
+            self.ids
+            if self.ids is not None
+            else tuple(self.ref.items)
+            if isinstance(self.ref, ItemsRef)
+            else ()
+        )
 
     @property
     def whole(self) -> bool:
@@ -73,13 +79,18 @@ class _Known:
 _NOTHING = _Known(None, None)
 
 
-def dry(plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (), ahead: bool = False) -> Dry:
-    """Look every key up that can be known without running anything, or `ahead`: anything but quick stages, in memory."""
+def dry(
+    plan: Plan, store: Store, old: Lock | None = None, force: Collection[str] = (), ahead: bool = False
+) -> Dry:
+    """Look every key up that can be known without running anything, or `ahead`: anything
+    but quick stages, in memory."""
     return _Planner(plan, store, old or Lock(), plan.forced(force), Ahead(store) if ahead else None).run()
 
 
 class _Planner:
-    def __init__(self, plan: Plan, store: Store, old: Lock, force: frozenset[str], ahead: Ahead | None) -> None:
+    def __init__(
+        self, plan: Plan, store: Store, old: Lock, force: frozenset[str], ahead: Ahead | None
+    ) -> None:
         self.force, self.ahead = force, ahead
         sources = {s.name: {p: i.step for p, i in s.inputs.items() if i.step is not None} for s in plan}
         self.plan, self.store, self.old = plan, store, old
@@ -98,9 +109,13 @@ class _Planner:
             self._tell(step, None, None, "hit", f"taken from {step.override}", ref=ref)
             return _Known(ref)
         self.dry.current.reaches(step)
-        feeds = {name: _Known(None) if i.step is None else self.known[i.step] for name, i in step.inputs.items()}
+        feeds = {
+            name: _Known(None) if i.step is None else self.known[i.step] for name, i in step.inputs.items()
+        }
         over = [name for name in (step.over, step.by) if name in step.inputs]
-        unknown = {name for name in feeds if feeds[name].missing is None or not (feeds[name].whole or name in over)}
+        unknown = {
+            name for name in feeds if feeds[name].missing is None or not (feeds[name].whole or name in over)
+        }
         waiting = [str(step.inputs[name].step) for name in unknown]
         ids = None if unknown.intersection(over) else self._ids(step, feeds)
         if waiting:
@@ -108,7 +123,8 @@ class _Planner:
         load = self.store.load if self.ahead is None else self.ahead.load
         bound = step.bind({name: feed.ref for name, feed in feeds.items()}, load)
         if step.over in feeds and step.inputs[step.over].upstream.grouped:
-            bound.groups = groups(feeds[step.over].items, step.name)      # of all items, also those not made yet
+            # of all items, also those not made yet
+            bound.groups = groups(feeds[step.over].items, step.name)
         locked = LockedStep(bound.key(), "", flat(bound.shared))
         self.dry.current.steps[step.name] = locked
         if ids is None:
@@ -145,15 +161,30 @@ class _Planner:
         return _NOTHING if made is None else _Known(made)
 
     def _fan(
-        self, step: Step, bound: Bound, ids: tuple[str, ...], missing: Mapping[str, set[str]], locked: LockedStep
+        self,
+        step: Step,
+        bound: Bound,
+        ids: tuple[str, ...],
+        missing: Mapping[str, set[str]],
+        locked: LockedStep,
     ) -> _Known:
         locked.items = {}
         found: dict[str, ArtifactRef] = {}
         misses: list[tuple[str, str]] = []
         for item in ids:
-            lacking = [name for name, gone in missing.items() if gone and not gone.isdisjoint(bound.members(item)[name])]
+            lacking = [
+                name
+                for name, gone in missing.items()
+                if gone and not gone.isdisjoint(bound.members(item)[name])
+            ]
             if lacking:
-                self._tell(step, item, None, "maybe", "waits for " + " and ".join(str(step.inputs[n].step) for n in lacking))
+                self._tell(
+                    step,
+                    item,
+                    None,
+                    "maybe",
+                    "waits for " + " and ".join(str(step.inputs[n].step) for n in lacking),
+                )
                 continue
             key = bound.key(item)
             record = self._look_up(step, key)
@@ -167,7 +198,13 @@ class _Planner:
         shared = self._why(step.name, shared=True) if misses else ""
         before = self.old.steps[step.name].items or {} if step.name in self.old.steps else {}
         for item, key in misses:
-            own = "new item" if before and item not in before else "its source changed" if before else "never built"
+            own = (
+                "new item"
+                if before and item not in before
+                else "its source changed"
+                if before
+                else "never built"
+            )
             self._tell(step, item, key, "run", shared or own)
         return _Known(ItemsRef(found), tuple(item for item in ids if item not in found), ids)
 
@@ -188,8 +225,11 @@ class _Planner:
     def _tell(
         self, step: Step, item: str | None, key: str | None, status: Status, reason: str,
         record: Record | None = None, ref: Ref | None = None,
-    ) -> None:  # fmt: skip
-        seconds, output = record.seconds if record is not None else 0.0, ref.digest if ref is not None else None
+    ) -> None:
+        seconds, output = (
+            record.seconds if record is not None else 0.0,
+            ref.digest if ref is not None else None,
+        )
         self.dry.steps.append(PlannedStep(step.name, item, key, status, reason, seconds, output))
 
 
@@ -199,7 +239,9 @@ def adopted(folder: Path, kind: type[Artifact]) -> ArtifactRef:
         body: dict[str, Any] = json.loads((Path(folder) / MANIFEST).read_bytes())["body"]
         manifest = Manifest(body["digest"], body["kind"], body["entries"], body["files"])
     except (OSError, ValueError, KeyError) as fault:
-        because = "it has no manifest" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
+        because = (
+            "it has no manifest" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
+        )
         raise UsageError(
             f"{folder} is not an artifact folder", because=because, code="NF-USAGE-052",
         ) from fault

@@ -57,14 +57,17 @@ class Reason:
         own += [f"code of {change.field}" for change in self.code[:3]]
         own += [f"and {len(self.code) - 3} more definitions"] if len(self.code) > 3 else []
         own += [str(c) for c in self.changes if c.field == "code" and not self.code]
-        own += [f"product of {c.field.partition('.')[2]}" for c in self.changes if c.field.startswith("inputs.")]
+        own += [
+            f"product of {c.field.partition('.')[2]}" for c in self.changes if c.field.startswith("inputs.")
+        ]
         if self.items and not own:
             own.append(_counted(self.items))
         return "; ".join(own) or "changed"
 
 
 def why(stage: str, old: Lock, new: Lock, sources: Mapping[str, Mapping[str, str]] | None = None) -> Reason:
-    """What changed for a stage between two locks. `sources`: stage -> parameter -> the stage that feeds it."""
+    """What changed for a stage between two locks. `sources`: stage -> parameter ->
+    the stage that feeds it."""
     return _reason(stage, old, new, sources or {}, ())
 
 
@@ -80,7 +83,9 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     return [Change(n, old.get(n), new.get(n)) for n in names if not _equal(old.get(n), new.get(n))]
 
 
-def _reason(stage: str, old: Lock, new: Lock, sources: Mapping[str, Mapping[str, str]], path: tuple[str, ...]) -> Reason:
+def _reason(
+    stage: str, old: Lock, new: Lock, sources: Mapping[str, Mapping[str, str]], path: tuple[str, ...]
+) -> Reason:
     reason = _compare(stage, old, new)
     if stage in path:
         return reason

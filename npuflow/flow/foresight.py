@@ -1,4 +1,5 @@
-"""Memory foreseen: what later steps will take is known from shapes, and told before earlier ones have run for it."""
+"""Memory foreseen: what later steps will take is known from shapes, and told before
+earlier ones have run for it."""
 
 from __future__ import annotations
 
@@ -34,25 +35,34 @@ class Foresight:
         self._above: dict[str, frozenset[str]] = {}
         for step in plan:
             sources = [place.step for place in step.inputs.values() if place.step is not None]
-            self._above[step.name] = frozenset((step.name, *(name for one in sources for name in self._above[one])))
+            self._above[step.name] = frozenset(
+                (step.name, *(name for one in sources for name in self._above[one]))
+            )
 
     def pending(self, states: Mapping[str, StepState]) -> bool:
         """Whether something will be known in a moment: no dear step is handed out before."""
         return any(states[name].pending for name in self._seers)
 
     def faults(
-        self, state: StepState, states: Mapping[str, StepState], load: Callable[..., Any], emit: Callable[[Event], None]
+        self,
+        state: StepState,
+        states: Mapping[str, StepState],
+        load: Callable[..., Any],
+        emit: Callable[[Event], None],
     ) -> Iterator[tuple[str, BuildError]]:
-        """What is foreseen once a step has its product, or is about to run: steps that cannot end well, with the error.
+        """What is foreseen once a step has its product, or is about to run: steps that
+        cannot end well, with the error.
 
-        A step counts as one that will run as soon as a dear one on the way to it runs, or it itself: a network whose
-        products are all in the cache needs no memory.
+        A step counts as one that will run as soon as a dear one on the way to it runs, or it itself: a
+        network whose products are all in the cache needs no memory.
         """
         ref, kind = state.ref, state.step.signature.output
         if isinstance(ref, ArtifactRef) and foresees(kind) and self._read.get(state.step.name) != ref.digest:
             self._read[state.step.name] = ref.digest
-            with suppress(Damaged):        # whoever needs it finds the damage
-                self.needs.update({name: need for name, need in load(ref, kind).needs().items() if name in self._above})
+            with suppress(Damaged):  # whoever needs it finds the damage
+                self.needs.update(
+                    {name: need for name, need in load(ref, kind).needs().items() if name in self._above}
+                )
             begun = [one for one in states.values() if one.pending]
         else:
             begun = [state] if state.pending else []
@@ -72,13 +82,17 @@ class Foresight:
             elif need.fixed + need.count * need.each > self.most:
                 self._told.add(name)
                 whole = shown(need.fixed + need.count * need.each)
-                text = f"{self._known_as[name]} will need about {whole} of memory, and there are {shown(self.most)}"
+                text = (
+                    f"{self._known_as[name]} will need about {whole} of memory, and there are "
+                    f"{shown(self.most)}"
+                )
                 emit(Warned(text, name, self._key(need)))
 
     def _error(self, name: str, need: Need) -> BuildError:
         least = need.fixed + need.least * need.each
         return BuildError(
-            f"{self._known_as[name]} would need about {shown(least)} of memory, and there are {shown(self.most)}",
+            f"{self._known_as[name]} would need about {shown(least)} of memory, and there are "
+            f"{shown(self.most)}",
             because=need.about,
             hint=need.key if not need.each else "smaller inputs: [model] inputs; or more memory",
             code="NF-STEP-004",

@@ -25,7 +25,10 @@ def _noted(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def heeding() -> Iterator[None]:
     """Note every interrupt while the block runs; a handler of the user's own is left in place."""
-    mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    mine = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
     if not mine:
         yield
         return
@@ -38,7 +41,8 @@ def heeding() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise the interrupt that was noted, in case what it met swallowed it (imports of native libraries do)."""
+    """Raise the interrupt that was noted, in case what it met swallowed it (imports
+    of native libraries do)."""
     if _asked.is_set() and threading.current_thread() is threading.main_thread():
         raise KeyboardInterrupt
 
@@ -48,7 +52,8 @@ def blocked() -> Iterator[None]:
     """Processes that are started in the block never get Ctrl-C: whoever started them ends them."""
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()      # it unblocks the signal when it starts, which the first process makes it do
+    # it unblocks the signal when it starts, which the first process makes it do
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

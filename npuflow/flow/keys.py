@@ -18,7 +18,8 @@ SCHEME = 1
 """Version of the pre-image's form. Raise it when the same facts are written differently."""
 
 CONTRACT = 1
-"""Version of what stages see of flow and base. Raise it when a stage could compute something else under equal keys."""
+"""Version of what stages see of flow and base. Raise it when a stage could compute
+something else under equal keys."""
 
 Load = Callable[..., Any]
 
@@ -80,8 +81,8 @@ def plugin_code(registry: str, name: str, wanted: Wanted | None = None) -> Closu
 
 
 def used_code(plugins: Collection[Plugin], code: Iterable[Closure]) -> dict[str, Closure]:
-    """Of the plug-ins that inputs or code name, the methods that `code` may call, and those that plug-ins may call of each
-    other.
+    """Of the plug-ins that inputs or code name, the methods that `code` may call, and those that
+    plug-ins may call of each other.
     """
     code = tuple(code)
     wanted = Wanted(mention for one in code for mention in one.mentions)
@@ -125,7 +126,8 @@ class Bound:
 
     @cached_property
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Of a stage that runs over groups: their members. A planner that knows of more items than are made sets it."""
+        """Of a stage that runs over groups: their members. A planner that knows of more
+        items than are made sets it."""
         return groups(self._each(), self.step.name)
 
     def members(self, item: str) -> dict[str, tuple[str, ...]]:
@@ -162,7 +164,9 @@ class Bound:
     def _named(self) -> frozenset[Plugin]:
         """The plug-ins that inputs name which all items share."""
         step = self.step
-        found = [ref.uses for name, ref in self.refs.items() if ref is not None and not step.inputs[name].each]
+        found = [
+            ref.uses for name, ref in self.refs.items() if ref is not None and not step.inputs[name].each
+        ]
         if step.listing is not None and step.over != "files":
             found += [item.uses for item in step.listing.values()]
         return frozenset(_plugins(found))
@@ -176,7 +180,8 @@ class Bound:
 
     @cached_property
     def reach(self) -> frozenset[str]:
-        """The registry entries ("ops/relu") whose code the key holds, but for those that only an item names."""
+        """The registry entries ("ops/relu") whose code the key holds, but for those
+        that only an item names."""
         return frozenset({*self.step.selected, *self._code(self._named)})
 
     def reach_of(self, item: str) -> frozenset[str]:
@@ -219,11 +224,14 @@ class Bound:
         if step.over == "files":
             found = frozenset(_plugins([(step.listing or {})[item].uses]))
         else:
-            found = frozenset(_plugins(ref.uses for members in self.sources(item).values() for ref in members.values()))
+            found = frozenset(
+                _plugins(ref.uses for members in self.sources(item).values() for ref in members.values())
+            )
         return found | self._named if found else found
 
     def _made_of(self, item: str) -> Any:
-        """The digest of the collection's item; of a group's members; of both items of a pair, by parameter."""
+        """The digest of the collection's item; of a group's members; of both items
+        of a pair, by parameter."""
         found: dict[str, Any] = {}
         for name, members in self.sources(item).items():
             place = self.step.inputs[name]
@@ -274,7 +282,8 @@ def pairs(by: Iterable[str], over: Iterable[str]) -> tuple[str, ...]:
     for name in by:
         if ":" in name:
             raise InternalError(
-                f'"{name}" cannot be paired with other items: the id contains a colon', code="NF-INTERNAL-024",
+                f'"{name}" cannot be paired with other items: the id contains a colon',
+                code="NF-INTERNAL-024",
             )
     return tuple(pair(one, other) for one in by for other in over)
 

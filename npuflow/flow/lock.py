@@ -1,4 +1,5 @@
-"""NAME.lock: every step's key, what went into it and what came of it, as sorted text that a person can diff."""
+"""NAME.lock: every step's key, what went into it and what came of it, as sorted text
+that a person can diff."""
 
 from __future__ import annotations
 
@@ -104,7 +105,9 @@ def text(lock: Lock) -> str:
         if step.items is not None:
             # Order matters to the merge, so the items are not sorted; and the table is there even if empty.
             lines.append(f"\n[{table}.items]\n")
-            lines += [f"{_key(item)} = {_value(f'{key} -> {out}')}\n" for item, (key, out) in step.items.items()]
+            lines += [
+                f"{_key(item)} = {_value(f'{key} -> {out}')}\n" for item, (key, out) in step.items.items()
+            ]
     return "".join([*lines, *_table("code", lock.code)])
 
 
@@ -129,7 +132,8 @@ def parse(content: str, name: str) -> Lock:
 
 
 def _quick(content: str) -> dict[str, Any] | None:
-    """The tables of a lock as `text` writes it; None for a lock that somebody has edited, which is any TOML."""
+    """The tables of a lock as `text` writes it; None for a lock that somebody has
+    edited, which is any TOML."""
     body: dict[str, Any] = {}
     table = body
     try:
@@ -142,7 +146,11 @@ def _quick(content: str) -> dict[str, Any] | None:
                     table = table.setdefault(name, {})
             elif line and not line.startswith("#"):
                 name, rest = _name(line)
-                if not rest.startswith(" = ") or rest[3:] in ("NaN", "Infinity", "-Infinity") or name in table:
+                if (
+                    not rest.startswith(" = ")
+                    or rest[3:] in ("NaN", "Infinity", "-Infinity")
+                    or name in table
+                ):
                     return None
                 table[name] = json.loads(rest[3:])
     except (ValueError, AttributeError):
@@ -214,7 +222,13 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return _quoted(value)
     if isinstance(value, float):
-        return "nan" if math.isnan(value) else ("-inf" if value < 0 else "inf") if math.isinf(value) else repr(value)
+        return (
+            "nan"
+            if math.isnan(value)
+            else ("-inf" if value < 0 else "inf")
+            if math.isinf(value)
+            else repr(value)
+        )
     if isinstance(value, int):
         return str(value)
     return _quoted(_json(value))
@@ -230,7 +244,8 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
-    """TOML's escapes are not quite JSON's: no halves of characters, which only the name of a file can hold."""
+    """TOML's escapes are not quite JSON's: no halves of characters, which only the
+    name of a file can hold."""
     if 0xD800 <= code < 0xE000:
         return f"\\\\u{code:04x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,8 +1,8 @@
 """The no-op memo: proof by file fingerprints that a build would find everything as its last run left it.
 
-The proof covers what the build read (recipe, sources, code, plug-in metadata) and what it gave (records, objects,
-products, lock). It is light on purpose: it imports neither stages nor recipe nor store. A memo that is lost, damaged
-or out of date costs one ordinary build; it cannot change an answer.
+The proof covers what the build read (recipe, sources, code, plug-in metadata) and what it gave (records,
+objects, products, lock). It is light on purpose: it imports neither stages nor recipe nor store. A memo that
+is lost, damaged or out of date costs one ordinary build; it cannot change an answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _METADATA = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
 class Memo:
-    """What must still hold: files of equal fingerprint, doubtful ones of equal bytes, folders of equal names."""
+    """What must still hold: files of equal fingerprint, doubtful ones of equal
+    bytes, folders of equal names."""
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self.path = folder / "memo" / f"noop-{_name(command)}.json"
@@ -51,9 +52,15 @@ class Memo:
         return True
 
     def write(
-        self, begun: int, inputs: dict[str, str | None], outputs: Sequence[str], folders: dict[str, str], payload: Any
+        self,
+        begun: int,
+        inputs: dict[str, str | None],
+        outputs: Sequence[str],
+        folders: dict[str, str],
+        payload: Any,
     ) -> bool:
-        """Write the proof for a build that began at `begun` (ns). False if something it read changed meanwhile.
+        """Write the proof for a build that began at `begun` (ns). False if something
+        it read changed meanwhile.
 
         inputs: path -> the digest of what was read, if known. outputs: files written by npuflow itself.
         folders: path -> names in it (see `names`), taken before it was made sure that nothing had come in.
@@ -76,9 +83,14 @@ class Memo:
         except OSError:
             return False
         body = {
-            "version": VERSION, "world": _world(), "files": files, "hashed": hashed, "folders": folders, "installed": installed,
+            "version": VERSION,
+            "world": _world(),
+            "files": files,
+            "hashed": hashed,
+            "folders": folders,
+            "installed": installed,
             "payload": payload,
-        }  # fmt: skip
+        }
         return self._put(body)
 
     def _same_bytes(self) -> bool:

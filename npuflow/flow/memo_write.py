@@ -83,7 +83,8 @@ def _absolute(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _sources(step: Step, files: dict[str, str | None], places: dict[str, None]) -> None:
-    """The source files of a step, the files its tables name, and the folders in which new ones would appear."""
+    """The source files of a step, the files its tables name, and the folders in
+    which new ones would appear."""
     if step.override is not None:
         found = [path for path in Path(step.override).rglob("*") if path.is_file()]
         files.update(dict.fromkeys(_absolute(found)))
@@ -133,7 +134,14 @@ def _location(place: Location, files: dict[str, str | None], places: dict[str, N
             raise Unprovable(f"{root} has too many folders")
 
 
-def _stored(plan: Plan, store: Store, result: Result, stage: str, keys: dict[str | None, str], outputs: dict[str, None]) -> None:
+def _stored(
+    plan: Plan,
+    store: Store,
+    result: Result,
+    stage: str,
+    keys: dict[str | None, str],
+    outputs: dict[str, None],
+) -> None:
     """Records and object files of a stage."""
     for key in keys.values():
         outputs[str(store.record_path(key))] = None
@@ -145,7 +153,8 @@ def _stored(plan: Plan, store: Store, result: Result, stage: str, keys: dict[str
 
 
 def _code(files: dict[str, str | None], places: dict[str, None]) -> None:
-    """Every Python file that took part: those read for keys, and those imported from outside the installed packages."""
+    """Every Python file that took part: those read for keys, and those imported from
+    outside the installed packages."""
     for path, found in code.files_read().items():
         files[path] = found
         places[os.path.dirname(path)] = None  # noqa: PTH120

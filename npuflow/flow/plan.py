@@ -1,4 +1,5 @@
-"""The wired plan: stages in order, each with its tables, its upstream steps and the pre-images of its keys."""
+"""The wired plan: stages in order, each with its tables, its upstream steps and the
+pre-images of its keys."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class Step:
         }
 
     def bind(self, refs: Mapping[str, Ref | None], load: Callable[..., Any] | None = None) -> Bound:
-        """This step with its inputs known: gives item ids, pre-images and keys. `load(ref, cls)` serves projections."""
+        """This step with its inputs known: gives item ids, pre-images and keys.
+        `load(ref, cls)` serves projections."""
         mark = tuple((name, None if ref is None else ref.digest) for name, ref in sorted(refs.items()))
         if self._bound is None or self._bound[0] != mark:
             self._bound = mark, Bound(self, refs, load)
@@ -93,7 +95,9 @@ class Step:
         """Everything that the step (or one item of it) depends on, as JSON-able data."""
         return self.bind(refs, load).preimage(item)
 
-    def key(self, refs: Mapping[str, Ref | None], item: str | None = None, load: Callable[..., Any] | None = None) -> str:
+    def key(
+        self, refs: Mapping[str, Ref | None], item: str | None = None, load: Callable[..., Any] | None = None
+    ) -> str:
         return self.bind(refs, load).key(item)
 
 

@@ -6,7 +6,19 @@ import functools
 import platform
 from pathlib import Path
 
-_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "sve")
+_FEATURES = (
+    "avx",
+    "avx2",
+    "fma",
+    "avx512f",
+    "avx512bw",
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_int8",
+    "asimd",
+    "asimddp",
+    "sve",
+)
 
 
 @functools.cache

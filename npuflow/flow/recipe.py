@@ -1,4 +1,5 @@
-"""Recipes: TOML files that say what to build, with `extends`, `--set`, library tables and a place for every key."""
+"""Recipes: TOML files that say what to build, with `extends`, `--set`, library
+tables and a place for every key."""
 
 from __future__ import annotations
 
@@ -8,7 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from npuflow.base.errors import NpuflowError, RecipeError, suggestion
-from npuflow.base.tables import Config, Fault, Location, Locator, Range, hints, read, registry_fields, table_of
+from npuflow.base.tables import (
+    Config,
+    Fault,
+    Location,
+    Locator,
+    Range,
+    hints,
+    read,
+    registry_fields,
+    table_of,
+)
 from npuflow.flow.memory import size
 from npuflow.flow.recipe_files import Override, Source, load_sources, parse_set
 from npuflow.flow.recipe_sweep import TABLE as SWEEP
@@ -36,7 +47,8 @@ class Build(Config):
     jobs: Annotated[int, Range(1)] | None = None
     """Steps that run at once; as many as there are cores if absent."""
     memory: str | None = None
-    """What the steps that run at once may take together, by what their stages declare: `8GB`; the machine's if absent."""
+    """What the steps that run at once may take together, by what their stages declare:
+    `8GB`; the machine's if absent."""
     scheduler: str = "threads"
     """`threads`, `processes`, `processes:N`, or the address of a dask scheduler such as `tcp://host:port`."""
 
@@ -94,7 +106,8 @@ class Recipe:
         return self.table(dotted) is not None
 
     def read(self, cls: type[C], known: Iterable[type[Config]] = ()) -> tuple[C | None, list[NpuflowError]]:
-        """The table of `cls`, typed, or its faults; keys that only other `known` classes declare are passed over."""
+        """The table of `cls`, typed, or its faults; keys that only other `known`
+        classes declare are passed over."""
         if cls not in self._read:
             dotted = table_of(cls)
             keys = dotted.split(".")
@@ -102,7 +115,9 @@ class Recipe:
             for key in keys:
                 raw = raw.get(key, {}) if isinstance(raw, Mapping) else {}
             if isinstance(raw, Mapping):
-                foreign = _entries([k for k in known if table_of(k) == dotted and k is not cls]) - _entries([cls])
+                foreign = _entries([k for k in known if table_of(k) == dotted and k is not cls]) - _entries(
+                    [cls]
+                )
                 raw = {key: value for key, value in raw.items() if key not in foreign}
             self._read[cls] = read(cls, raw, self.at.child(*keys), sorted(_declared(dotted, known)))
         return self._read[cls]
@@ -112,7 +127,8 @@ class Recipe:
     ) -> list[NpuflowError]:
         """Every fault of the recipe: unknown tables and keys, and all that reading the known tables finds.
 
-        `required` are the classes to read even when the recipe lacks their table (those of the stages that will run).
+        `required` are the classes to read even when the recipe lacks their table
+        (those of the stages that will run).
         """
         classes = tuple(dict.fromkeys([*known, *SETTINGS]))
         need = set(classes if required is None else required)
@@ -133,9 +149,11 @@ def load(
     libraries: Mapping[str, Path] | None = None,
     lenient: bool = False,
 ) -> Recipe:
-    """Read a recipe file (or plain `tables`), what it extends, its library tables, and apply `--set` overrides.
+    """Read a recipe file (or plain `tables`), what it extends, its library tables,
+    and apply `--set` overrides.
 
-    `lenient` leaves it to `Recipe.faults` to tell of a library table that names none, with all that is wrong besides.
+    `lenient` leaves it to `Recipe.faults` to tell of a library table that names none,
+    with all that is wrong besides.
     """
     overrides = tuple(parse_set(text) if isinstance(text, str) else text for text in sets)
     file = Path(path) if path is not None else None
@@ -143,11 +161,14 @@ def load(
     if lost and not lenient:
         raise RecipeError(tuple(lost.values()))
     name = file.stem if file is not None else "recipe"
-    return Recipe(file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides, lost)
+    return Recipe(
+        file.resolve() if file is not None else None, name, merged, at, tuple(sources), overrides, lost
+    )
 
 
 def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:
-    """The keys that `known` classes declare directly below a table: fields, and first names of deeper tables."""
+    """The keys that `known` classes declare directly below a table: fields, and
+    first names of deeper tables."""
     keys: set[str] = set()
     for cls in known:
         other = table_of(cls)
@@ -160,11 +181,14 @@ def _declared(dotted: str, known: Iterable[type[Config]]) -> set[str]:
 
 def _entries(classes: Iterable[type[Config]]) -> set[str]:
     """The names of registry entries whose option tables may stand in a table of these classes."""
-    return {name for cls in classes for registry in registry_fields(cls).values() for name in registry.names()}
+    return {
+        name for cls in classes for registry in registry_fields(cls).values() for name in registry.names()
+    }
 
 
 def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[NpuflowError]:
-    """Top-level names nobody declares, and stray keys in tables that exist only as parents of declared ones."""
+    """Top-level names nobody declares, and stray keys in tables that exist only as
+    parents of declared ones."""
     paths = {table_of(cls) for cls in classes}
     parents = {path.rsplit(".", n)[0] for path in paths for n in range(1, path.count(".") + 1)} - paths
     top = sorted({path.split(".")[0] for path in paths})
@@ -198,7 +222,8 @@ def _unknown_tables(recipe: Recipe, classes: Sequence[type[Config]]) -> list[Npu
 
 
 def _stated(at: Locator, value: Any) -> Locator:
-    """The place of a table, or of the first key in it where no file writes its header (`--set table.key=...`)."""
+    """The place of a table, or of the first key in it where no file writes its
+    header (`--set table.key=...`)."""
     while at.path not in at.origins and isinstance(value, Mapping) and value:
         key, value = next(iter(value.items()))
         at = at.child(key)

@@ -1,4 +1,5 @@
-"""One build of one recipe, from its file to its products: what the command line and the Python facade share."""
+"""One build of one recipe, from its file to its products: what the command line and
+the Python facade share."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def cache_place(recipe: Recipe | None, settings: Settings) -> Path:
 
 
 def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
-    """The cache where flag, environment, recipe or default put it, with the shared cache behind it if there is one."""
+    """The cache where flag, environment, recipe or default put it, with the shared
+    cache behind it if there is one."""
     from npuflow.flow.store import Store
 
     table = recipe.build if recipe is not None else None
@@ -72,7 +74,9 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
     for name in settings.force:
         if name not in registry and name not in (known := steps_of(registry)):
             raise UsageError(
-                f'--force: there is no stage "{name}"', hint=suggestion(name, tuple(known)), code="NF-USAGE-054",
+                f'--force: there is no stage "{name}"',
+                hint=suggestion(name, tuple(known)),
+                code="NF-USAGE-054",
             )
     try:
         return wire(registry, recipe, until=settings.until, override=settings.override)
@@ -81,7 +85,11 @@ def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
 
 
 def run_plan(
-    plan: Plan, recipe: Recipe, store: Store, settings: Settings, on_event: Callable[[Event], None] | None = None
+    plan: Plan,
+    recipe: Recipe,
+    store: Store,
+    settings: Settings,
+    on_event: Callable[[Event], None] | None = None,
 ) -> Result:
     """Build a plan; the errors in the result know their place in the recipe."""
     try:
@@ -98,7 +106,8 @@ def run_plan(
 
 
 def _upload(store: Store, result: Result, on_event: Callable[[Event], None] | None) -> None:
-    """Send all that a build used to the remote cache; a remote that fails is a warning, as it is during the build."""
+    """Send all that a build used to the remote cache; a remote that fails is a
+    warning, as it is during the build."""
     from npuflow.flow.events import Warned
     from npuflow.flow.store_push import push
 
@@ -112,7 +121,8 @@ def _upload(store: Store, result: Result, on_event: Callable[[Event], None] | No
 
 
 def keep_memos() -> None:
-    """Let the next process know what this one read: the digests of files, and what the sources of stages are."""
+    """Let the next process know what this one read: the digests of files, and what
+    the sources of stages are."""
     DIGESTS.save()
     PICTURES.save()
 
@@ -137,7 +147,8 @@ def _build(
 
 
 def build(recipe: str | Path | Recipe, sets: Sequence[str] = (), **settings: Any) -> Result:
-    """Build a recipe from Python, with the fields of `Settings`; the first error of a failed build is raised."""
+    """Build a recipe from Python, with the fields of `Settings`; the first error of
+    a failed build is raised."""
     from npuflow.flow.recipe import Recipe, load
     from npuflow.flow.stage import STAGES
 
@@ -180,7 +191,8 @@ def output_folder(recipe: Recipe, settings: Settings) -> Path:
 
 
 def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> NpuflowError:
-    """The error with the recipe's file, key and line: of the key it names, else of a table its stage reads."""
+    """The error with the recipe's file, key and line: of the key it names, else of a
+    table its stage reads."""
     from npuflow.base.tables_toml import path_of
 
     for fault in error.faults():
@@ -196,7 +208,8 @@ def located(error: NpuflowError, recipe: Recipe, plan: Plan | None = None) -> Np
 
 
 def _table_of_stage(recipe: Recipe, plan: Plan, stage: str) -> Sequence[str]:
-    """The first table the stage reads that the recipe writes down; the target's last, by the line that names it."""
+    """The first table the stage reads that the recipe writes down; the target's
+    last, by the line that names it."""
     step = plan[stage]
     tables = [table_of(type(config)) for config in (*step.listing_configs.values(), *step.configs.values())]
     written = [table.split(".") for table in tables if recipe.has(table)]

@@ -9,7 +9,8 @@ TAG = "CACHEDIR.TAG"
 
 
 def cache_folder(flag: Path | None, recipe: Path | None, folder: Path) -> Path:
-    """The cache folder: flag, environment, recipe, a `cache/` with a tag at or above the recipe, the user's own."""
+    """The cache folder: flag, environment, recipe, a `cache/` with a tag at or above
+    the recipe, the user's own."""
     if flag is not None:
         return flag.expanduser().absolute()
     environment = os.environ.get("NPUFLOW_CACHE")

@@ -28,7 +28,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Override:
-    """One `--set a.b=value`; its relative paths start from the working directory, as the shell completes them."""
+    """One `--set a.b=value`; its relative paths start from the working directory, as
+    the shell completes them."""
 
     keys: tuple[str, ...]
     value: Any
@@ -82,9 +83,13 @@ def library_folders() -> dict[str, Path]:
 
 
 def load_sources(
-    file: Path | None, tables: Mapping[str, Any], overrides: Sequence[Override], libraries: Mapping[str, Path] | None
+    file: Path | None,
+    tables: Mapping[str, Any],
+    overrides: Sequence[Override],
+    libraries: Mapping[str, Path] | None,
 ) -> tuple[dict[str, Any], Locator, list[Source], dict[str, NpuflowError]]:
-    """The merged tables of a recipe, where each key comes from, every file read, and library tables that name none."""
+    """The merged tables of a recipe, where each key comes from, every file read, and
+    library tables that name none."""
     reading = _Reading(library_folders() if libraries is None else libraries)
     merged, origins = reading.file(file, ()) if file is not None else (_copy(tables), {})
     tops = [o for o in overrides if len(o.keys) == 1]
@@ -118,9 +123,12 @@ class _Reading:
         self.sources: list[Source] = []
         self.faults: list[NpuflowError] = []
         self.lost: dict[str, NpuflowError] = {}
-        """Library table, or what its file extends -> why its content is not known; all else can still be checked."""
+        """Library table, or what its file extends -> why its content is not known;
+        all else can still be checked."""
 
-    def file(self, path: Path, chain: tuple[Path, ...], library: bool = False) -> tuple[dict[str, Any], Origins]:
+    def file(
+        self, path: Path, chain: tuple[Path, ...], library: bool = False
+    ) -> tuple[dict[str, Any], Origins]:
         """A file's tables merged over those of what it extends."""
         real = path.resolve()
         shown = shown_path(path)
@@ -135,7 +143,9 @@ class _Reading:
         parents = table.pop("extends", [])
         merged: dict[str, Any] = {}
         places: Origins = {}
-        for name in [parents] if isinstance(parents, str) else parents if isinstance(parents, list) else [parents]:
+        for name in (
+            [parents] if isinstance(parents, str) else parents if isinstance(parents, list) else [parents]
+        ):
             where = at.child("extends")
             if not isinstance(name, str):
                 fault = RecipeError(
@@ -185,7 +195,8 @@ class _Reading:
         )
 
     def _told(self, found: Path | RecipeError, lost: str) -> Path | None:
-        """The file; else its fault is kept: `lost` names what is not known for it, without a name the recipe is not."""
+        """The file; else its fault is kept: `lost` names what is not known for it,
+        without a name the recipe is not."""
         if isinstance(found, Path):
             return found
         if lost:
@@ -195,7 +206,8 @@ class _Reading:
         return None
 
     def expand(self, merged: dict[str, Any], origins: Origins) -> None:
-        """Replace `target = "NAME"` and `[target] extends = "NAME"` by that library file, the recipe's keys over it."""
+        """Replace `target = "NAME"` and `[target] extends = "NAME"` by that library
+        file, the recipe's keys over it."""
         for table, folder in self.libraries.items():
             value = merged.get(table)
             own = value if isinstance(value, dict) else {}
@@ -274,7 +286,9 @@ def _text(path: Path, shown: str) -> str:
         ) from None
 
 
-def merge(into: dict[str, Any], places: Origins, other: Mapping[str, Any], theirs: Mapping[KeyPath, Origin]) -> None:
+def merge(
+    into: dict[str, Any], places: Origins, other: Mapping[str, Any], theirs: Mapping[KeyPath, Origin]
+) -> None:
     """Lay `other` over `into`: tables are merged key by key, everything else is replaced."""
     replaced: list[KeyPath] = []
     _merge(into, other, (), replaced)

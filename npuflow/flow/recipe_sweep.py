@@ -1,4 +1,5 @@
-"""The `[sweep]` table of a recipe: keys with the values that they take, and every combination of them as a point."""
+"""The `[sweep]` table of a recipe: keys with the values that they take, and every
+combination of them as a point."""
 
 from __future__ import annotations
 
@@ -92,8 +93,12 @@ def points(axes: Sequence[Axis]) -> list[Point]:
     found, names = [], set[str]()
     for combination in product(*(axis.values for axis in axes)):
         values = {axis.key: value for axis, value in zip(axes, combination, strict=True)}
-        overrides = [o for axis, value in zip(axes, combination, strict=True) for o in _overrides(axis, value)]
-        name = stem = "_".join(_word(axis.key, value) for axis, value in zip(axes, combination, strict=True))[:150]
+        overrides = [
+            o for axis, value in zip(axes, combination, strict=True) for o in _overrides(axis, value)
+        ]
+        name = stem = "_".join(_word(axis.key, value) for axis, value in zip(axes, combination, strict=True))[
+            :150
+        ]
         while name in names:
             name = f"{stem}_{len(names)}"
         names.add(name)
@@ -108,8 +113,13 @@ def _overrides(axis: Axis, value: Any) -> Iterator[Override]:
 
 
 def _word(key: str, value: Any) -> str:
-    """A part of a folder's name: strings and files by themselves, numbers behind the last word of their key."""
+    """A part of a folder's name: strings and files by themselves, numbers behind the
+    last word of their key."""
     if isinstance(value, str):
         return re.sub(r"[^\w.+-]+", "-", Path(value).stem if value.endswith(".toml") else value)
-    shown = "-".join(f"{k}-{v}" for k, v in value.items()) if isinstance(value, Mapping) else f"{key.rpartition('.')[2]}-{value}"
+    shown = (
+        "-".join(f"{k}-{v}" for k, v in value.items())
+        if isinstance(value, Mapping)
+        else f"{key.rpartition('.')[2]}-{value}"
+    )
     return re.sub(r"[^\w.+-]+", "-", shown).strip("-")

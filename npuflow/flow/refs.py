@@ -60,8 +60,9 @@ FAN_IN = 64
 
 
 def groups(ids: Iterable[str], salt: str) -> dict[str, tuple[str, ...]]:
-    """Runs of neighbours, each under the id of its first. Pairs of different first parts stay apart. Where a run ends
-    is a matter of names, not positions, so that items which come or go change the groups around them and no others.
+    """Runs of neighbours, each under the id of its first. Pairs of different first parts stay apart.
+    Where a run ends is a matter of names, not positions, so that items which come or go change the
+    groups around them and no others.
     """
     found: dict[str, tuple[str, ...]] = {}
     run: list[str] = []
@@ -70,7 +71,10 @@ def groups(ids: Iterable[str], salt: str) -> dict[str, tuple[str, ...]]:
         if run and parts(run[0])[0] != by:
             found[run[0]], run = tuple(run), []
         run.append(item)
-        if len(run) == FAN_IN or zlib.crc32(f"{salt}/{over}".encode(errors="surrogatepass")) % (FAN_IN // 2) == 0:
+        if (
+            len(run) == FAN_IN
+            or zlib.crc32(f"{salt}/{over}".encode(errors="surrogatepass")) % (FAN_IN // 2) == 0
+        ):
             found[run[0]], run = tuple(run), []
     if run:
         found[run[0]] = tuple(run)

@@ -1,4 +1,5 @@
-"""The driver: finds each step's key as soon as its inputs are known, looks it up, and sends the misses to workers."""
+"""The driver: finds each step's key as soon as its inputs are known, looks it up, and
+sends the misses to workers."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def build(
     on_event: OnEvent | None = None,
     out_dir: Path | None = None,
 ) -> Result:
-    """Bring every step of the plan up to date. Failed steps are in the result; a cache that fails is raised."""
+    """Bring every step of the plan up to date. Failed steps are in the result; a
+    cache that fails is raised."""
     from npuflow.flow.run_cluster import executor
 
     one_thread_each()
@@ -60,10 +62,20 @@ def build(
         result = driver.run(out_dir)
         clean = True
         if out_dir is not None and lease is not None:
-            add_root(own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values()))
+            add_root(
+                own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values())
+            )
         products = {name: str(path) for name, path in result.products.items()}
         emit(
-            Summary(result.hit, result.ran, result.failed, result.skipped, result.seconds, result.outputs, products)
+            Summary(
+                result.hit,
+                result.ran,
+                result.failed,
+                result.skipped,
+                result.seconds,
+                result.outputs,
+                products,
+            )
         )
         return result
     finally:
@@ -79,7 +91,13 @@ class _Driver:
     """One build in progress."""
 
     def __init__(
-        self, plan: Plan, store: Store, workers: Executor, emit: OnEvent, force: frozenset[str], keep_going: bool
+        self,
+        plan: Plan,
+        store: Store,
+        workers: Executor,
+        emit: OnEvent,
+        force: frozenset[str],
+        keep_going: bool,
     ) -> None:
         self.plan, self.store, self.workers, self.emit = plan, store, workers, emit
         self.force, self.keep_going = force, keep_going
@@ -93,7 +111,8 @@ class _Driver:
         self.foresight = Foresight(plan, workers.largest)
 
     def run(self, out_dir: Path | None = None) -> Result:
-        """Settle every step; with a folder, write the products there, and settle again what proves damaged then."""
+        """Settle every step; with a folder, write the products there, and settle
+        again what proves damaged then."""
         begun = time.perf_counter()
         try:
             self._settle_all()
@@ -152,7 +171,9 @@ class _Driver:
                 if state.begun or state.over_with:
                     continue
                 sources = [place.step for place in step.inputs.values() if place.step is not None]
-                bad = [name for name in sources if self.states[name].over_with and self.states[name].ref is None]
+                bad = [
+                    name for name in sources if self.states[name].over_with and self.states[name].ref is None
+                ]
                 if bad:
                     self._skip(state, bad[0])
                     moved = True
@@ -162,7 +183,8 @@ class _Driver:
 
     def _refs(self, step: Step) -> dict[str, Ref | None]:
         return {
-            name: None if place.step is None else self.states[place.step].ref for name, place in step.inputs.items()
+            name: None if place.step is None else self.states[place.step].ref
+            for name, place in step.inputs.items()
         }
 
     def _begin(self, state: StepState) -> None:
@@ -217,7 +239,11 @@ class _Driver:
         return True
 
     def _tasks(
-        self, state: StepState, refs: Mapping[str, Ref | None], misses: Mapping[str, str | None], size: int | None = None
+        self,
+        state: StepState,
+        refs: Mapping[str, Ref | None],
+        misses: Mapping[str, str | None],
+        size: int | None = None,
     ) -> Iterator[Task]:
         """The misses of a step in batches, made when a worker can take them."""
         step = state.step
@@ -283,12 +309,16 @@ class _Driver:
             self._settled(state, done, sent.force)
         left = {one.key: one.item for one in sent.work if one.key in state.pending}
         if left and outcome.error is None:
-            outcome.error = BuildError(f"{sent.step} ended without a result", code="NF-STEP-005").at(stage=sent.step)
+            outcome.error = BuildError(f"{sent.step} ended without a result", code="NF-STEP-005").at(
+                stage=sent.step
+            )
         if left and outcome.error is not None:
             self._retry_or_fail(state, sent, outcome, left)
         self._concluded(state)
         if state.over:
-            state.pace.took(units(state.step, (o.item for o in sent.work)), ran, outcome.worker, outcome.memory)
+            state.pace.took(
+                units(state.step, (o.item for o in sent.work)), ran, outcome.worker, outcome.memory
+            )
             self.emit(state.progress())
 
     def _settled(self, state: StepState, done: Done, forced: bool) -> None:
@@ -303,9 +333,13 @@ class _Driver:
             text = f"{state.step.name} is not deterministic: equal inputs gave {done.conflict}"
             hint = f"npuflow cache verify --rerun {state.step.name}"
             self.emit(Warned(text, state.step.name, hint))
-        self._report(state, item, done.key, "ran" if done.ran else "hit", done.seconds, done.ref.digest, done.summary)
+        self._report(
+            state, item, done.key, "ran" if done.ran else "hit", done.seconds, done.ref.digest, done.summary
+        )
 
-    def _retry_or_fail(self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]) -> None:
+    def _retry_or_fail(
+        self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]
+    ) -> None:
         error = outcome.error
         if outcome.damaged is not None or outcome.lost:
             cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
@@ -350,9 +384,17 @@ class _Driver:
         self._report(state, None, None, "skipped", 0.0, None, {}, state.skipped)
 
     def _report(
-        self, state: StepState, item: str | None, key: str | None, status: str, seconds: float, output: str | None,
-        summary: Mapping[str, object], reason: str = "", error: Exception | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        state: StepState,
+        item: str | None,
+        key: str | None,
+        status: str,
+        seconds: float,
+        output: str | None,
+        summary: Mapping[str, object],
+        reason: str = "",
+        error: Exception | None = None,
+    ) -> None:
         """Tell of a step once; a step looked up again after a repair is told of only if it ran."""
         if item in state.status and (status == "hit" or state.status[item] == status == "ran"):
             return
@@ -365,10 +407,13 @@ class _Driver:
     # damage
 
     def _send_back(self, digest: str | None, reason: str, victim: StepState) -> None:
-        """A product is missing or damaged: set it aside, and have its producer and all that hangs on it look again."""
+        """A product is missing or damaged: set it aside, and have its producer and all
+        that hangs on it look again."""
         maker = next((state for state in self.states.values() if state.made(digest)), None)
         if digest is None or maker is None:
-            text = f"an input of {victim.step.name} is damaged and no step of this build produces it: {reason}"
+            text = (
+                f"an input of {victim.step.name} is damaged and no step of this build produces it: {reason}"
+            )
             self._fail(victim, None, StoreError(text, code="NF-STORE-005").at(stage=victim.step.name))
             return
         self.store.quarantine(digest, reason)
@@ -387,7 +432,9 @@ class _Driver:
         kind, folder = step.signature.output, Path(str(step.override))
         ref: Ref
         if step.signature.product == "items":
-            ref = ItemsRef({one.name: self.store.adopt(one, kind) for one in sorted(folder.iterdir()) if one.is_dir()})
+            ref = ItemsRef(
+                {one.name: self.store.adopt(one, kind) for one in sorted(folder.iterdir()) if one.is_dir()}
+            )
         else:
             ref = self.store.adopt(folder, kind)
         state.ref = state.found[None] = ref

@@ -1,4 +1,5 @@
-"""Executes tasks on a cluster of worker processes, after each worker has shown that it would do the same work."""
+"""Executes tasks on a cluster of worker processes, after each worker has shown that
+it would do the same work."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _HINT = "threads, processes, processes:N, or the address of a scheduler such as 
 
 
 def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | None = None) -> Executor:
-    """`threads`, `processes[:N]`, or the address of a cluster. `memory` is what they may take, if not the machine's."""
+    """`threads`, `processes[:N]`, or the address of a cluster. `memory` is what they may
+    take, if not the machine's."""
     kind, _, rest = scheduler.partition(":")
     if scheduler == "threads":
         from npuflow.flow.run_mixed import Mixed
@@ -50,7 +52,9 @@ def executor(scheduler: str, jobs: int, plan: Plan, store: Store, memory: str | 
 class Cluster:
     """A dask cluster, started for this build or joined by its address."""
 
-    def __init__(self, address: str | None, jobs: int, plan: Plan, store: Store, memory: int | None = None) -> None:
+    def __init__(
+        self, address: str | None, jobs: int, plan: Plan, store: Store, memory: int | None = None
+    ) -> None:
         import distributed
 
         client: Any = distributed.Client
@@ -72,8 +76,13 @@ class Cluster:
                 share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
                 with blocked():
                     self._own = cluster(
-                        n_workers=jobs, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=share,
-                        silence_logs=50, env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                        n_workers=jobs,
+                        threads_per_worker=1,
+                        processes=True,
+                        dashboard_address=":0",
+                        memory_limit=share,
+                        silence_logs=50,
+                        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                         worker_class=self._deaths.nanny(),
                     )
                 self._join(jobs)
@@ -100,14 +109,23 @@ class Cluster:
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         for work in (self._gather, self._watch):
-            threading.Thread(target=work, name=f"npuflow{work.__name__.replace('_', '-')}", daemon=True).start()
-        self.label = f"{len(self._good)} workers at {self._client.scheduler.address if self._client.scheduler else address}"
+            threading.Thread(
+                target=work, name=f"npuflow{work.__name__.replace('_', '-')}", daemon=True
+            ).start()
+        self.label = (
+            f"{len(self._good)} workers at "
+            f"{self._client.scheduler.address if self._client.scheduler else address}"
+        )
 
     def _question(self) -> Question:
         stages, plugins, libraries = {}, {}, {}
         for step in self._plan:
             if step.override is None:
-                stages[step.name] = (step.stage.__module__, step.stage.function.__qualname__, step.code.digest)
+                stages[step.name] = (
+                    step.stage.__module__,
+                    step.stage.function.__qualname__,
+                    step.code.digest,
+                )
                 plugins.update(step.fixed["plugins"])
                 for code in (step.code, *step.selected.values()):
                     plugins.update({label: plugin_code(*split(label)).digest for label in code.entries})
@@ -124,7 +142,8 @@ class Cluster:
             raise none_left(self._deaths.started(), own=True) from None
 
     def _first(self) -> None:
-        """Find the first workers that may take work; those that die while they are asked come back and are asked again."""
+        """Find the first workers that may take work; those that die while they are asked
+        come back and are asked again."""
         for _ in range(ROUNDS):
             self._look()
             if self._good or not (self._silent or self._deaths.ways) or not self._returned():
@@ -144,7 +163,8 @@ class Cluster:
         )
 
     def _returned(self) -> bool:
-        """Whether a worker is there that has not answered yet, after giving nannies the time to start one anew."""
+        """Whether a worker is there that has not answered yet, after giving nannies
+        the time to start one anew."""
         known = {*self._good, *self.refused, *self._deaths.ways}
         until = time.monotonic() + RETURN
         while True:
@@ -159,13 +179,16 @@ class Cluster:
         found: dict[str, Any] | None = self._client.scheduler_info(n_workers=-1).get("workers")
         if found is None:                  # what dask gives when the connection is lost
             raise self._lost()
-        self._deaths.limits.update({name: one["memory_limit"] for name, one in found.items() if one.get("memory_limit")})
+        self._deaths.limits.update(
+            {name: one["memory_limit"] for name, one in found.items() if one.get("memory_limit")}
+        )
         return found
 
     def _look(self) -> None:
         """Ask every worker that has not answered yet, and report those that are gone.
 
-        Those that differ get no work, and the reason is reported; one that does not answer is asked again, or has died.
+        Those that differ get no work, and the reason is reported; one that does not
+        answer is asked again, or has died.
         """
         there = self._workers()
         for worker in [name for name in self._good if name not in there]:
@@ -182,7 +205,9 @@ class Cluster:
             answers = self._client.run(ask, question, workers=fresh, on_error="return")
         finally:
             probe.unlink(missing_ok=True)
-        silent = {worker: answer for worker, answer in answers.items() if isinstance(answer, OSError | TimeoutError)}
+        silent = {
+            worker: answer for worker, answer in answers.items() if isinstance(answer, OSError | TimeoutError)
+        }
         there = self._workers() if silent else there
         for worker, answer in answers.items():
             if worker not in silent:
@@ -192,7 +217,10 @@ class Cluster:
             else:                          # lost on the way, or its end is not known yet
                 self._silent[worker] += 1
                 if self._silent[worker] >= ROUNDS:
-                    self._judge(worker, [f"it does not answer ({answer}): look at its log, and whether it can be reached"])
+                    self._judge(
+                        worker,
+                        [f"it does not answer ({answer}): look at its log, and whether it can be reached"],
+                    )
 
     def _judge(self, worker: str, answer: list[str] | Exception) -> None:
         """A worker without faults gets work; another is refused with what differs."""
@@ -217,7 +245,8 @@ class Cluster:
         return {name: found for name in self._good if (found := workers.get(name, {}).get("memory_limit"))}
 
     def _watch(self) -> None:
-        """Keep up with workers that join and go. When there are none for long, what runs is given back as failed."""
+        """Keep up with workers that join and go. When there are none for long, what
+        runs is given back as failed."""
         alone = time.monotonic()
         while not self._stop.wait(LOOK):
             try:
@@ -238,7 +267,9 @@ class Cluster:
         """Steps that were bound to workers of which none is left go to others."""
         with self._lock:
             stranded = [
-                (name, held) for name, held in self._held.items() if (only := self._bound.get(name)) and not only & self._good
+                (name, held)
+                for name, held in self._held.items()
+                if (only := self._bound.get(name)) and not only & self._good
             ]
             for name, _ in stranded:
                 self._held.pop(name)
@@ -281,7 +312,8 @@ class Cluster:
                 future.add_done_callback(self._arrived)
 
     def _able(self, step: str, need: int) -> dict[str, Any]:
-        """Which workers may take a step: those that were found equal to the driver, and have the memory it needs."""
+        """Which workers may take a step: those that were found equal to the driver,
+        and have the memory it needs."""
         if not self._good and not self.refused:
             return {}                      # one that is started anew takes it, or the watch gives up
         small = {name for name, limit in self._limits().items() if limit < need} if need else set()
@@ -324,7 +356,8 @@ class Cluster:
         return self._deaths.of(worker, self._client.get_events)
 
     def _gather(self) -> None:
-        """Bring results here, as many at once as have come: a message for each would cost more than a short step."""
+        """Bring results here, as many at once as have come: a message for each would
+        cost more than a short step."""
         while (first := self._ended.get()) is not None:
             some = [first]
             while len(some) < MANY and not self._ended.empty():

@@ -66,7 +66,9 @@ def none_left(ways: Mapping[str, str], *, own: bool) -> BuildError:
     because = "; ".join(f"{worker}: {how}" for worker, how in list(ways.items())[-4:])
     hint = "start workers again, and read the last log lines of the lost ones"
     if any(MEMORY in how for how in ways.values()):
-        hint = '[build] memory = "8GB" allows more for all together, a smaller [build] jobs allows more for each'
+        hint = (
+            '[build] memory = "8GB" allows more for all together, a smaller [build] jobs allows more for each'
+        )
         if not own:
             hint = "give each worker more memory: dask worker --memory-limit 4GB"
     return BuildError("every worker of the cluster died", because=because, hint=hint, code="NF-CLUSTER-003")
@@ -95,7 +97,8 @@ class Deaths:
         return Noting
 
     def of(self, worker: str, events: Callable[[str], Any]) -> str:
-        """How one worker ended, empty where it cannot be known; `events` gives what the scheduler noted under a topic."""
+        """How one worker ended, empty where it cannot be known; `events` gives what the
+        scheduler noted under a topic."""
         how = ""
         with suppress(OSError, TimeoutError, RuntimeError):   # a scheduler that is gone knows nothing more
             for _, event in events("worker-restart-memory") or ():

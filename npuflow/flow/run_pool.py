@@ -80,7 +80,8 @@ class Threads:
 
     def submit(self, tasks: Sequence[Task]) -> None:
         if self._pool is None:
-            self._pool = ThreadPool(self._jobs)  # its threads are daemons: a second Ctrl-C need not wait for them
+            # its threads are daemons: a second Ctrl-C need not wait for them
+            self._pool = ThreadPool(self._jobs)
         with self._lock:
             self._held.update((task.name, task) for task in tasks)
         wave = threading.Thread(target=self._wave, args=(list(tasks),), name="npuflow-wave", daemon=True)
@@ -106,7 +107,8 @@ class Threads:
                 held = self._held.pop(task.name, None)
             if held is not None:
                 ready.append((task, execute(task)))
-            if time.perf_counter() > due:  # to wake the driver for every short step would cost more than the steps
+            # to wake the driver for every short step would cost more than the steps
+            if time.perf_counter() > due:
                 ready, due = self._give(ready), time.perf_counter() + SHORT
         self._give(ready)
 
@@ -181,11 +183,13 @@ class Processes:
         return self._pool
 
     def _apart(self, task: Task) -> None:
-        """A task whose worker died, or died beside another, gets a process of its own: the next death is its doing."""
+        """A task whose worker died, or died beside another, gets a process of its own:
+        the next death is its doing."""
         with self._single, _pool(1) as alone:
             with blocked():
                 future = alone.submit(execute, task)
-            future.add_done_callback(lambda _: codes.extend(_codes(alone)))   # before the pool ends its other processes
+            # before the pool ends its other processes
+            future.add_done_callback(lambda _: codes.extend(_codes(alone)))
             codes: list[int] = []
             try:
                 outcome = future.result()

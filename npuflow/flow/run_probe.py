@@ -53,14 +53,17 @@ def ask(question: Question) -> list[str]:
         if found != wanted:
             faults.append(f"the code of plug-in {label} differs: install the same version there")
     for library, wanted in question.libraries.items():
-        if library == "cpu":                      # stages of float results: the feature class that their keys state
+        # stages of float results: the feature class that their keys state
+        if library == "cpu":
             if processor() != wanted:
                 faults.append(f"its processor ({processor()}) computes floats unlike the driver's ({wanted})")
             continue
         with suppress(metadata.PackageNotFoundError):
             if metadata.version(library) == wanted:
                 continue
-            faults.append(f"it has {library} {metadata.version(library)}, not {wanted}: pip install {library}=={wanted}")
+            faults.append(
+                f"it has {library} {metadata.version(library)}, not {wanted}: pip install {library}=={wanted}"
+            )
             continue
         faults.append(f"it has no {library}: pip install {library}=={wanted}")
     probe = Path(question.root) / "tmp" / question.token

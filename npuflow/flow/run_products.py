@@ -16,7 +16,8 @@ from npuflow.flow.store_manifest import file_digest
 
 
 def publish(refs: Mapping[str, Ref], store: Store, folder: Path) -> dict[str, Path]:
-    """Write every product that is missing or differs; each is a copy, so that editing it leaves the cache alone."""
+    """Write every product that is missing or differs; each is a copy, so that
+    editing it leaves the cache alone."""
     products: dict[str, Path] = {}
     for stage, ref in refs.items():
         if not isinstance(ref, ArtifactRef):

@@ -97,7 +97,11 @@ class StepState:
     @property
     def over_with(self) -> bool:
         """Nothing more will come of this step."""
-        return self.ref is not None or bool(self.skipped) or (self.begun and bool(self.failed) and not self.pending)
+        return (
+            self.ref is not None
+            or bool(self.skipped)
+            or (self.begun and bool(self.failed) and not self.pending)
+        )
 
     def progress(self) -> Progress:
         pace = self.pace
@@ -112,7 +116,11 @@ class StepState:
 
     def made(self, digest: str | None) -> bool:
         """Whether an object is among what the step gave."""
-        found = (one for ref in self.found.values() for one in (ref.items.values() if isinstance(ref, ItemsRef) else (ref,)))
+        found = (
+            one
+            for ref in self.found.values()
+            for one in (ref.items.values() if isinstance(ref, ItemsRef) else (ref,))
+        )
         return any(one.digest == digest for one in found)
 
     def conclude(self) -> None:
@@ -136,12 +144,14 @@ class StepState:
 Size = Callable[[int], int]
 """How many of the items that are left go into the next batch."""
 SPREAD, LEAST = 2, 8
-CROWD = 16                     # workers for each of which an item more goes into a batch: a scheduler hands out some 400 a second
+# workers for each of which an item more goes into a batch: a scheduler hands out some 400 a second
+CROWD = 16
 
 
 def shares(most: int, number: int, workers: int) -> Size:
-    """Batches of a step of so many items: a part of each worker's share of what is left, so that large ones go first and
-    all workers end together; but `most` at a time, and not much less where there are enough to keep every worker busy."""
+    """Batches of a step of so many items: a part of each worker's share of what is left, so that large
+    ones go first and all workers end together; but `most` at a time, and not much less where there are
+    enough to keep every worker busy."""
     least = min(most, max(-(-most // LEAST), workers // CROWD), -(-number // workers))
     return lambda left: most if workers == 1 else max(least, min(most, -(-left // (SPREAD * workers))))
 
@@ -196,7 +206,9 @@ def _reach(bound: Bound, batch: list[Work]) -> frozenset[str]:
     return bound.reach.union(*(bound.reach_of(one.item) for one in batch if one.item is not None))
 
 
-def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], spec: Spec, **more: Any) -> Task:
+def task(
+    state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], spec: Spec, **more: Any
+) -> Task:
     """A batch of a step, ready to travel."""
     bound, step = state.bound, state.step
     if bound is None:
@@ -216,6 +228,16 @@ def task(state: StepState, refs: Mapping[str, Ref | None], batch: list[Work], sp
         wanted = [str(one.item) for one in batch] if step.over == "files" else list(listing)
         args[files] = Files({name: listing[name] for name in wanted})
     return Task(
-        spec, step.name, step.stage, bound.shared, batch, args, each, files,
-        step.signature.output, step.signature.product == "items" and not state.over, reach=_reach(bound, batch), **more,
-    )  # fmt: skip
+        spec,
+        step.name,
+        step.stage,
+        bound.shared,
+        batch,
+        args,
+        each,
+        files,
+        step.signature.output,
+        step.signature.product == "items" and not state.over,
+        reach=_reach(bound, batch),
+        **more,
+    )

@@ -33,7 +33,8 @@ class Work(NamedTuple):
     own: Mapping[str, Any] | None = None
     """The item's own part of the pre-image."""
     sources: Mapping[str, Mapping[str, str]] = {}  # a plain one: it travels to other processes
-    """For a stage that runs over collections: parameter -> the upstream items that it is made of -> their digests."""
+    """For a stage that runs over collections: parameter -> the upstream items that it
+    is made of -> their digests."""
 
 
 class Load(NamedTuple):
@@ -161,7 +162,9 @@ class _Batch:
         record = self.store.record(work.key, remote=False)
         if record is None or not self.store.usable(record):
             return False
-        self.outcome.done.append(Done(work.key, work.item, record.ref, record.seconds, False, None, record.summary))
+        self.outcome.done.append(
+            Done(work.key, work.item, record.ref, record.seconds, False, None, record.summary)
+        )
         return True
 
     def _argument(self, value: Any, todo: Iterable[Work]) -> Any:
@@ -183,7 +186,8 @@ class _Batch:
         return _items(self.store, asked if each.whole is None else each.whole.items, each.kind, tuple(asked))
 
     def _yielded(self, todo: dict[str | None, Work], made: Any) -> None:
-        known = {work.item for work in self.task.work} - set(todo)      # of a rectangle of pairs, what another build has settled
+        # of a rectangle of pairs, what another build has settled
+        known = {work.item for work in self.task.work} - set(todo)
         for item, artifact in made:
             work = todo.pop(item, None)
             if work is None and item in known:
@@ -216,7 +220,8 @@ class _Batch:
         self._checked(artifact)
         given = self.loaded.get(id(artifact))
         with untouched():
-            ref = self.store.write(artifact) if given is None else given[1]     # an input that is handed on is there already
+            # an input that is handed on is there already
+            ref = self.store.write(artifact) if given is None else given[1]
             summary = artifact.summary()
         self._commit(work, ref.digest, ref.uses, None, summary)
 
@@ -240,7 +245,7 @@ class _Batch:
         record = Record(
             work.key, self.task.step, work.item, preimage, output, uses, items,
             clock - self.since, "\n".join(self.lines), dict(summary),
-        )  # fmt: skip
+        )
         kept, other = self.store.commit(record)
         done = Done(work.key, work.item, kept.ref, record.seconds, True, other, kept.summary)
         self.outcome.done.append(done if other is None else done._replace(conflict=f"{other} and {output}"))
@@ -275,7 +280,9 @@ def _damage(fault: BaseException | None) -> Damaged | None:
     return None
 
 
-_REFUSED = re.compile(r"bad allocation|bad_alloc|Failed to allocate memory|Unable to allocate|Cannot allocate memory")
+_REFUSED = re.compile(
+    r"bad allocation|bad_alloc|Failed to allocate memory|Unable to allocate|Cannot allocate memory"
+)
 """What native libraries say that were given no memory, in exceptions of their own."""
 _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), "<")
 
@@ -283,7 +290,9 @@ _LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconf
 def _place(fault: Exception) -> str:
     """Where it happened, as far down as the code is the stage's own and not a library's."""
     frames = traceback.extract_tb(fault.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARY) and frame.filename != __file__]
+    own = [
+        frame for frame in frames if not frame.filename.startswith(_LIBRARY) and frame.filename != __file__
+    ]
     last = (own or frames)[-1:]
     return f"{last[0].filename}:{last[0].lineno} in {last[0].name}" if last else ""
 

@@ -142,7 +142,8 @@ def _plain(kind: Any) -> Any:
 
 
 def _maybe(stage: Stage) -> frozenset[str]:
-    """The listing's parameters that have a default: it is called without those whose table the recipe lacks."""
+    """The listing's parameters that have a default: it is called without those whose
+    table the recipe lacks."""
     parameters = inspect.signature(stage.files).parameters if stage.files is not None else {}
     return frozenset(name for name, one in parameters.items() if one.default is not inspect.Parameter.empty)
 
@@ -159,7 +160,8 @@ def _hints(function: Any, stage: Stage) -> dict[str, Any]:
 
 
 def _upstream(kind: Any) -> Upstream | None:
-    """The upstream product that an annotation asks for: A, Items[A], `| None`, and Annotated around any of them."""
+    """The upstream product that an annotation asks for: A, Items[A], `| None`, and
+    Annotated around any of them."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         inner = _upstream(args[0])

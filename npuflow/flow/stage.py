@@ -19,21 +19,23 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Project:
-    """`Annotated[Graph, Project("cone")]`: the key holds the digest of `graph.cone(item)`, or `graph.cone()`, alone."""
+    """`Annotated[Graph, Project("cone")]`: the key holds the digest of
+    `graph.cone(item)`, or `graph.cone()`, alone."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class Whole:
-    """`Annotated[Items[A], Whole()]`, of a collection that the stage runs over: it sees all items, and `asked` names those
-    that it is to handle. The key of what it makes holds the digest of the asked one alone, which must therefore cover
-    whatever the stage reads of the others (the parts of a graph above it).
+    """`Annotated[Items[A], Whole()]`, of a collection that the stage runs over: it sees all items, and
+    `asked` names those that it is to handle. The key of what it makes holds the digest of the asked one
+    alone, which must therefore cover whatever the stage reads of the others (the parts of a graph above it).
     """
 
 
 class Items(Mapping[str, A_co], Generic[A_co]):
-    """A collection as a stage sees it: item id -> artifact, in listing order, each loaded when it is asked for."""
+    """A collection as a stage sees it: item id -> artifact, in listing order, each
+    loaded when it is asked for."""
 
     def __init__(self, load: Mapping[str, Callable[[], A_co]], asked: tuple[str, ...] | None = None) -> None:
         self._load = load
@@ -143,7 +145,8 @@ class Stage:
         self.parts[label] = one
 
     def _merge(self, levels: tuple[_Function | Stage, ...]) -> None:
-        """The function becomes a part, each merge but the last another, and the last one what the stage gives."""
+        """The function becomes a part, each merge but the last another, and the last
+        one what the stage gives."""
         own = {name: value for name, value in self.stated.items() if name in _OF_ITEMS}
         self._add("items", Stage(self.function, **own))
         shared = {name: self.stated[name] for name in _INHERITED if name in self.stated}
@@ -158,7 +161,12 @@ class Stage:
                 self._add(before := f"merge{number}", one)
         usual = Stage(function, **stated)
         self.function, self.source, self.over, self.by, self.files = function, before, None, None, None
-        self.cpu, self.memory, self.lighter, self.floats = usual.cpu, usual.memory, usual.lighter, usual.floats
+        self.cpu, self.memory, self.lighter, self.floats = (
+            usual.cpu,
+            usual.memory,
+            usual.lighter,
+            usual.floats,
+        )
 
 
 _OF_ITEMS = ("over", "by", "files", "batch", "floats", *_INHERITED)
@@ -204,22 +212,21 @@ def stage(
 def stage(function: _Function | None = None, /, **options: Any) -> Any:
     """Make a function a stage, and the entry of its file.
 
-    What it runs over:
-    over: the `Items[...]` parameter whose items are processed one by one, or "files" for the files of a listing. Groups of
+    What it runs over: over: the `Items[...]` parameter whose items are processed one by one, or "files" for
+    the files of a listing. Groups of
         a `Groups[...]` parameter are processed in the same way.
-    by: a second collection. Each pair of an item of `by` and one of `over` is an item, named `pair(by, over)`. A call gets
-        items of `over` that lack the same items of `by`, and yields all their pairs.
+    by: a second collection. Each pair of an item of `by` and one of `over` is an item, named `pair(by,
+        over)`. A call gets items of `over` that lack the same items of `by`, and yields all their pairs.
     files: a function that lists the source files to read, from the stage's tables.
     batch: the number of items of `over` per call.
 
-    What it consists of:
-    merge: one or more functions that combine all items into one product. The first parameter of each is `Items[...]`. All
+    What it consists of: merge: one or more functions that combine all items into one product. The first
+    parameter of each is `Items[...]`. All
         but the last run on groups of up to 64 neighbouring items, the last on all remaining products.
     parts: steps internal to the stage, defined with `part`; no other stage sees their products.
 
-    When it runs:
-    when: the recipe table without which the stage is off.
-    refines: the stage whose product it improves for all consumers. It is on if the recipe has the first table that it
+    When it runs: when: the recipe table without which the stage is off. refines: the stage whose product it
+    improves for all consumers. It is on if the recipe has the first table that it
         takes, if `always` is set, or if `wanted` returns true for its tables.
     after: refinements that run before this one.
     quick: it takes about a second and decides what expensive stages do, so `plan` runs it in memory.
@@ -250,8 +257,9 @@ def part(
     floats: bool = False,
 ) -> Callable[[_Function], Stage]: ...
 def part(function: _Function | None = None, /, **options: Any) -> Any:
-    """A step that belongs to a stage of the same file, which names it in `parts` or `merge`: wired, keyed, cached and run
-    like a stage, but seen by that stage alone. The options are those of `stage`; `when` is the stage's own unless stated.
+    """A step that belongs to a stage of the same file, which names it in `parts` or `merge`: wired, keyed,
+    cached and run like a stage, but seen by that stage alone. The options are those of `stage`; `when` is
+    the stage's own unless stated.
     """
     made = Stage(function) if function is not None else None
     if made is not None:
@@ -266,14 +274,17 @@ def part(function: _Function | None = None, /, **options: Any) -> Any:
     return mark
 
 
-_log: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("npuflow_log", default=None)
+_log: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar(
+    "npuflow_log", default=None
+)
 _progress: contextvars.ContextVar[Callable[[int, int], None] | None] = contextvars.ContextVar(
     "npuflow_progress", default=None
 )
 
 
 def library(table: str) -> tuple[Path, ...]:
-    """The files that a library table may name. No key holds them: only for what is never stored, the words of a refusal."""
+    """The files that a library table may name. No key holds them: only for what is never
+    stored, the words of a refusal."""
     from npuflow.flow.recipe_files import library_folders  # needed once something is wrong
 
     return tuple(sorted(library_folders()[table].glob("*.toml")))
@@ -297,7 +308,8 @@ def progress(done: int, total: int) -> None:
 def listening(
     on_log: Callable[[str], None] | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Iterator[None]:
-    """Receive the log lines and progress of the step run inside (the executor's side of `log` and `progress`)."""
+    """Receive the log lines and progress of the step run inside (the executor's side
+    of `log` and `progress`)."""
     tokens = _log.set(on_log), _progress.set(on_progress)
     try:
         yield
@@ -307,6 +319,22 @@ def listening(
 
 
 __all__ = [
-    "STAGES", "Groups", "Item", "Items", "Listing", "Project", "Stage", "Whole", "listening", "log", "pair", "part",
-    "part_of", "progress", "shown", "size", "stage", "steps_of",
-]  # fmt: skip
+    "STAGES",
+    "Groups",
+    "Item",
+    "Items",
+    "Listing",
+    "Project",
+    "Stage",
+    "Whole",
+    "listening",
+    "log",
+    "pair",
+    "part",
+    "part_of",
+    "progress",
+    "shown",
+    "size",
+    "stage",
+    "steps_of",
+]

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from npuflow.flow.store_remote import Remote
 
 A = TypeVar("A", bound=Artifact)
-TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of npuflow; anything in it can be built again.\n"
+TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of npuflow; anything in it can be built again.\n"
+)
 _FOLDERS = ("objects", "records", "tmp", "quarantine", "leases", "roots")
 
 
@@ -173,7 +175,8 @@ class Store:
                 if first.output == record.output:
                     kept = first
                 elif not all(self.intact(digest) for digest in first.objects):
-                    other = first.output  # the first value is lost: the new one takes its place, and is reported
+                    # the first value is lost: the new one takes its place, and is reported
+                    other = first.output
                     files.replace(path, data, self._tmp)
                 else:
                     kept, other = first, first.output
@@ -199,14 +202,17 @@ class Store:
         return ArtifactRef(manifest.digest, manifest.uses)
 
     def settle(self, made: str, manifest: Manifest) -> bool:
-        """Give a complete object folder its place; one that is there already stays, if it is whole (then: False)."""
+        """Give a complete object folder its place; one that is there already stays,
+        if it is whole (then: False)."""
         path = self._object(manifest.digest)
         with self._needing(manifest.digest), files.writing(self.root):
             while not files.settle_folder(made, path):
                 if self.intact(manifest.digest, remote=False):
                     os.utime(path)
                     return False
-                self.set_aside(Path(path), "an object of this content is written again, and this one is incomplete")
+                self.set_aside(
+                    Path(path), "an object of this content is written again, and this one is incomplete"
+                )
         return True
 
     def scratch(self) -> Path:
@@ -229,7 +235,8 @@ class Store:
             raise Damaged(f"object {digest}", path, f"its manifest cannot be read: {fault}") from fault
 
     def intact(self, digest: str, *, remote: bool = True) -> bool:
-        """Whether an object is there with all its files at their sizes; a remote one counts, and is not fetched."""
+        """Whether an object is there with all its files at their sizes; a remote one
+        counts, and is not fetched."""
         path = self._object(digest)
         try:
             for name, (size, _) in listed(files.read(f"{path}/{MANIFEST}"), digest, path).items():
@@ -259,13 +266,18 @@ class Store:
         return kind.load(self.open(ref if isinstance(ref, str) else ref.digest))
 
     def adopt(self, folder: Path, kind: type[A]) -> ArtifactRef:
-        """Take in a hand-edited artifact folder: it is read without checks and stored under its own digest."""
+        """Take in a hand-edited artifact folder: it is read without checks and
+        stored under its own digest."""
         path = Path(folder) / MANIFEST
         try:
             body = json.loads(path.read_bytes())["body"]
         except (OSError, ValueError, KeyError) as fault:
             hint = "start from a copy of an artifact: npuflow show STAGE RECIPE --export DIR"
-            because = f"it has no {MANIFEST}" if isinstance(fault, FileNotFoundError | NotADirectoryError) else str(fault)
+            because = (
+                f"it has no {MANIFEST}"
+                if isinstance(fault, FileNotFoundError | NotADirectoryError)
+                else str(fault)
+            )
             raise UsageError(
                 f"{folder} is not an artifact folder", because=because, hint=hint, code="NF-USAGE-052",
             ) from fault
@@ -304,11 +316,15 @@ class Store:
 
     def digests(self) -> Iterator[str]:
         """Every object."""
-        yield from (f"{ALGORITHM}:{a.name}{b.name}" for a in _listed(self.root / "objects") for b in _listed(a))
+        yield from (
+            f"{ALGORITHM}:{a.name}{b.name}" for a in _listed(self.root / "objects") for b in _listed(a)
+        )
 
     def record_keys(self) -> Iterator[str]:
         """Every record."""
-        yield from (f"{ALGORITHM}:{a.name}{b.stem}" for a in _listed(self.root / "records") for b in _listed(a))
+        yield from (
+            f"{ALGORITHM}:{a.name}{b.stem}" for a in _listed(self.root / "records") for b in _listed(a)
+        )
 
 
 def _listed(folder: Path) -> list[Path]:

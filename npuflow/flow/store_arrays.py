@@ -32,7 +32,8 @@ _KINDS = "biufc"
 def write_arrays(
     folder: Path | None, name: str, arrays: Mapping[str, Array], mapped: bool = False
 ) -> tuple[dict[str, Any], Files]:
-    """Write the arrays of one entry; return their members and the files that hold them. `mapped`: large ones as npy files."""
+    """Write the arrays of one entry; return their members and the files that hold them.
+    `mapped`: large ones as npy files."""
     members: dict[str, Any] = {}
     files: Files = {}
     small: dict[str, Array] = {}
@@ -40,7 +41,12 @@ def write_arrays(
         array = _plain(key, arrays[key])
         if mapped and array.nbytes >= MAPPED:
             place = f"{name}.npy/{index}.npy"
-            members[key] = {"dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array), "npy": place}
+            members[key] = {
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "digest": _content(array),
+                "npy": place,
+            }
             if folder is not None:
                 files[place] = _write_npy(folder / place, array)
             forget(array)
@@ -159,7 +165,9 @@ def _chunks(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(chunk)
 
 
-def _write_zarr(path: Path, place: str, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]) -> Files:
+def _write_zarr(
+    path: Path, place: str, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[Array]
+) -> Files:
     import zarr
     from zarr.codecs import BloscCodec, BloscShuffle
 
@@ -168,7 +176,12 @@ def _write_zarr(path: Path, place: str, dtype: np.dtype[Any], shape: tuple[int, 
     codec = BloscCodec(cname="lz4", clevel=3, shuffle=BloscShuffle.shuffle)
     # Empty chunks are written: a chunk that is not there is then always a loss, never a run of zeros.
     array: Any = zarr.create_array(
-        str(path), shape=shape, dtype=dtype, chunks=chunk, compressors=codec, config={"write_empty_chunks": True}
+        str(path),
+        shape=shape,
+        dtype=dtype,
+        chunks=chunk,
+        compressors=codec,
+        config={"write_empty_chunks": True},
     )
     row, pending = 0, np.empty((0, *shape[1:]), dtype)
     for block in blocks:
@@ -230,7 +243,9 @@ def _checked_store(place: str, files: Mapping[str, Any], verified: Verified) -> 
                 data = data[-byte_range.suffix :]
             return prototype.buffer.from_bytes(data)
 
-        async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
+        async def get_partial_values(
+            self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]
+        ) -> list[Any]:
             return [await self.get(key, prototype, span) for key, span in key_ranges]
 
         async def exists(self, key: str) -> bool:

@@ -29,7 +29,8 @@ _PIECE = 1 << 16
 
 
 class Unwritable(StoreError):
-    """The cache cannot take another file; no step can succeed after this one. `readonly`: it may still be read."""
+    """The cache cannot take another file; no step can succeed after this one.
+    `readonly`: it may still be read."""
 
     readonly = False
 
@@ -50,8 +51,10 @@ class writing:  # noqa: N801  (a context manager; a generator would cost a step 
             return
         room = fault.errno in (errno.ENOSPC, errno.EDQUOT)
         refused = Unwritable(
-            f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}", because=str(fault),
-            hint=f"{'make room with `npuflow cache gc`, or ' if room else ''}choose another place: --cache DIR or NPUFLOW_CACHE",
+            f"cannot write to the cache {self.root}: {_REFUSED[fault.errno]}",
+            because=str(fault),
+            hint=f"{'make room with `npuflow cache gc`, or ' if room else ''}choose another place: --cache "
+            "DIR or NPUFLOW_CACHE",
             code="NF-STORE-002",
         )
         refused.readonly = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -65,7 +68,8 @@ _NUMBER = itertools.count()
 
 
 def spare(folder: str, prefix: str = "") -> str:
-    """A name in `folder` that nothing else has: no other process (a fork has its own number), and nothing in this one."""
+    """A name in `folder` that nothing else has: no other process (a fork has its own
+    number), and nothing in this one."""
     return f"{folder}/{prefix}{os.getpid():x}-{_TOKEN}{next(_NUMBER):x}"
 
 
@@ -158,7 +162,8 @@ def _settle(path: str, move: Callable[[], None]) -> None:
 
 
 def remove(path: Path) -> int:
-    """Delete a file or folder; the bytes it held. Something that another process removed first is no fault."""
+    """Delete a file or folder; the bytes it held. Something that another process
+    removed first is no fault."""
     size = 0
     if path.is_dir() and not path.is_symlink():
         for base, _, names in os.walk(path):

@@ -38,7 +38,9 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
     keys, damaged = _rooted(store)
     if damaged:
         # What a damaged root protected is unknown: it is set aside, and this collection removes nothing.
-        return Collected(stopped=f"{len(damaged)} damaged roots were set aside; the next build of each writes a new one")
+        return Collected(
+            stopped=f"{len(damaged)} damaged roots were set aside; the next build of each writes a new one"
+        )
     wanted = needed(live(store.root, clock)) | keys
     result = Collected()
     doomed_records: list[Path] = []
@@ -107,7 +109,8 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _sweep(store: Store, doomed: list[Path], clock: float) -> tuple[int, int]:
-    """Move doomed things away in small groups, each after one more look at what builds need; then delete them."""
+    """Move doomed things away in small groups, each after one more look at what
+    builds need; then delete them."""
     removed = size = 0
     for start in range(0, len(doomed), _SWEEP):
         trash = files.fresh(store.root / "tmp", "trash-")

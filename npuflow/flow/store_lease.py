@@ -38,7 +38,8 @@ class Journal:
         self._seen: set[str] = set()
 
     def needing(self, name: str) -> _Gate:
-        """A context: no collection sweeps while it lasts, and `name` is known to be needed before it begins."""
+        """A context: no collection sweeps while it lasts, and `name` is known to be
+        needed before it begins."""
         return _Gate(self, name)
 
     def enter(self, name: str) -> None:
@@ -126,7 +127,9 @@ def claim(root: Path, warn: Callable[[str, str], None]) -> Lease | None:
     except files.Unwritable as refused:
         if not refused.readonly or not (root / "objects").is_dir():
             raise
-        warn(f"{refused.message}; it is only read", "only what it has can be used; to build more: --cache DIR")
+        warn(
+            f"{refused.message}; it is only read", "only what it has can be used; to build more: --cache DIR"
+        )
         return None
 
 

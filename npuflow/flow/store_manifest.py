@@ -70,10 +70,14 @@ def unsealed(data: bytes, what: str, path: str) -> dict[str, Any]:
     return body
 
 
-def content_digest(kind: str, entries: Mapping[str, Any], uses: Mapping[str, Any], products: Mapping[str, str]) -> str:
+def content_digest(
+    kind: str, entries: Mapping[str, Any], uses: Mapping[str, Any], products: Mapping[str, str]
+) -> str:
     """The identity of an artifact: kind and content of its entries, whatever files hold them."""
     logical = {name: [entry["kind"], entry["digest"]] for name, entry in entries.items()}
-    return digest(["object", 1, kind, logical, {name: list(names) for name, names in uses.items()}, dict(products)])
+    return digest(
+        ["object", 1, kind, logical, {name: list(names) for name, names in uses.items()}, dict(products)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,8 @@ class Manifest:
 
 
 def listed(data: bytes, expected: str, path: str) -> Mapping[str, tuple[int, str]]:
-    """The files of a whole manifest of `expected`; whether its entries give its digest is for those who open it."""
+    """The files of a whole manifest of `expected`; whether its entries give its
+    digest is for those who open it."""
     body = unsealed(data, f"object {expected}", path)
     if body["digest"] != expected:
         raise Damaged(f"object {expected}", path, f"it holds another object, {body['digest']}")

@@ -1,4 +1,5 @@
-"""Uploads what a local cache holds to the shared one behind it: what is there already stays, so it can be resumed."""
+"""Uploads what a local cache holds to the shared one behind it: what is there already
+stays, so it can be resumed."""
 
 from __future__ import annotations
 
@@ -34,9 +35,14 @@ class Pushed:
 
 
 def push(
-    store: Store, keys: Collection[str] | None = None, *, dry: bool = False, tell: Callable[[Pushed], None] | None = None
+    store: Store,
+    keys: Collection[str] | None = None,
+    *,
+    dry: bool = False,
+    tell: Callable[[Pushed], None] | None = None,
 ) -> Pushed:
-    """Upload the records of these keys (None: all) with their objects. The first upload that fails ends it as an error."""
+    """Upload the records of these keys (None: all) with their objects. The first upload
+    that fails ends it as an error."""
     remote = store.remote
     if remote is None:
         raise UsageError(
@@ -55,7 +61,9 @@ def push(
         names = iter(own.record_keys() if keys is None else sorted(keys))
         try:
             while chunk := list(islice(names, CHUNK)):
-                found = [one for key in chunk if (one := own.record(key, touch=False, remote=False)) is not None]
+                found = [
+                    one for key in chunk if (one := own.record(key, touch=False, remote=False)) is not None
+                ]
                 _chunk(own, found, seen, pool, done, dry=dry)
                 if tell is not None:
                     tell(done)
@@ -69,7 +77,9 @@ def push(
     return done
 
 
-def _chunk(store: Store, found: list[Record], seen: set[str], pool: ThreadPoolExecutor, done: Pushed, *, dry: bool) -> None:
+def _chunk(
+    store: Store, found: list[Record], seen: set[str], pool: ThreadPoolExecutor, done: Pushed, *, dry: bool
+) -> None:
     """Some records: those that are not there yet, after their objects."""
     remote = store.remote
     assert remote is not None
@@ -95,7 +105,8 @@ def _chunk(store: Store, found: list[Record], seen: set[str], pool: ThreadPoolEx
 
 
 def _send(store: Store, digest: str, *, dry: bool) -> int | None:
-    """Upload one object, after its files have been checked; its bytes, or None if this cache does not hold it whole."""
+    """Upload one object, after its files have been checked; its bytes, or None if this
+    cache does not hold it whole."""
     assert store.remote is not None
     try:
         return store.remote.send_object(store, store.manifest(digest, remote=False), dry=dry)

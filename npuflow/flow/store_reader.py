@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Files whose bytes were checked by this process, by what `stat` said then: a change since makes them unchecked again.
+# Files whose bytes were checked by this process, by what `stat` said then: a change
+# since makes them unchecked again.
 _CHECKED: dict[str, tuple[int, int, int]] = {}
 _LOCK = threading.Lock()
 
@@ -29,7 +30,8 @@ class Reader:
     def __init__(self, folder: Path, manifest: Manifest, *, trusted: bool = False) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._trusted = trusted  # a hand-edited folder that enters as an override: its manifest only names the files
+        # a hand-edited folder that enters as an override: its manifest only names the files
+        self._trusted = trusted
 
     @property
     def digest(self) -> str:

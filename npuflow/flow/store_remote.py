@@ -30,7 +30,8 @@ class Local(Protocol):
 
 
 class Remote:
-    """Objects as one archive each, records beside them. The first failure turns the remote off for this process."""
+    """Objects as one archive each, records beside them. The first failure turns the
+    remote off for this process."""
 
     def __init__(self, url: str, mode: Mode, warn: Callable[[str], None] | None = None) -> None:
         self.url, self.mode = url, mode
@@ -70,7 +71,8 @@ class Remote:
             return otherwise
         try:
             return action(*self._files())
-        except Exception as fault:  # every file system has errors of its own, and none of them may stop a build
+        # every file system has errors of its own, and none of them may stop a build
+        except Exception as fault:
             if absent and isinstance(fault, FileNotFoundError):
                 return otherwise
             self.down = True
@@ -81,18 +83,25 @@ class Remote:
         """The bytes of a record, if the remote has it."""
         if key in self._bad:
             return None
-        data: bytes | None = self._try("reading a record", lambda fs, base: fs.cat_file(_place(base, "records", key)), None)
+        data: bytes | None = self._try(
+            "reading a record", lambda fs, base: fs.cat_file(_place(base, "records", key)), None
+        )
         return data
 
     def distrust(self, name: str) -> None:
-        """What arrived under this name was damaged: it is not asked for again, and is replaced when it is pushed."""
+        """What arrived under this name was damaged: it is not asked for again, and is
+        replaced when it is pushed."""
         self._bad.add(name)
 
     def has(self, digest: str) -> bool:
         """Whether the remote has an object."""
         if digest in self._there or digest in self._bad:
             return digest in self._there
-        found = bool(self._try("looking for an object", lambda fs, base: fs.exists(_place(base, "objects", digest)), False))
+        found = bool(
+            self._try(
+                "looking for an object", lambda fs, base: fs.exists(_place(base, "objects", digest)), False
+            )
+        )
         if found:
             self._there.add(digest)
         return found
@@ -165,7 +174,8 @@ class Remote:
         return len(data)
 
     def send_object(self, store: Local, manifest: Manifest, *, dry: bool = False) -> int:
-        """Upload an object whose files are what its manifest says (else: `Damaged`); their bytes. `dry`: only look."""
+        """Upload an object whose files are what its manifest says (else: `Damaged`);
+        their bytes. `dry`: only look."""
         fs, base = self._files()
         folder = store.object_path(manifest.digest)
         _check(folder, manifest, "is not what was written")
@@ -228,7 +238,11 @@ def _check(folder: Path, manifest: Manifest, altered: str = "arrived altered") -
         path = folder / name
         if not path.is_file() or file_digest(path) != wanted:
             raise Damaged(f"object {manifest.digest}", str(path), f"{name} {altered}")
-    extra = {os.path.relpath(one, folder) for one in folder.rglob("*") if one.is_file()} - set(manifest.files) - {MANIFEST}
+    extra = (
+        {os.path.relpath(one, folder) for one in folder.rglob("*") if one.is_file()}
+        - set(manifest.files)
+        - {MANIFEST}
+    )
     if extra:
         reason = f"it contains {sorted(extra)[0]}, which its manifest does not list"
         raise Damaged(f"object {manifest.digest}", str(folder), reason)

@@ -89,7 +89,9 @@ def verify(store: Store) -> Verified:
         path = store.record_path(key)
         record = store.record(key, touch=False)
         if record is None:
-            seen.damaged.append(Damaged(f"record {key}", str(path), "its checksum or its name does not match"))
+            seen.damaged.append(
+                Damaged(f"record {key}", str(path), "its checksum or its name does not match")
+            )
             continue
         seen.records += 1
         if key_of(record.preimage) != key:

@@ -69,7 +69,9 @@ class Writer:
         shown = text
         if self.folder is not None and len(text) <= _PRETTY:
             plain = value is None or isinstance(value, str | int | float)  # laid out like this anyway
-            shown = (text if plain else json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode()) + b"\n"
+            shown = (
+                text if plain else json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False).encode()
+            ) + b"\n"
         self._put(name, "json", _suffixed(name, ".json"), shown, bytes_digest(text))
 
     def text(self, name: str, text: str) -> None:
@@ -104,15 +106,20 @@ class Writer:
         self._arrays(name, "array", {"": array})
 
     def arrays(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]], mapped: bool = False) -> None:
-        """Named arrays; any text can be a name. `mapped`: large ones as plain files, which readers map instead of reading."""
+        """Named arrays; any text can be a name. `mapped`: large ones as plain files, which
+        readers map instead of reading."""
         self._arrays(name, "arrays", arrays, mapped)
 
-    def blocks(self, name: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray[Any, Any]]) -> None:
+    def blocks(
+        self, name: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[np.ndarray[Any, Any]]
+    ) -> None:
         """One array too large for memory, as consecutive blocks of its first axis."""
         from npuflow.flow.store_arrays import write_blocks
 
         path = self._claim(name, name + ".zarr")
-        members, files = write_blocks(Path(path) if path is not None else None, name + ".zarr", dtype, shape, blocks)
+        members, files = write_blocks(
+            Path(path) if path is not None else None, name + ".zarr", dtype, shape, blocks
+        )
         self._note_arrays(name, "array", members, files)
 
     def _arrays(
@@ -121,7 +128,9 @@ class Writer:
         from npuflow.flow.store_arrays import write_arrays
 
         self._claim(name, name + ".npz")
-        members, files = write_arrays(Path(self.folder) if self.folder is not None else None, name, arrays, mapped)
+        members, files = write_arrays(
+            Path(self.folder) if self.folder is not None else None, name, arrays, mapped
+        )
         self._note_arrays(name, kind, members, files)
 
     def _note_arrays(

@@ -59,7 +59,10 @@ def axes_of(recipe: Recipe, over: Sequence[Override] = ()) -> list[Axis]:
 
 
 def planned(
-    read: Callable[[tuple[Override, ...]], Recipe], points: Sequence[Point], registry: Registry, settings: Settings
+    read: Callable[[tuple[Override, ...]], Recipe],
+    points: Sequence[Point],
+    registry: Registry,
+    settings: Settings,
 ) -> list[tuple[Point, Recipe, Plan]]:
     """Every point's recipe and plan; the faults of all of them at once, equal ones once."""
     found, wrong = [], dict[Any, NpuflowError]()
@@ -78,7 +81,7 @@ def planned(
 def built(
     planned: Sequence[tuple[Point, Recipe, Plan]], store: Store, settings: Settings,
     on_event: Callable[[Point, Event], None] | None = None,
-) -> Iterator[Outcome]:  # fmt: skip
+) -> Iterator[Outcome]:
     """Build one point after the other; one that fails is told in its outcome, and the sweep goes on."""
     for point, recipe, plan in planned:
         outcome = Outcome(point)
@@ -106,11 +109,17 @@ def _numbers(event: StepEvent) -> dict[str, float]:
 
 
 def front(rows: Sequence[Mapping[str, float]], goals: Mapping[str, bool]) -> list[bool]:
-    """Which rows no other row beats: at least as good by every goal and better by one. `goals`: name -> more is better."""
+    """Which rows no other row beats: at least as good by every goal and better by one.
+    `goals`: name -> more is better."""
     signs = [(name, -1.0 if more else 1.0) for name, more in goals.items()]
-    scores = [[sign * row[name] for name, sign in signs] if all(name in row for name, _ in signs) else None for row in rows]
+    scores = [
+        [sign * row[name] for name, sign in signs] if all(name in row for name, _ in signs) else None
+        for row in rows
+    ]
 
     def beaten(mine: Sequence[float]) -> bool:
-        return any(o is not None and o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in scores)
+        return any(
+            o is not None and o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in scores
+        )
 
     return [score is not None and not beaten(score) for score in scores]

@@ -16,7 +16,9 @@ from npuflow.flow.signature import Signature, Upstream, signature, tables_of
 from npuflow.flow.stage import Stage, steps_of
 
 
-def wire(registry: Registry, recipe: Recipe, until: str | None = None, override: Mapping[str, Path] | None = None) -> Plan:
+def wire(
+    registry: Registry, recipe: Recipe, until: str | None = None, override: Mapping[str, Path] | None = None
+) -> Plan:
     """The plan of every stage that the recipe switches on, or of one stage and what it needs."""
     override = dict(override or {})
     stages = steps_of(registry)
@@ -28,11 +30,14 @@ def wire(registry: Registry, recipe: Recipe, until: str | None = None, override:
     wiring = _Wiring(stages, recipe.tables, override, _wanted(stages, recipe))
     order = wiring.order(until)
     steps = _steps(order, wiring, recipe, override)
-    return Plan(tuple(steps), recipe, {name: why for name, why in wiring.off.items() if stages[name].owner is None})
+    return Plan(
+        tuple(steps), recipe, {name: why for name, why in wiring.off.items() if stages[name].owner is None}
+    )
 
 
 def _wanted(stages: Mapping[str, Stage], recipe: Recipe) -> set[str]:
-    """Stages that are on without their table, by what other tables say. Tables with faults want nothing; they are reported."""
+    """Stages that are on without their table, by what other tables say. Tables with faults want
+    nothing; they are reported."""
     found = set()
     for name, stage in stages.items():
         if stage.wanted is None:
@@ -61,7 +66,11 @@ class _Wiring:
     """Who feeds whom."""
 
     def __init__(
-        self, stages: dict[str, Stage], tables: Mapping[str, Any], override: Mapping[str, Path], wanted: Set[str] = frozenset()
+        self,
+        stages: dict[str, Stage],
+        tables: Mapping[str, Any],
+        override: Mapping[str, Path],
+        wanted: Set[str] = frozenset(),
     ) -> None:
         self.stages = stages
         self.override = override
@@ -76,7 +85,9 @@ class _Wiring:
         self.chains = {name: self._chain(name) for name in stages if stages[name].refines is None}
         self.inputs: dict[str, dict[str, str]] = {}
         for name in stages:
-            self.inputs[name] = {param: self._provider(name, param, need) for param, need in self._upstream(name)}
+            self.inputs[name] = {
+                param: self._provider(name, param, need) for param, need in self._upstream(name)
+            }
         self._spread_off()
 
     def _switch(self, name: str) -> str | None:
@@ -112,7 +123,8 @@ class _Wiring:
         return [base, *ordered]
 
     def _provider(self, name: str, param: str, need: Upstream) -> str:
-        """The stage whose product a parameter receives: the only one of its type, else the one of its name."""
+        """The stage whose product a parameter receives: the only one of its type,
+        else the one of its name."""
         stage, whole = self.stages[name], whole_of(self.stages, name)
         if stage.source is not None and param == next(iter(self.signatures[name].upstream)):
             return f"{whole}.{stage.source}"
@@ -123,7 +135,7 @@ class _Wiring:
             for other, sign in self.signatures.items()
             if sign.output is need.kind and sign.product == wants and other in self.chains
             and whole_of(self.stages, other) in (other, whole)
-        ]  # fmt: skip
+        ]
         if base in makers:  # a refinement improves on what stands before it
             chain = self.chains[str(base)]
             return chain[chain.index(whole) - 1] if whole in chain else chain[-1]
@@ -175,7 +187,9 @@ class _Wiring:
 
 
 def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[str, Path]) -> list[Step]:
-    known = [cls for sign in wiring.signatures.values() for cls in (*sign.tables.values(), *sign.listing.values())]
+    known = [
+        cls for sign in wiring.signatures.values() for cls in (*sign.tables.values(), *sign.listing.values())
+    ]
     needed: dict[type[Config], None] = {}
 
     def config(cls: type[Config]) -> Config | None:
@@ -187,13 +201,17 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
         sign = wiring.signatures[name]
         source = name in override
         configs = {} if source else {param: config(cls) for param, cls in sign.tables.items()}
-        listed = {param: cls for param, cls in sign.listing.items() if param not in sign.maybe or recipe.has(table_of(cls))}
+        listed = {
+            param: cls
+            for param, cls in sign.listing.items()
+            if param not in sign.maybe or recipe.has(table_of(cls))
+        }
         listing = {} if source else {param: config(cls) for param, cls in listed.items()}
         inputs = {
             param: Input(None if (made := wiring.inputs[name][param]) in wiring.off else made, need,
                          each=param in (wiring.stages[name].over, wiring.stages[name].by))
             for param, need in wiring._upstream(name)
-        }  # fmt: skip
+        }
         steps.append(Step(name, wiring.stages[name], sign, configs, inputs, listing, override.get(name)))  # type: ignore[arg-type]
     if faults := recipe.faults(known, required=needed):
         raise RecipeError([*faults, *_unlisted(steps)])
@@ -201,13 +219,15 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
 
 
 def _unlisted(steps: list[Step]) -> Iterator[NpuflowError]:
-    """What the sources lack, of the steps whose tables could be read: a recipe's faults are told all at once."""
+    """What the sources lack, of the steps whose tables could be read: a recipe's
+    faults are told all at once."""
     told: set[tuple[str | None, str]] = set()
     for step in steps:
         if all(config is not None for config in step.listing_configs.values()):
             try:
                 _ = step.listing
             except NpuflowError as fault:
-                if (mark := (fault.where.key, fault.message)) not in told:      # two stages may list one source
+                # two stages may list one source
+                if (mark := (fault.where.key, fault.message)) not in told:
                     told.add(mark)
                     yield fault

@@ -1,4 +1,5 @@
-"""What a command's fields must satisfy on their own: the faults that decoding reports, without any memory or target."""
+"""What a command's fields must satisfy on their own: the faults that decoding reports,
+without any memory or target."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ MAX_WINDOW = 1 << 16
 _POSITIVE = (
     "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups",
     "kernel", "stride", "dilation", "insert",
-)  # fmt: skip
+)
 _FLAGS = ("accumulate", "maximum")
 
 
@@ -49,7 +50,9 @@ def _shared(f: Fields) -> Iterator[str]:
             yield f"{name} {f[name]} is outside {SHIFT[0]}..{SHIFT[1]}"
     if "lo" in f and "y_type" in f:
         lo, hi = ELEMENTS[f["y_type"]].range
-        if not (f.get("los", NONE) != NONE or lo <= f["lo"] <= hi) or not (f.get("his", NONE) != NONE or lo <= f["hi"] <= hi):
+        if not (f.get("los", NONE) != NONE or lo <= f["lo"] <= hi) or not (
+            f.get("his", NONE) != NONE or lo <= f["hi"] <= hi
+        ):
             yield f"the clamp {f['lo']}..{f['hi']} leaves {f['y_type']}"
         if f.get("los", NONE) == NONE and f.get("his", NONE) == NONE and f["lo"] > f["hi"]:
             yield f"the clamp {f['lo']}..{f['hi']} is empty"

@@ -22,7 +22,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Element:
-    """One element type. An int is two's complement or unsigned; a float has a sign, `exponent` bits, a fraction.
+    """One element type. An int is two's complement or unsigned; a float has a sign,
+    `exponent` bits, a fraction.
 
     `code`: its number in the words of commands; None: no command has it. `packed`: elements follow each other
     bit by bit, the first in the lowest bits of the first byte; else each has bytes of its own. `block`: an
@@ -99,7 +100,8 @@ def having(role: Role) -> tuple[str, ...]:
 
 
 def wide(bits: int) -> bool:
-    """Whether an operand is more than the byte that the array takes at full speed and tables have entries for."""
+    """Whether an operand is more than the byte that the array takes at full speed
+    and tables have entries for."""
     return bits > 8
 
 

@@ -1,6 +1,8 @@
-"""Commands to words and back: everything derives from the opcodes' fields, and every field is checked on the way in.
+"""Commands to words and back: everything derives from the opcodes' fields, and every
+field is checked on the way in.
 
-`encode(decode(words)) == words` for every word that decodes; whatever does not decode is one error that names the command.
+`encode(decode(words)) == words` for every word that decodes; whatever does not decode is
+one error that names the command.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def encode(
     wait: Sequence[int] = (),
     flags: int = 0,
 ) -> Words:
-    """The 64 words of a command. Enum fields take names or codes, vectors sequences; unknown or oversized values are bugs."""
+    """The 64 words of a command. Enum fields take names or codes, vectors sequences; unknown
+    or oversized values are bugs."""
     words = np.zeros(WORDS, np.uint32)
     unknown = set(values) - {f.name for f, _ in layout(opcode)}
     if unknown:
@@ -74,7 +77,10 @@ def _numbers(opcode: str, entry: Field, value: object) -> Iterator[int]:
             )
         yield entry.enum.index(value)
         return
-    numbers = [int(v) for v in value] if isinstance(value, Sequence | np.ndarray) else [int(value)] * entry.width  # type: ignore[call-overload]
+    if isinstance(value, Sequence | np.ndarray):
+        numbers = [int(v) for v in value]
+    else:
+        numbers = [int(value)] * entry.width  # type: ignore[call-overload]
     if len(numbers) != entry.width:
         raise InternalError(
             f"{opcode}.{entry.name} takes {entry.width} numbers, not {len(numbers)}", code="NF-INTERNAL-044",
@@ -93,7 +99,7 @@ def again(command: Command) -> Words:
     return encode(
         command.opcode, command.fields, queue=command.queue, core=command.core,
         node=command.node, wait=command.wait, flags=command.flags,
-    )  # fmt: skip
+    )
 
 
 def decode(words: Words, *, index: int = 0, core: int | None = None) -> Command:

@@ -72,7 +72,8 @@ class Terms:
 
 
 class Opcode:
-    """What an opcode states: its words, the bytes it touches, its cycles; a subclass's docstring is its meaning.
+    """What an opcode states: its words, the bytes it touches, its cycles; a
+    subclass's docstring is its meaning.
 
     What it computes is stated in npuflow.engine.sim.opcode, the base of all files of engine/opcodes.
     """

@@ -1,4 +1,5 @@
-"""Inequalities over an operator's numbers: how a target file writes its limits, and how a refusal states them."""
+"""Inequalities over an operator's numbers: how a target file writes its limits, and
+how a refusal states them."""
 
 from __future__ import annotations
 
@@ -11,25 +12,44 @@ from npuflow.base import syntax
 
 Numbers = Mapping[str, int]
 VARIABLES = {
-    "kernel_h": "kernel rows", "kernel_w": "kernel columns", "stride_h": "step over rows", "stride_w": "step over columns",
-    "dilation_h": "distance of kernel rows", "dilation_w": "distance of kernel columns",
-    "pad_top": "padding rows before", "pad_left": "padding columns before",
-    "pad_bottom": "padding rows after", "pad_right": "padding columns after",
-    "groups": "groups of a convolution", "depthwise": "1 if every group has one input channel, else 0",
-    "batch": "first dimension of the output", "in_channels": "channels of input 0", "out_channels": "channels of output 0",
-    "in_h": "rows of input 0", "in_w": "columns of input 0", "out_h": "rows of output 0", "out_w": "columns of output 0",
-    "m": "rows of a matrix product", "k": "terms of a matrix product's sums", "n": "columns of a matrix product",
-    "rank": "dimensions of the output", "elements": "elements of the output",
-}  # fmt: skip
+    "kernel_h": "kernel rows",
+    "kernel_w": "kernel columns",
+    "stride_h": "step over rows",
+    "stride_w": "step over columns",
+    "dilation_h": "distance of kernel rows",
+    "dilation_w": "distance of kernel columns",
+    "pad_top": "padding rows before",
+    "pad_left": "padding columns before",
+    "pad_bottom": "padding rows after",
+    "pad_right": "padding columns after",
+    "groups": "groups of a convolution",
+    "depthwise": "1 if every group has one input channel, else 0",
+    "batch": "first dimension of the output",
+    "in_channels": "channels of input 0",
+    "out_channels": "channels of output 0",
+    "in_h": "rows of input 0",
+    "in_w": "columns of input 0",
+    "out_h": "rows of output 0",
+    "out_w": "columns of output 0",
+    "m": "rows of a matrix product",
+    "k": "terms of a matrix product's sums",
+    "n": "columns of a matrix product",
+    "rank": "dimensions of the output",
+    "elements": "elements of the output",
+}
 _CALLS: dict[str, Callable[..., float]] = {"ceil": ceil, "floor": floor, "min": min, "max": max, "abs": abs}
 _BINARY: dict[type, Callable[[float, float], float]] = {
     ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b, ast.FloorDiv: lambda a, b: a // b, ast.Mod: lambda a, b: a % b,
-}  # fmt: skip
+}
 _COMPARE: dict[type, Callable[[float, float], bool]] = {
-    ast.Lt: lambda a, b: a < b, ast.LtE: lambda a, b: a <= b, ast.Gt: lambda a, b: a > b, ast.GtE: lambda a, b: a >= b,
-    ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b,
-}  # fmt: skip
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+}
 
 
 def faults(text: str) -> list[str]:
@@ -38,7 +58,9 @@ def faults(text: str) -> list[str]:
         tree = _parse(text)
     except SyntaxError as error:
         return [f'"{text}" is no inequality: {error.msg}']
-    found = [f"{ast.unparse(n)} is not allowed in a rule" for n in ast.walk(tree) if not isinstance(n, _ALLOWED)]
+    found = [
+        f"{ast.unparse(n)} is not allowed in a rule" for n in ast.walk(tree) if not isinstance(n, _ALLOWED)
+    ]
     if not isinstance(tree.body, ast.Compare):
         found.append(f'"{text}" compares nothing')
     for node in ast.walk(tree):
@@ -63,7 +85,8 @@ def variables(text: str) -> frozenset[str]:
 
 
 def broken(text: str, numbers: Numbers) -> str:
-    """Empty if the rule holds; else the failing comparison with the values of both sides and of every variable."""
+    """Empty if the rule holds; else the failing comparison with the values of both
+    sides and of every variable."""
     tree = _parse(text).body
     assert isinstance(tree, ast.Compare)
     terms = [tree.left, *tree.comparators]
@@ -87,7 +110,13 @@ def _plain(term: ast.expr) -> bool:
 
 def _side(term: ast.expr, value: float) -> str:
     text = ast.unparse(term)
-    return text if isinstance(term, ast.Constant) else f"{text} = {value:g}" if isinstance(value, float) else f"{text} = {value}"
+    return (
+        text
+        if isinstance(term, ast.Constant)
+        else f"{text} = {value:g}"
+        if isinstance(value, float)
+        else f"{text} = {value}"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -111,4 +140,4 @@ def _value(node: ast.expr, numbers: Numbers) -> float:
 _ALLOWED = (
     ast.Expression, ast.Compare, ast.BinOp, ast.UnaryOp, ast.USub, ast.Call, ast.Name, ast.Load, ast.Constant,
     *_BINARY, *_COMPARE,
-)  # fmt: skip
+)

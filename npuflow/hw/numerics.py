@@ -1,4 +1,5 @@
-"""Every rounding, shift and saturation of the compiler (the simulator alone has arithmetic of its own, on purpose).
+"""Every rounding, shift and saturation of the compiler (the simulator alone has
+arithmetic of its own, on purpose).
 
 Exact integers throughout: int64 where the product provably fits, Python integers where it might not.
 """
@@ -21,7 +22,9 @@ Floats = npt.NDArray[np.float64]
 
 def quantize(real: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike, lo: int, hi: int) -> Ints:
     """clamp(round_half_even(real / scale) + zero_point, lo, hi) in float64; NaN becomes the zero point."""
-    ratio = np.nan_to_num(np.asarray(real, np.float64) / np.asarray(scale, np.float64), nan=0.0, posinf=1e18, neginf=-1e18)
+    ratio = np.nan_to_num(
+        np.asarray(real, np.float64) / np.asarray(scale, np.float64), nan=0.0, posinf=1e18, neginf=-1e18
+    )
     rounded = np.clip(np.rint(ratio), -(2.0**62), 2.0**62).astype(np.int64)
     return np.clip(rounded + np.asarray(zero_point, np.int64), lo, hi)
 
@@ -33,7 +36,8 @@ def dequantize(q: npt.ArrayLike, scale: npt.ArrayLike, zero_point: npt.ArrayLike
 
 
 def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) -> npt.NDArray[Any]:
-    """Shape a per-channel vector so that it broadcasts along `axis` of a tensor of that rank (scalar if axis is None)."""
+    """Shape a per-channel vector so that it broadcasts along `axis` of a tensor of that
+    rank (scalar if axis is None)."""
     array = np.asarray(values)
     if axis is None:
         return array.reshape(-1)[:1].reshape((1,) * rank) if rank else array.reshape(-1)[0]
@@ -41,10 +45,12 @@ def along(values: Sequence[float] | npt.ArrayLike, axis: int | None, rank: int) 
 
 
 def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = False) -> tuple[Ints, int]:
-    """Integer multipliers m and one shift n with m / 2^n close to every ratio: n the largest with all m < 2^multiplier_bits.
+    """Integer multipliers m and one shift n with m / 2^n close to every ratio: n the largest
+    with all m < 2^multiplier_bits.
 
-    `ratio`: positive reals (signed=True: magnitudes are taken, the sign returns in m). multiplier_bits 1 means m = 1.
-    Raises TargetError when a multiplier would be 0 or its relative error exceeds `numerics.multiplier_error`.
+    `ratio`: positive reals (signed=True: magnitudes are taken, the sign returns in m).
+    multiplier_bits 1 means m = 1. Raises TargetError when a multiplier would be 0 or its relative
+    error exceeds `numerics.multiplier_error`.
     """
     real = np.atleast_1d(np.asarray(ratio, np.float64))
     size = np.abs(real) if signed else real
@@ -61,7 +67,8 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
         n -= 1
     if not -numerics.shift_left_max <= n or np.rint(np.ldexp(top, n)) >= 2**bits:
         raise TargetError(
-            f"the ratio {top:.6g} needs a left shift of {-n} bits or more; the target has {numerics.shift_left_max}",
+            f"the ratio {top:.6g} needs a left shift of {-n} bits or more; the target has "
+            f"{numerics.shift_left_max}",
             hint="raise the output threshold of this layer or choose a target with shift_left_max",
             code="NF-QUANT-009",
         )
@@ -70,9 +77,11 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
     if np.any(wrong & (size > 0)):
         worst = int(np.argmax(wrong))
         raise TargetError(
-            f"multiplier {m[worst]} / 2^{n} is more than {numerics.multiplier_error:g} away from {size[worst]:.6g}"
+            f"multiplier {m[worst]} / 2^{n} is more than {numerics.multiplier_error:g} away from "
+            f"{size[worst]:.6g}"
             f" (largest ratio of the layer: {top:.6g}, {bits} multiplier bits)",
-            hint="quantise this layer per tensor, equalise its channels, or use a target with wider multipliers",
+            hint="quantise this layer per tensor, equalise its channels, or use a target with wider "
+            "multipliers",
             code="NF-QUANT-010",
         )
     return (m * np.sign(real).astype(np.int64) if signed else m), int(n)

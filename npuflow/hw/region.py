@@ -43,7 +43,8 @@ class Region:
         return True
 
     def squeezed(self) -> Region:
-        """The same bytes in as few dimensions as possible: runs merged, no broadcasts, no negative strides."""
+        """The same bytes in as few dimensions as possible: runs merged, no
+        broadcasts, no negative strides."""
         address = self.address
         dims = []
         for d, s in zip(self.dims, self.strides, strict=True):

@@ -24,8 +24,8 @@ Rate = Annotated[float, Range(0.001, 1e6)]
 
 @dataclass(frozen=True)
 class Compute(Config, table="target.compute"):
-    """MAC array and vector unit. One MAC array pass covers `array_rows` input channels x `array_cols` output channels
-    for `array_pixels` output positions in a cycle."""
+    """MAC array and vector unit. One MAC array pass covers `array_rows` input channels x `array_cols` output
+    channels for `array_pixels` output positions in a cycle."""
 
     cores: Annotated[int, Range(1, 64)] = 1
     array_rows: Positive = 32
@@ -34,12 +34,14 @@ class Compute(Config, table="target.compute"):
     dataflow: Literal["weight_stationary", "output_stationary"] = "weight_stationary"
     depthwise_macs: Positive = 32         # MACs per cycle when a group has one input channel
     fill_cycles: Cycles = 64              # fill and drain of the array per command
-    pass_cycles: Cycles = 0               # per array pass of a command: a new block of weights, and draining the array
+    # per array pass of a command: a new block of weights, and draining the array
+    pass_cycles: Cycles = 0
     command_cycles: Cycles = 8            # decode and issue of a command
     vector_lanes: Positive = 32           # element operations per cycle
     wide_factor: Positive = 4             # slow-down of the MAC array with 16-bit operands
     clock_mhz: Positive = 1000
-    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()   # float formats of the vendor's array, for information only
+    # float formats of the vendor's array, for information only
+    float_types: tuple[Literal["float16", "bfloat16"], ...] = ()
 
     @property
     def macs(self) -> int:
@@ -62,10 +64,12 @@ class Numerics(Config, table="target.numerics"):
     weight_bits: Annotated[tuple[Bits, ...], Range(LEAST, WIDEST)] = (8,)
     activation_bits: Annotated[tuple[Bits, ...], Range(LEAST, WIDEST)] = (8, 16)
     acc_bits: Annotated[int, Range(16, 64)] = 32
-    wide_acc_bits: Annotated[int, Range(0, 64)] = 0      # of sums over operands wider than 8 bits; 0: as acc_bits
+    # of sums over operands wider than 8 bits; 0: as acc_bits
+    wide_acc_bits: Annotated[int, Range(0, 64)] = 0
     bias_bits: Annotated[int, Range(8, 64)] = 32
     bias_shift_max: Annotated[int, Range(0, 31)] = 0     # largest k_b of b << k_b
-    multiplier_bits: Annotated[int, Range(1, 32)] = 32   # m < 2^multiplier_bits; 1 bit: m = 1 (powers of two only)
+    # m < 2^multiplier_bits; 1 bit: m = 1 (powers of two only)
+    multiplier_bits: Annotated[int, Range(1, 32)] = 32
     shift_max: Annotated[int, Range(0, 62)] = 62         # n of 2^-n
     shift_left_max: Annotated[int, Range(0, 32)] = 0     # -n, a left shift
     multiplier_error: Annotated[float, Range(0, 1)] = 0.01   # largest accepted relative error of m / 2^n
@@ -95,33 +99,43 @@ class Numerics(Config, table="target.numerics"):
                 yield Fault(name, "no width is given", hint="[8]", code="NF-TARGET-004")
         if not (self.signed_activations or self.unsigned_activations):
             yield Fault(
-                "signed_activations", "activations can be neither signed nor unsigned", code="NF-TARGET-005", )
+                "signed_activations",
+                "activations can be neither signed nor unsigned",
+                code="NF-TARGET-005",
+            )
         if self.multiplier_bits == 1 and not self.power_of_two:
             because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"
             yield Fault(
                 "multiplier_bits",
-                "a multiplier of 1 bit needs power-of-two scales", because, "power_of_two = true", code="NF-TARGET-006",
+                "a multiplier of 1 bit needs power-of-two scales",
+                because,
+                "power_of_two = true",
+                code="NF-TARGET-006",
             )
 
 
 @dataclass(frozen=True)
 class Memory(Config, table="target.memory"):
-    """Local memory of a core and the external memory all cores share; sizes in bytes, bandwidths in bytes per cycle."""
+    """Local memory of a core and the external memory all cores share; sizes in bytes,
+    bandwidths in bytes per cycle."""
 
     local_bytes: Bytes = 512 * 1024
     local_banks: Positive = 16            # equal consecutive parts of the local memory
-    bank_ports: Annotated[int, Range(0, 8)] = 0          # commands that a bank serves at once; 0: any number, no conflicts
+    # commands that a bank serves at once; 0: any number, no conflicts
+    bank_ports: Annotated[int, Range(0, 8)] = 0
     local_align: Positive = 64
     local_bandwidth: Positive = 128
     external_bytes: Bytes = 1 << 31
     external_bandwidth: Rate = 16.0
     burst: Positive = 64
-    shared_bytes: Annotated[int, Range(0, 1 << 32)] = 0  # on-chip memory of all cores: the first bytes of the DATA space
+    # on-chip memory of all cores: the first bytes of the DATA space
+    shared_bytes: Annotated[int, Range(0, 1 << 32)] = 0
     shared_bandwidth: Rate = 64.0
 
     @property
     def slot_align(self) -> int:
-        """Of whatever is placed in local memory: wide sums lie on multiples of their own 8 bytes on any target."""
+        """Of whatever is placed in local memory: wide sums lie on multiples of their
+        own 8 bytes on any target."""
         return lcm(self.local_align, 8)
 
     def check(self) -> Iterator[Fault]:
@@ -132,7 +146,8 @@ class Memory(Config, table="target.memory"):
             )
         if self.local_align > self.local_bytes:
             yield Fault(
-                "local_align", f"{self.local_align} is more than the {self.local_bytes} bytes of local memory",
+                "local_align",
+                f"{self.local_align} is more than the {self.local_bytes} bytes of local memory",
                 code="NF-TARGET-008",
             )
         if self.shared_bytes > self.external_bytes:
@@ -162,15 +177,18 @@ class Dma(Config, table="target.dma"):
 
 @dataclass(frozen=True)
 class Host(Config, table="target.host"):
-    """The processor next to the NPU, which runs in float what the NPU does not. Rates are per cycle of the NPU's clock."""
+    """The processor next to the NPU, which runs in float what the NPU does not. Rates are
+    per cycle of the NPU's clock."""
 
-    macs_per_cycle: Rate = 4.0            # float multiply-accumulates: one core of four lanes at the NPU's clock
+    # float multiply-accumulates: one core of four lanes at the NPU's clock
+    macs_per_cycle: Rate = 4.0
     elements_per_cycle: Rate = 1.0        # elements computed, moved, or converted between float and codes
 
 
 @dataclass(frozen=True)
 class Rule(Config, table="target.limits.rules"):
-    """An inequality that operators must satisfy, over the numbers that the reference page of targets lists."""
+    """An inequality that operators must satisfy, over the numbers that the reference
+    page of targets lists."""
 
     operators: tuple[str, ...]            # names of operators, as `npuflow ops` lists them
     need: str                             # e.g. "kernel_h * kernel_w * ceil(in_channels / 16) <= 2048"
@@ -179,9 +197,13 @@ class Rule(Config, table="target.limits.rules"):
 
     def check(self) -> Iterator[Fault]:
         for name in ("need", "when"):
-            for message in inequalities.faults(getattr(self, name)) if getattr(self, name) or name == "need" else ():
+            for message in (
+                inequalities.faults(getattr(self, name)) if getattr(self, name) or name == "need" else ()
+            ):
                 yield Fault(
-                    name, f"the rule cannot be read: {message}", hint=f"names: {', '.join(inequalities.VARIABLES)}",
+                    name,
+                    f"the rule cannot be read: {message}",
+                    hint=f"names: {', '.join(inequalities.VARIABLES)}",
                     code="NF-TARGET-011",
                 )
         if not self.operators:

@@ -1,4 +1,5 @@
-"""Per-channel affine maps of a weighted operator: y = scale * f(x) + shift moved into weights and bias, where exact."""
+"""Per-channel affine maps of a weighted operator: y = scale * f(x) + shift moved into
+weights and bias, where exact."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Affine:
 
 
 def affine(graph: Graph, node: Node, axis: int) -> Affine | None:
-    """The per-channel map along `axis` that an Add, Sub, Mul or Div with a constant, or a batch normalisation, computes."""
+    """The per-channel map along `axis` that an Add, Sub, Mul or Div with a constant, or a
+    batch normalisation, computes."""
     name, out = kind(node), graph.type(node.outputs[0])
     if name == "host:batchnormalization":
         return batchnorm(graph, node)
@@ -42,7 +44,12 @@ def affine(graph: Graph, node: Node, axis: int) -> Affine | None:
         if c is None or (name == "div" and (position == 1 or not np.all(c))):
             return None
         one, zero = np.ones_like(c), np.zeros_like(c)
-        scale = {"mul": c, "div": one / c if name == "div" else one, "add": one, "sub": one if position == 0 else -one}[name]
+        scale = {
+            "mul": c,
+            "div": one / c if name == "div" else one,
+            "add": one,
+            "sub": one if position == 0 else -one,
+        }[name]
         shift = {"mul": zero, "div": zero, "add": c, "sub": -c if position == 0 else c}[name]
         return Affine(source, scale, shift)
     return None
@@ -93,7 +100,8 @@ def after(graph: Graph, source: Node, node: Node, change: Affine) -> Change | st
 
 
 def before(graph: Graph, source: Node, node: Node, change: Affine) -> Change | str:
-    """`source` computes an affine map of what the weighted `node` reads: one node with other weights, or why not."""
+    """`source` computes an affine map of what the weighted `node` reads: one node
+    with other weights, or why not."""
     op = node.op
     pads: Sequence[int] = getattr(op, "pads", ())
     padded = any(pads) or getattr(op, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
@@ -104,8 +112,8 @@ def before(graph: Graph, source: Node, node: Node, change: Affine) -> Change | s
 
 
 def weighed(graph: Graph, node: Node, change: Affine) -> tuple[Array, Array | None] | str:
-    """Weight and bias with which a Conv or Gemm computes of `change.source` what it computes of its affine map, padding
-    left out of account; or why there are none.
+    """Weight and bias with which a Conv or Gemm computes of `change.source` what it computes of its affine
+    map, padding left out of account; or why there are none.
     """
     weight = graph.const(node.inputs[1])
     bias = graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
@@ -129,7 +137,9 @@ def weighed(graph: Graph, node: Node, change: Affine) -> tuple[Array, Array | No
     return w, None if keep else total
 
 
-def _reweighted(graph: Graph, pair: tuple[Node, Node], op: object, source: str, w: Array, b: Array | None) -> Change | str:
+def _reweighted(
+    graph: Graph, pair: tuple[Node, Node], op: object, source: str, w: Array, b: Array | None
+) -> Change | str:
     if not np.all(np.isfinite(w)) or (b is not None and not np.all(np.isfinite(b))):
         return "the new weights are not finite"
     output = pair[1].outputs[0] if pair[0].outputs[0] in pair[1].inputs else pair[0].outputs[0]

@@ -1,4 +1,5 @@
-"""Bases of what the quantiser alone makes: boundaries between float values and codes, and codes put into other types."""
+"""Bases of what the quantiser alone makes: boundaries between float values and codes, and
+codes put into other types."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from npuflow.ir.types import Array, QuantType, TensorType
 
 @dataclass(frozen=True)
 class UnchangedOp(Op):
-    """Made by the quantiser alone: the QuantTypes of its input and output say everything, in real numbers nothing changes."""
+    """Made by the quantiser alone: the QuantTypes of its input and output say everything, in
+    real numbers nothing changes."""
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

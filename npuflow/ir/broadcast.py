@@ -1,4 +1,5 @@
-"""Element-wise operators of two operands with broadcasting: shapes, spaces, command operands, multipliers per operand."""
+"""Element-wise operators of two operands with broadcasting: shapes, spaces, command
+operands, multipliers per operand."""
 
 from __future__ import annotations
 
@@ -51,14 +52,16 @@ def strided(buffer: Buffer, name: str, shape: tuple[int, ...]) -> dict[str, obje
 
 
 WIDEST = 1 << 16                         # what multipliers are applied to: differences of codes of 16 bits
-NEGLIGIBLE = 1 / 16                      # of an output code: what an operand's rounded multiplier may be off in all
+# of an output code: what an operand's rounded multiplier may be off in all
+NEGLIGIBLE = 1 / 16
 
 
 def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list[int], int]:
     """Signed integer multipliers of several operands and their one shift.
 
-    An operand so small that its multiplier's error moves no output code needs no exact multiplier (it may be 0).
-    A target with multiplier_bits = 1 shifts each operand left instead: multipliers are powers of two below 2^15.
+    An operand so small that its multiplier's error moves no output code needs no exact
+    multiplier (it may be 0). A target with multiplier_bits = 1 shifts each operand left instead:
+    multipliers are powers of two below 2^15.
     """
     real = np.asarray(ratios, np.float64)
     if numerics.multiplier_bits > 1:
@@ -74,8 +77,10 @@ def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list
     lowest, highest = min(e for _, e in parts), max(e for _, e in parts)
     if any(f != 0.5 for f, _ in parts) or highest - lowest > 14:
         raise TargetError(
-            f"the operand ratios {', '.join(f'{r:.6g}' for r in real)} are not powers of two within 2^14 of each other",
-            hint="a power-of-two target needs power-of-two scales", code="NF-QUANT-011",
+            f"the operand ratios {', '.join(f'{r:.6g}' for r in real)} are not powers of two within 2^14 of "
+            "each other",
+            hint="a power-of-two target needs power-of-two scales",
+            code="NF-QUANT-011",
         )
     n = 1 - lowest
     if n > numerics.shift_max or n < -numerics.shift_left_max:

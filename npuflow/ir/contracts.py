@@ -1,4 +1,5 @@
-"""Contracts of the smaller plug-ins: threshold methods, metrics, source formats; each registry scans its folder."""
+"""Contracts of the smaller plug-ins: threshold methods, metrics, source formats;
+each registry scans its folder."""
 
 from __future__ import annotations
 
@@ -22,12 +23,14 @@ METRICS = Registry("metrics", "npuflow.metrics")
 FRONTENDS = Registry("frontends", "npuflow.frontends")
 STRATEGIES = Registry("strategies", "npuflow.strategies")
 
-TAILS = (0.01, 0.005, 0.001, 5e-4, 1e-4, 5e-5, 1e-5)   # shares of a sample beyond which statistics keep a value
+# shares of a sample beyond which statistics keep a value
+TAILS = (0.01, 0.005, 0.001, 5e-4, 1e-4, 5e-5, 1e-5)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The integers a threshold is for: `bits`, signedness and symmetry decide how many steps cover a range."""
+    """The integers a threshold is for: `bits`, signedness and symmetry decide how
+    many steps cover a range."""
 
     bits: int
     signed: bool
@@ -69,9 +72,12 @@ class TensorStatistics(Protocol):
         """Counts and power sums below any place."""
 
     def cells(self) -> tuple[Floats, Floats, Floats]:
-        """Lower ends, upper ends and counts of the occupied cells in ascending order; an exact zero is a cell [0, 0]."""
+        """Lower ends, upper ends and counts of the occupied cells in ascending order; an
+        exact zero is a cell [0, 0]."""
 
-    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True) -> Floats:
+    def histogram(
+        self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True
+    ) -> Floats:
         """Counts of `bins` equal bins over [lo, hi], derived from the cells; values outside are left out.
 
         `points` False leaves out cells without width (exact zeros, the value that a clip saturates at).
@@ -82,7 +88,8 @@ class TensorStatistics(Protocol):
 
 
 class Calibrator(Config):
-    """A threshold method. Its fields are its options in the recipe (`[calibrate.<name>]`); calling it gives (lo, hi).
+    """A threshold method. Its fields are its options in the recipe
+    (`[calibrate.<name>]`); calling it gives (lo, hi).
 
     The range is in real units and contains zero; a symmetric grid gets (-t, t), or (0, t) if it is unsigned.
     """
@@ -118,8 +125,9 @@ Outputs = Mapping[str, npt.NDArray[np.generic]]
 class Metric(Config):
     """An accuracy metric. Its fields are its options (`[evaluate.<name>]`); calling it gives named figures.
 
-    `outputs`: by output name, first axis the samples; `reference`: the float model's, likewise; `labels`: what the
-    evaluation data state per sample (None without labels). The first figure is the one to watch; higher is better.
+    `outputs`: by output name, first axis the samples; `reference`: the float model's, likewise;
+    `labels`: what the evaluation data state per sample (None without labels). The first figure is the
+    one to watch; higher is better.
     """
 
     Options: ClassVar[type[Metric]]
@@ -135,8 +143,8 @@ class Metric(Config):
 
 @dataclass(frozen=True)
 class Bindings:
-    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points, and inputs
-    that always have the same value."""
+    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points, and
+    inputs that always have the same value."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -146,7 +154,8 @@ class Bindings:
 
 @dataclass(frozen=True)
 class Reading:
-    """A source model as a graph, with notes on what had to be assumed. `stated`: the codes of a quantised model."""
+    """A source model as a graph, with notes on what had to be assumed. `stated`: the
+    codes of a quantised model."""
 
     graph: Graph
     notes: tuple[str, ...] = ()
@@ -155,8 +164,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Source:
-    """A model file: its bytes, and tensors by name that are kept apart from them, mapped where they lie in files.
-    `format`: the entry of FRONTENDS that reads the bytes, where it is another than the one that gathered them."""
+    """A model file: its bytes, and tensors by name that are kept apart from them,
+    mapped where they lie in files.
+    `format`: the entry of FRONTENDS that reads the bytes, where it is another than
+    the one that gathered them."""
 
     data: bytes
     tensors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
@@ -176,7 +187,8 @@ class Gatherer(Protocol):
 
 
 class Frontend(Gatherer, Protocol):
-    """A source format. Where it takes a `Source`, the bytes alone will do for a model without tensors of its own."""
+    """A source format. Where it takes a `Source`, the bytes alone will do for a model
+    without tensors of its own."""
 
     def operators(self, source: Source | bytes) -> tuple[str, ...]:
         """Names in OPS whose code reading the model may use."""
@@ -189,9 +201,9 @@ class Runnable(Protocol):
     """A source format whose models onnxruntime runs."""
 
     def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
-        """The model as ONNX bytes that nothing of npuflow has rewritten. Its rounding to codes, if it has any, is left out, as
-        `read` leaves it out; inputs held constant hold their numbers, and outputs are those asked for. CannotRunError of
-        `onnx_run` where they are too many.
+        """The model as ONNX bytes that nothing of npuflow has rewritten. Its rounding to codes, if it has
+        any, is left out, as `read` leaves it out; inputs held constant hold their numbers, and outputs are
+        those asked for. CannotRunError of `onnx_run` where they are too many.
         """
 
     def rounding(self, source: Source | bytes) -> float:

@@ -1,4 +1,5 @@
-"""Element operations of a node from its shapes alone: what the host spends on it beside multiply-accumulates."""
+"""Element operations of a node from its shapes alone: what the host spends on it
+beside multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ from math import prod
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.macs import attributes_of, kind_of, node_macs
 
-VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant"))
+VIEWS = frozenset(
+    ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant")
+)
 PARTS = frozenset(("Slice", "Gather", "GatherElements", "GatherND", "Split", "Compress", "OneHot", "NonZero"))
 WINDOWS = frozenset(("MaxPool", "AveragePool", "LpPool"))
 
 
 def node_elements(graph: Graph, node: Node) -> int:
-    """One for every element that is computed or moved: of the results, or of the operand where that is larger (reductions);
-    a window counts its area, a view of the same bytes nothing. Shapes that are not static count as nothing."""
+    """One for every element that is computed or moved: of the results, or of the operand where that is
+    larger (reductions); a window counts its area, a view of the same bytes nothing. Shapes that are
+    not static count as nothing."""
     kind = kind_of(node)
     if kind in VIEWS:
         return 0

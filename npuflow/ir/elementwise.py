@@ -1,4 +1,5 @@
-"""Bases of the element-wise operators that come in pairs: sums and differences, products and quotients, minima and maxima."""
+"""Bases of the element-wise operators that come in pairs: sums and differences, products and
+quotients, minima and maxima."""
 
 from __future__ import annotations
 
@@ -35,16 +36,32 @@ class SumOp(BinaryOp):
         a, b = (site.quant(i).scale[0] / y.scale[0] for i in (0, 1))
         (a_multiplier, b_multiplier), shift = operand_multipliers([a, self.sign * b], numerics)
         lo, hi = clamp_bounds(self.clip, y)
-        return {"a_multiplier": a_multiplier, "b_multiplier": b_multiplier, "shift": shift, "lo": lo, "hi": hi}
+        return {
+            "a_multiplier": a_multiplier,
+            "b_multiplier": b_multiplier,
+            "shift": shift,
+            "lo": lo,
+            "hi": hi,
+        }
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         # 17-bit differences times 31-bit multipliers: the sum fits int64.
-        total = centred(a, site.quant(0)) * site.param("a_multiplier") + centred(b, site.quant(1)) * site.param("b_multiplier")
+        total = centred(a, site.quant(0)) * site.param("a_multiplier") + centred(
+            b, site.quant(1)
+        ) * site.param("b_multiplier")
         y = site.out_quant
         result = requantize(
-            np.asarray(total), 1, site.param("shift"), y.zero_point[0], site.param("lo"), site.param("hi"), numerics.rounding
+            np.asarray(total),
+            1,
+            site.param("shift"),
+            y.zero_point[0],
+            site.param("lo"),
+            site.param("hi"),
+            numerics.rounding,
         )
         return (result.astype(y.dtype),)
 
@@ -78,10 +95,14 @@ def _operands(site: Site, tile: TileView) -> dict[str, object]:
     """The fields of the operands and the result of a command on two operands."""
     y = tile.outputs[0]
     return {
-        **strided(tile.input(0), "a", site.shape(0)), **strided(tile.input(1), "b", site.shape(1)), **y.as4("y"),
-        "dims": y.dims4(), "a_zero": site.quant(0).zero_point[0], "b_zero": site.quant(1).zero_point[0],
+        **strided(tile.input(0), "a", site.shape(0)),
+        **strided(tile.input(1), "b", site.shape(1)),
+        **y.as4("y"),
+        "dims": y.dims4(),
+        "a_zero": site.quant(0).zero_point[0],
+        "b_zero": site.quant(1).zero_point[0],
         "zero": site.out_quant.zero_point[0],
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
@@ -112,7 +133,9 @@ class ExtremumOp(BinaryOp):
         lo, hi = clamp_bounds(self.clip, site.out_quant)
         return {"lo": lo, "hi": hi}
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         (y,) = self.reference(*inputs)
         return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
 

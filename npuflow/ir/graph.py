@@ -23,7 +23,9 @@ class Graph:
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     values: Mapping[str, Value]
-    consts: Mapping[str, Array] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    consts: Mapping[str, Array] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""
@@ -51,7 +53,9 @@ class Graph:
         """The node with its types, quantisation and constants: all that operator methods look at."""
         params: dict[str, int | Array] = {}
         for name, p in node.params or ():
-            params[name] = self.consts[p] if isinstance(p, str) else np.array(p) if isinstance(p, tuple) else p
+            params[name] = (
+                self.consts[p] if isinstance(p, str) else np.array(p) if isinstance(p, tuple) else p
+            )
         return Site(
             node,
             tuple(self.values[i] if i else None for i in node.inputs),
@@ -65,7 +69,8 @@ class Graph:
 
 
 def constant(value_id: str, array: Array, quant: QuantType | None = None) -> tuple[Value, dict[str, Array]]:
-    """A constant value and its entry for `Graph.consts`. The type's dtype stays the *real* dtype: float32 if quantised."""
+    """A constant value and its entry for `Graph.consts`. The type's dtype stays the *real*
+    dtype: float32 if quantised."""
     array = np.asarray(array)
     array = np.ascontiguousarray(array).reshape(array.shape)
     key = digest_array(array)

@@ -12,7 +12,8 @@ from npuflow.ir.windows import windows
 
 
 def allowed(name: str, site: Site, target: Limits) -> Yes | No:
-    """Whether a node satisfies every rule for its operator; a rule that names what the node has not does not hold for it."""
+    """Whether a node satisfies every rule for its operator; a rule that names what the node
+    has not does not hold for it."""
     mine = [r for r in target.rules if name in r.operators]
     if not mine:
         return Yes()
@@ -51,7 +52,10 @@ def numbers_of(site: Site) -> dict[str, int]:
 def _window(site: Site, kernel: tuple[int, ...], x: Sequence[int]) -> dict[str, int]:
     op, rank = site.node.op, len(kernel)
     groups = int(getattr(op, "group", 1))
-    strides, dilations = getattr(op, "strides", ()) or (1,) * rank, getattr(op, "dilations", ()) or (1,) * rank
+    strides, dilations = (
+        getattr(op, "strides", ()) or (1,) * rank,
+        getattr(op, "dilations", ()) or (1,) * rank,
+    )
     pads = getattr(op, "pads", ()) or (0,) * (2 * rank)
     auto_pad = str(getattr(op, "auto_pad", "NOTSET"))
     if auto_pad != "NOTSET" and not hasattr(op, "output_padding"):
@@ -65,7 +69,7 @@ def _window(site: Site, kernel: tuple[int, ...], x: Sequence[int]) -> dict[str, 
         "pad_top": pads[0], "pad_left": pads[1] if wide else 0,
         "pad_bottom": pads[rank], "pad_right": pads[rank + 1] if wide else 0,
         "groups": groups, "depthwise": int(groups > 1 and x[1] == groups),
-    }  # fmt: skip
+    }
 
 
 def _product(site: Site, shapes: Sequence[Sequence[int]]) -> dict[str, int]:

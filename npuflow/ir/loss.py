@@ -27,8 +27,9 @@ def steps(lo: float, hi: float, grid: Grid) -> tuple[float, float, float]:
 class Loss:
     """Summed squared error of quantising one tensor to a range.
 
-    Within a bin values lie evenly, so with steps of s and n = round(t / s) the error up to t integrates to
-    s^3 (n / 12 + (t / s - n)^3 / 3); where n is clamped to the grid's ends the same formula gives the clipping error.
+    Within a bin values lie evenly, so with steps of s and n = round(t / s) the error up to t
+    integrates to s^3 (n / 12 + (t / s - n)^3 / 3); where n is clamped to the grid's ends the same
+    formula gives the clipping error.
     """
 
     def __init__(self, statistics: TensorStatistics, grid: Grid, bins: int) -> None:
@@ -39,7 +40,9 @@ class Loss:
         self.points, self.weights = lower[single], counts[single]
         self.edges = np.linspace(lo, hi, bins + 1)
         width = (hi - lo) / bins
-        self.density = statistics.histogram(bins, lo, hi, points=False) / width if width > 0 else np.zeros(bins)
+        self.density = (
+            statistics.histogram(bins, lo, hi, points=False) / width if width > 0 else np.zeros(bins)
+        )
 
     def __call__(self, lo: float, hi: float) -> float:
         return self.of(*steps(lo, hi, self.grid))

@@ -1,4 +1,5 @@
-"""Multiply-accumulates of a node from its shapes alone, whoever runs it: also of operators that only the host has."""
+"""Multiply-accumulates of a node from its shapes alone, whoever runs it: also of
+operators that only the host has."""
 
 from __future__ import annotations
 
@@ -171,7 +172,9 @@ _FORMULAS: Mapping[str, Callable[[_Call], int]] = {
     **dict.fromkeys(("ConvTranspose", _MS + "ConvTransposeWithDynamicPads"), _transposed_convolution),
     **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _product),
     **dict.fromkeys((_MS + n for n in ("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul")), _product),
-    **dict.fromkeys((_MS + n for n in ("MatMulInteger16", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")), _product),
+    **dict.fromkeys(
+        (_MS + n for n in ("MatMulInteger16", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")), _product
+    ),
     **dict.fromkeys((_MS + n for n in ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4")), _packed_product),
     **dict.fromkeys(("Gemm", _MS + "FusedGemm", _MS + "QGemm", _MS + "GemmFloat8"), _gemm),
     "Einsum": _einsum,

@@ -1,4 +1,5 @@
-"""What rules ask of a graph: what a node is, who made a value, who alone reads it, which number a constant is."""
+"""What rules ask of a graph: what a node is, who made a value, who alone reads it,
+which number a constant is."""
 
 from __future__ import annotations
 
@@ -54,11 +55,16 @@ def sole_user(graph: Graph, value_id: str) -> Node | None:
 def scalar(graph: Graph, value_id: str) -> float | None:
     """The number a one-element constant holds."""
     array = graph.const(value_id)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind in "fiu" else None
+    return (
+        float(array.reshape(-1)[0])
+        if array is not None and array.size == 1 and array.dtype.kind in "fiu"
+        else None
+    )
 
 
 def close(value: float | None, wanted: float) -> bool:
-    """Whether a constant is meant to be this number: float32 roundings of irrational ones differ in the last digits."""
+    """Whether a constant is meant to be this number: float32 roundings of irrational
+    ones differ in the last digits."""
     return value is not None and bool(np.isclose(value, wanted, rtol=1e-5, atol=0.0))
 
 
@@ -75,7 +81,12 @@ def with_scalar(graph: Graph, node: Node) -> tuple[str, float] | None:
         return None
     for x, c in (node.inputs, node.inputs[::-1]):
         number = scalar(graph, c) if c else None
-        if number is not None and x and graph.const(x) is None and graph.type(x).shape == graph.type(node.outputs[0]).shape:
+        if (
+            number is not None
+            and x
+            and graph.const(x) is None
+            and graph.type(x).shape == graph.type(node.outputs[0]).shape
+        ):
             return x, number
     return None
 
@@ -105,7 +116,8 @@ def plain_float(graph: Graph, node: Node) -> bool:
 
 
 def per_channel(array: Array, shape: tuple[int, ...], axis: int = 1) -> Array | None:
-    """A constant operand as one value per channel of a tensor of that shape; None when it varies along another axis."""
+    """A constant operand as one value per channel of a tensor of that shape; None when
+    it varies along another axis."""
     rank = len(shape)
     if array.ndim > rank:
         return None

@@ -1,4 +1,5 @@
-"""Counts and power sums of a tensor's values below any place: what closed-form threshold methods are made of."""
+"""Counts and power sums of a tensor's values below any place: what closed-form
+threshold methods are made of."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ Floats = npt.NDArray[np.float64]
 class Moments:
     """Prefix sums over ascending, disjoint cells; inside a cell values lie evenly.
 
-    A question costs a binary search, so hundreds of candidate ranges are judged in the time of one pass over the cells.
+    A question costs a binary search, so hundreds of candidate ranges are judged in the
+    time of one pass over the cells.
     """
 
     def __init__(self, lower: Floats, upper: Floats, counts: Floats) -> None:
@@ -36,7 +38,11 @@ class Moments:
         share = min(max((far - near) / width, 0.0), 1.0) if width > 0 else 1.0
         part = share * float(self.counts[last]) if at else 0.0
         count, mass, square = self.prefix[:, last].tolist()
-        return count + part, mass + part * (near + far) / 2, square + part * (near * near + near * far + far * far) / 3
+        return (
+            count + part,
+            mass + part * (near + far) / 2,
+            square + part * (near * near + near * far + far * far) / 3,
+        )
 
     @property
     def total(self) -> Floats:
@@ -44,7 +50,8 @@ class Moments:
         return np.asarray(self.prefix[:, -1])
 
     def below(self, place: Any) -> Floats:
-        """[3, ...]: count, sum and sum of squares of the values below (a value at the place itself is not)."""
+        """[3, ...]: count, sum and sum of squares of the values below (a value at
+        the place itself is not)."""
         place = np.asarray(place, np.float64)
         if not self.counts.size:
             return np.zeros((3, *place.shape))

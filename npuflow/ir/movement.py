@@ -50,7 +50,9 @@ def reach(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     return sum(min(0, s) for s in steps), sum(max(0, s) for s in steps)
 
 
-def pieces_to_moves(pieces: Sequence[Sequence[Piece]], source_shape: Sequence[int], out_shape: Sequence[int]) -> list[Move]:
+def pieces_to_moves(
+    pieces: Sequence[Sequence[Piece]], source_shape: Sequence[int], out_shape: Sequence[int]
+) -> list[Move]:
     """Every combination of one piece per dimension, as moves of input 0."""
     src, dst = dense(source_shape), dense(out_shape)
     moves = []
@@ -77,7 +79,9 @@ class MoveOp(Op):
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return {}
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         return tuple(np.asarray(o, order="C") for o in self.reference(*inputs))
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
@@ -93,7 +97,8 @@ class MoveOp(Op):
 
 @dataclass(frozen=True)
 class BlockOp(MoveOp):
-    """Base of the operators that exchange blocks of pixels and channels: a view of six dimensions, permuted."""
+    """Base of the operators that exchange blocks of pixels and channels: a view of
+    six dimensions, permuted."""
 
     blocksize: int = 2
 

@@ -1,4 +1,5 @@
-"""ONNX attributes and subgraphs as data: frozen values, the names a subgraph takes from outside, renaming them."""
+"""ONNX attributes and subgraphs as data: frozen values, the names a subgraph takes
+from outside, renaming them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _GRAPH, _GRAPHS = 5, 10
 
 
 def frozen(attribute: onnx.AttributeProto) -> Frozen:
-    """A hashable value: numbers and texts as they are, all else (tensors, graphs, empty lists) as the proto's bytes."""
+    """A hashable value: numbers and texts as they are, all else (tensors, graphs, empty
+    lists) as the proto's bytes."""
     import onnx
 
     if attribute.type in _SIMPLE:

@@ -1,4 +1,5 @@
-"""Running small ONNX models: the versions onnxruntime takes, one deterministic session, one node on its own."""
+"""Running small ONNX models: the versions onnxruntime takes, one deterministic
+session, one node on its own."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def newest_opset() -> int:
 
     for version in range(onnx.defs.onnx_opset_version(), EXPORT_OPSET, -1):
         info = value_info("x", TensorType((1,)))
-        graph = onnx.GraphProto(name="probe", node=[onnx.helper.make_node("Identity", ["x"], ["y"])], input=[info])
+        graph = onnx.GraphProto(
+            name="probe", node=[onnx.helper.make_node("Identity", ["x"], ["y"])], input=[info]
+        )
         graph.output.add().name = "y"
         try:
             session(model_of(graph, {"": version}).SerializeToString())
@@ -53,7 +56,8 @@ def model_of(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> onnx.ModelPro
 
 
 def session(model: bytes, *, optimised: bool = True) -> Any:
-    """An onnxruntime session with one thread and fixed arithmetic; not `optimised`: the nodes run as they are written."""
+    """An onnxruntime session with one thread and fixed arithmetic; not `optimised`: the
+    nodes run as they are written."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -77,8 +81,11 @@ def run(model: bytes, feeds: Mapping[str, Any], outputs: Sequence[str] | None = 
     return found
 
 
-def run_node(node: onnx.NodeProto, version: int, types: Sequence[TensorType], arrays: Sequence[Array]) -> list[Array]:
-    """One node (inputs all given, in order of its present inputs) by onnxruntime, else by the reference evaluator."""
+def run_node(
+    node: onnx.NodeProto, version: int, types: Sequence[TensorType], arrays: Sequence[Array]
+) -> list[Array]:
+    """One node (inputs all given, in order of its present inputs) by onnxruntime, else
+    by the reference evaluator."""
     import onnx
 
     names = [i for i in node.input if i]
@@ -96,7 +103,9 @@ def run_node(node: onnx.NodeProto, version: int, types: Sequence[TensorType], ar
         return _by_reference(node, opsets[""], feeds, fault)
 
 
-def _by_reference(node: onnx.NodeProto, version: int, feeds: Mapping[str, Array], fault: CannotRunError) -> list[Array]:
+def _by_reference(
+    node: onnx.NodeProto, version: int, feeds: Mapping[str, Array], fault: CannotRunError
+) -> list[Array]:
     import onnx
     from onnx.reference import ReferenceEvaluator
 

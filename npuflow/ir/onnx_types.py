@@ -1,4 +1,5 @@
-"""Between the graph's types and ONNX's: element types by name, shapes with free dimensions, non-tensor types as text."""
+"""Between the graph's types and ONNX's: element types by name, shapes with free
+dimensions, non-tensor types as text."""
 
 from __future__ import annotations
 
@@ -14,13 +15,36 @@ UNRANKED = (-2,)      # shape of a value whose rank is unknown, or which is no t
 UNTYPED = ""          # dtype of a value about which nothing is known
 
 ELEMENTS = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9,
-    "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "complex64": 14, "complex128": 15, "bfloat16": 16,
-    "float8e4m3fn": 17, "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22,
-    "float4e2m1": 23, "float8e8m0": 24, "uint2": 25, "int2": 26,
-}  # fmt: skip
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "string": 8,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "complex64": 14,
+    "complex128": 15,
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+    "float4e2m1": 23,
+    "float8e8m0": 24,
+    "uint2": 25,
+    "int2": 26,
+}
 NAMES = {number: name for name, number in ELEMENTS.items()}
-PLAIN = frozenset(name for name, number in ELEMENTS.items() if number <= 15 and name != "string")  # numpy has them
+# numpy has them
+PLAIN = frozenset(name for name, number in ELEMENTS.items() if number <= 15 and name != "string")
 
 
 def from_proto(proto: onnx.TypeProto | None) -> TensorType:
@@ -70,7 +94,9 @@ def element(dtype: str) -> int:
 def _shape(tensor: Any) -> tuple[int, ...]:
     if not tensor.HasField("shape"):
         return UNRANKED
-    return tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else UNKNOWN for d in tensor.shape.dim)
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else UNKNOWN for d in tensor.shape.dim
+    )
 
 
 def _fill(tensor: Any, kind: TensorType) -> None:
@@ -130,5 +156,7 @@ def _parse(text: _Text, proto: onnx.TypeProto) -> None:
         if word == "sparse ":
             tensor, word = proto.sparse_tensor_type, text.take(r"\w+")
         dims = text.take(r"\[[^\]]*\]")[1:-1]
-        shape = UNRANKED if dims == "*" else tuple(UNKNOWN if d == "?" else int(d) for d in dims.split(",") if d)
+        shape = (
+            UNRANKED if dims == "*" else tuple(UNKNOWN if d == "?" else int(d) for d in dims.split(",") if d)
+        )
         _fill(tensor, TensorType(shape, word))

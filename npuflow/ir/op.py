@@ -18,7 +18,8 @@ from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value
 OPS = Registry("ops", "npuflow.ops")
 
 Param = int | str | tuple[int, ...]   # an integer, integers, or the content digest of a constant array
-Bound = float | tuple[float, ...]     # of a clip: one, or one per channel (second dimension) of a layer with weights
+# of a clip: one, or one per channel (second dimension) of a layer with weights
+Bound = float | tuple[float, ...]
 Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
 
 
@@ -36,8 +37,9 @@ class No:
 
 @dataclass(frozen=True)
 class OnnxCall:
-    """An ONNX node with opset `version`: attributes as Python values (tensors as arrays), and per input its type and,
-    when it is constant, its array. In `to_onnx` results, `inputs` lists graph inputs by position or constant arrays.
+    """An ONNX node with opset `version`: attributes as Python values (tensors as arrays), and per
+    input its type and, when it is constant, its array. In `to_onnx` results, `inputs` lists graph
+    inputs by position or constant arrays.
     """
 
     op_type: str
@@ -46,7 +48,8 @@ class OnnxCall:
     version: int = 0
     types: tuple[TensorType | None, ...] = ()
     consts: tuple[Array | None, ...] = ()
-    inputs: tuple[int | Array | None, ...] | None = None    # to_onnx only; None: the node's own inputs as they are
+    # to_onnx only; None: the node's own inputs as they are
+    inputs: tuple[int | Array | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Move:
-    """A strided copy between logical tensors, in elements: out[dst_offset + i.dst] = input[src_offset + i.src], i < dims.
+    """A strided copy between logical tensors, in elements: out[dst_offset + i.dst] =
+    input[src_offset + i.src], i < dims.
 
-    `source` is the input's position, or None to write `value` (a float in real units, put through the output's
-    quantisation). Strides may be 0 on the source side (repetition) and negative. At most 6 dims.
+    `source` is the input's position, or None to write `value` (a float in real units, put through the
+    output's quantisation). Strides may be 0 on the source side (repetition) and negative. At most 6 dims.
     """
 
     source: int | None
@@ -87,7 +91,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor's box resident in local memory: byte address, container dtype, byte strides by tensor dimension."""
+    """A tensor's box resident in local memory: byte address, container dtype, byte
+    strides by tensor dimension."""
 
     address: int
     dtype: str
@@ -106,8 +111,11 @@ class Buffer:
     def dims4(self) -> tuple[int, ...]:
         return (1,) * (4 - len(self.box)) + self.extent
 
-    def as3(self, name: str, first: int, last: int, at: tuple[int, ...] = ()) -> tuple[dict[str, object], tuple[int, int, int]]:
-        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer, reduced and inner parts merged.
+    def as3(
+        self, name: str, first: int, last: int, at: tuple[int, ...] = ()
+    ) -> tuple[dict[str, object], tuple[int, int, int]]:
+        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer,
+        reduced and inner parts merged.
         `at` fixes an index of each leading dimension, which A then leaves out.
         """
         parts = [(len(at), first), (first, last), (last, len(self.box))]
@@ -118,8 +126,8 @@ class Buffer:
         return fields3, (a, r, i)
 
     def loops(self, end: int) -> int:
-        """How many leading dimensions an operator of [A, R, I] views must go through one by one: those before `end` that do
-        not lie behind each other without gaps, as where a tile is a part of what is held.
+        """How many leading dimensions an operator of [A, R, I] views must go through one by one: those before
+        `end` that do not lie behind each other without gaps, as where a tile is a part of what is held.
         """
         return next(k for k in range(end + 1) if _dense(self.extent[k:end], self.strides[k:end]))
 
@@ -135,7 +143,9 @@ def _merge(extents: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int
     for size, step in zip(reversed(extents), reversed(strides), strict=True):
         if size == 1:
             continue
-        assert extent_all == 1 or step == stride * extent_all, f"dimensions {extents} with strides {strides} do not merge"
+        assert extent_all == 1 or step == stride * extent_all, (
+            f"dimensions {extents} with strides {strides} do not merge"
+        )
         stride = step if extent_all == 1 else stride
         extent_all *= size
     return extent_all, stride
@@ -143,7 +153,8 @@ def _merge(extents: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int
 
 @dataclass(frozen=True)
 class TileView:
-    """What `lower` sees: the axis ranges of this tile and the resident buffers. `acc` holds partial sums (dense)."""
+    """What `lower` sees: the axis ranges of this tile and the resident buffers. `acc`
+    holds partial sums (dense)."""
 
     ranges: Mapping[str, tuple[int, int]]
     sizes: Mapping[str, int]
@@ -170,23 +181,28 @@ class Emitter(Protocol):
     numerics: Numerics
 
     def emit(self, opcode: str, **values: object) -> None:
-        """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields take names, vectors
-        tuples."""
+        """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields
+        take names, vectors tuples."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """Base of every operator. Fields of a subclass are its attributes (named as in ONNX where ONNX has them)."""
+    """Base of every operator. Fields of a subclass are its attributes (named as in
+    ONNX where ONNX has them)."""
 
-    clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)   # fused Relu/Clip on the output, in real units
+    # fused Relu/Clip on the output, in real units
+    clip: tuple[Bound, Bound] | None = field(default=None, kw_only=True)
 
     onnx: ClassVar[str] = ""              # ONNX operator type
     domain: ClassVar[str] = ""
     shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
     fuses_clip: ClassVar[bool] = False    # a following Relu/Clip may become `clip`
-    bounded: ClassVar[tuple[float, float] | None] = None    # what the function never leaves: its extrema are not clipped
-    sensitive: ClassVar[bool] = False     # a square, quotient, root or logarithm: the first to be given wide codes
-    answers: ClassVar[Literal["", "argmax", "threshold"]] = ""   # what an application makes of this function as an output
+    # what the function never leaves: its extrema are not clipped
+    bounded: ClassVar[tuple[float, float] | None] = None
+    # a square, quotient, root or logarithm: the first to be given wide codes
+    sensitive: ClassVar[bool] = False
+    # what an application makes of this function as an output
+    answers: ClassVar[Literal["", "argmax", "threshold"]] = ""
 
     # --- source format
     @classmethod
@@ -201,7 +217,9 @@ class Op:
 
     def to_onnx(self, site: Site) -> OnnxCall:
         """The ONNX node (newest supported opset) that computes `reference` without the clip."""
-        return OnnxCall(self.onnx, {f.name: getattr(self, f.name) for f in fields(self) if f.name != "clip"}, self.domain)
+        return OnnxCall(
+            self.onnx, {f.name: getattr(self, f.name) for f in fields(self) if f.name != "clip"}, self.domain
+        )
 
     # --- float semantics
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
@@ -229,8 +247,8 @@ class Op:
         return None
 
     def places(self, site: Site) -> int:
-        """How many places an output has that are sums of the input's columns times the rows of a constant weight; 0 for
-        operators that are no such products."""
+        """How many places an output has that are sums of the input's columns times the rows of a constant
+        weight; 0 for operators that are no such products."""
         return 0
 
     def column_groups(self) -> int:
@@ -238,7 +256,8 @@ class Op:
         return 1
 
     def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
-        """[groups, places, terms]: of the float input what the rows of each group multiply at these places."""
+        """[groups, places, terms]: of the float input what the rows of each group
+        multiply at these places."""
         raise NotImplementedError
 
     def rows(self, weight: Array) -> Array:
@@ -250,20 +269,25 @@ class Op:
         return 1.0
 
     def output_range(self, site: Site) -> tuple[float, float] | None:
-        """The exact range of the output when the function fixes it (Softmax: 0..1); then statistics are not asked."""
+        """The exact range of the output when the function fixes it (Softmax: 0..1);
+        then statistics are not asked."""
         return None
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         """Integer constants of the quantised node (multipliers, shifts, clamp bounds, tables), fixed once."""
         raise NotImplementedError
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
-        """THE specification: exact integer semantics, plain numpy, slow and clear. Uses site.params and hw.numerics only."""
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
+        """THE specification: exact integer semantics, plain numpy, slow and clear. Uses
+        site.params and hw.numerics only."""
         raise NotImplementedError
 
     # --- the target
     def accepts(self, site: Site, target: Target) -> Yes | No:
-        """Whether the target runs this (float) node, judged before calibration from types, constants and limits."""
+        """Whether the target runs this (float) node, judged before calibration from
+        types, constants and limits."""
         return No(f"{self.onnx or type(self).__name__} has no integer form")
 
     def space(self, site: Site, numerics: Numerics) -> Space | None:
@@ -271,11 +295,13 @@ class Op:
         return None
 
     def moves(self, site: Site) -> tuple[Move, ...] | None:
-        """Strided copies that are the whole operator. An empty tuple: the output is the input's bytes as they lie."""
+        """Strided copies that are the whole operator. An empty tuple: the output is
+        the input's bytes as they lie."""
         return None
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
-        """Commands of the compute queues for one tile. Called once per tile, `sum` axes innermost and in order."""
+        """Commands of the compute queues for one tile. Called once per tile, `sum`
+        axes innermost and in order."""
         raise NotImplementedError(f"{type(self).__name__}.lower")
 
     # --- the published suite
@@ -291,8 +317,9 @@ class Op:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator instance. `inputs` are value ids ("" for an absent optional input). `origin` keeps the source
-    model's node names. `params` are the integer constants fixed at quantisation (see Op.prepare), sorted by name.
+    """One operator instance. `inputs` are value ids ("" for an absent optional input). `origin`
+    keeps the source model's node names. `params` are the integer constants fixed at quantisation
+    (see Op.prepare), sorted by name.
     """
 
     op: Op
@@ -313,7 +340,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Site:
-    """One node in its place: values of inputs (None: absent) and outputs, constant arrays by input, integer params."""
+    """One node in its place: values of inputs (None: absent) and outputs, constant
+    arrays by input, integer params."""
 
     node: Node
     inputs: tuple[Value | None, ...]
@@ -337,7 +365,9 @@ class Site:
     def quant(self, index: int) -> QuantType:
         """Quantisation of an input that must be present and quantised."""
         value = self.inputs[index]
-        assert value is not None and value.quant is not None, f"{self.node.name}: input {index} is not quantised"
+        assert value is not None and value.quant is not None, (
+            f"{self.node.name}: input {index} is not quantised"
+        )
         return value.quant
 
     @property

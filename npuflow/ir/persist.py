@@ -26,7 +26,9 @@ class Shelf(Protocol):
 
 def save_graph(graph: Graph, folder: Folder, name: str = "graph") -> None:
     folder.text(name, to_text(graph))
-    folder.arrays(f"{name}_consts", {_key(digest): graph.consts[digest] for digest in sorted(graph.consts)}, True)
+    folder.arrays(
+        f"{name}_consts", {_key(digest): graph.consts[digest] for digest in sorted(graph.consts)}, True
+    )
 
 
 def load_graph(folder: Shelf, name: str = "graph") -> Graph:

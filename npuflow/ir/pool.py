@@ -40,7 +40,8 @@ class PoolOp(Op):
         if auto_pad != "NOTSET" and x is not None and -1 not in x.shape[2:]:
             spec = windows(x.shape[2:], kernel, strides, dilations, (), auto_pad)
             pads, auto_pad = (*(w.before for w in spec), *(w.after for w in spec)), "NOTSET"
-            # VALID and SAME fix the output size without regard to ceil_mode, except that VALID rounds up with it.
+            # VALID and SAME fix the output size without regard to ceil_mode, except
+            # that VALID rounds up with it.
             ceil_mode = ceil_mode if a["auto_pad"] == "VALID" else 0
         more = {f.name: int(a.get(f.name, 0)) for f in fields(cls) if f.name not in (*SETTINGS, "clip")}
         return Imported(cls(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more), (0,))  # type: ignore[arg-type]
@@ -54,7 +55,13 @@ class PoolOp(Op):
 
     def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
         return windows(
-            spatial, self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad, bool(self.ceil_mode)
+            spatial,
+            self.kernel_shape,
+            self.strides,
+            self.dilations,
+            self.pads,
+            self.auto_pad,
+            bool(self.ceil_mode),
         )
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
@@ -70,7 +77,10 @@ class PoolOp(Op):
             need(site.consts[0] is None, "its input is a constant"),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
             need(min(site.out_shape) > 0, f"an empty tensor {site.out_shape}"),
-            need(not any(_misses(w) for w in self.windows(site.shape(0)[2:])), "a window entirely in the padding"),
+            need(
+                not any(_misses(w) for w in self.windows(site.shape(0)[2:])),
+                "a window entirely in the padding",
+            ),
             within("window", self.kernel_shape, limits.pool_kernel),
             within("stride", self.strides, limits.stride),
             within("dilation", self.dilations, limits.dilation),
@@ -106,6 +116,12 @@ def pool_operands(site: Site, tile: TileView, spec: Sequence[Window]) -> dict[st
     result = image(y, "y")
     del result["y_dims"]
     return {
-        **image(x, "x"), **result, "out_height": height, "out_width": width, "kernel": pair([w.kernel for w in spec], 1),
-        "stride": pair([w.stride for w in spec], 1), "dilation": pair([w.dilation for w in spec], 1), "origin": pair(origin, 0),
+        **image(x, "x"),
+        **result,
+        "out_height": height,
+        "out_width": width,
+        "kernel": pair([w.kernel for w in spec], 1),
+        "stride": pair([w.stride for w in spec], 1),
+        "dilation": pair([w.dilation for w in spec], 1),
+        "origin": pair(origin, 0),
     }

@@ -1,4 +1,5 @@
-"""The contract of a precision search: units with bit widths, what a mixture of widths costs, and how close it comes."""
+"""The contract of a precision search: units with bit widths, what a mixture of widths
+costs, and how close it comes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from npuflow.base.tables import Config
 
-NARROW, WIDE, FLOAT = 0, 1, 2             # the recipe's width, the target's widest integers, float on the host
+# the recipe's width, the target's widest integers, float on the host
+NARROW, WIDE, FLOAT = 0, 1, 2
 Levels = tuple[int, ...]                  # one of the three for every unit
 Noise = npt.NDArray[np.float64]           # [samples, outputs]: noise over signal
 
@@ -20,8 +22,8 @@ Noise = npt.NDArray[np.float64]           # [samples, outputs]: noise over signa
 class Unit:
     """What has a width of its own: activations that share one type, or the weight of a layer.
 
-    `noise`: noise over signal at the outputs when this unit alone is quantised, at the recipe's width. `neighbours`: units
-    whose cost depends on this one's width.
+    `noise`: noise over signal at the outputs when this unit alone is quantised, at the recipe's width.
+    `neighbours`: units whose cost depends on this one's width.
     """
 
     name: str
@@ -35,8 +37,8 @@ class Unit:
 class Output:
     """How close one output comes to the float network's on held-out samples.
 
-    `sqnr`: in dB, all samples pooled. `low`: in dB, what four samples of five reach. `agreement`: share of equal answers
-    (arg-max, thresholded mask); None where the output has no answers.
+    `sqnr`: in dB, all samples pooled. `low`: in dB, what four samples of five reach. `agreement`: share of
+    equal answers (arg-max, thresholded mask); None where the output has no answers.
     """
 
     name: str
@@ -51,7 +53,8 @@ class Budget:
 
     sqnr_db: float = 20.0
     agreement: float = 0.99
-    host_db: float | None = None          # below which layers may be left in float on the host; None: below sqnr_db
+    # below which layers may be left in float on the host; None: below sqnr_db
+    host_db: float | None = None
 
     def holds(self, outputs: Sequence[Output]) -> bool:
         return all(self.met(one) for one in outputs)
@@ -85,8 +88,8 @@ class Problem(Protocol):
         """Outputs of the float network with fake quantisation: quick, biases not corrected."""
 
     def steady(self, levels: Levels) -> float:
-        """The same in dB where noise adds up, before a last Softmax or Sigmoid: the worst output's mean over samples. It
-        grows with every unit that is widened, where outputs behind an arg-max jump."""
+        """The same in dB where noise adds up, before a last Softmax or Sigmoid: the worst output's mean over
+        samples. It grows with every unit that is widened, where outputs behind an arg-max jump."""
 
     def verified(self, levels: Levels) -> Sequence[Output]:
         """Outputs of the quantised network, biases corrected as the recipe says: the judge."""
@@ -99,7 +102,8 @@ class Problem(Protocol):
 
 
 class Strategy(Config):
-    """A search for widths. Its fields are its options in the recipe; calling it gives the level of every unit."""
+    """A search for widths. Its fields are its options in the recipe; calling it
+    gives the level of every unit."""
 
     def __call__(self, problem: Problem) -> Levels:
         raise NotImplementedError

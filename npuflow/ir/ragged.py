@@ -1,4 +1,5 @@
-"""Outputs of many samples together, where their shape may depend on the data: one array, or an array of arrays."""
+"""Outputs of many samples together, where their shape may depend on the data: one
+array, or an array of arrays."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from npuflow.base.errors import DataError
 from npuflow.ir.types import Array
 
 
-def stacked(rows: Sequence[Mapping[str, Array]], beside: Sequence[Mapping[str, Array]] = ()) -> dict[str, Array]:
+def stacked(
+    rows: Sequence[Mapping[str, Array]], beside: Sequence[Mapping[str, Array]] = ()
+) -> dict[str, Array]:
     """Outputs with samples along the first axis: the batch axis of 1 if there is one, else a new one.
 
-    Where shapes differ between samples, or from those of `beside` (the same samples through another model), the result has
-    one dimension and holds an array for each sample.
+    Where shapes differ between samples, or from those of `beside` (the same samples through another model),
+    the result has one dimension and holds an array for each sample.
     """
     made: dict[str, Array] = {}
     for name in rows[0]:
@@ -37,13 +40,14 @@ def is_ragged(array: Array) -> bool:
 
 
 def judged_output(outputs: Mapping[str, Array], name: str = "") -> Array:
-    """The named output, else the first whose shape is the same for every sample; samples along the first axis."""
+    """The named output, else the first whose shape is the same for every sample;
+    samples along the first axis."""
     found = name or next((o for o in outputs if not is_ragged(outputs[o])), next(iter(outputs)))
     if is_ragged(outputs[found]):
         raise DataError(
             f'the output "{found}" has no scores', because="its shape differs from sample to sample",
             hint='name an output of fixed shape: output = "..."', code="NF-METRIC-006",
-        )  # fmt: skip
+        )
     return outputs[found]
 
 

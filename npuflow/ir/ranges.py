@@ -1,4 +1,5 @@
-"""Calibration tables: the range of each tensor, and the exact codes where a table states them, in formats of many tools."""
+"""Calibration tables: the range of each tensor, and the exact codes where a table states
+them, in formats of many tools."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ EXCHANGE = Registry("exchange", "npuflow.exchange")
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor's row. `quant`: its codes, where the table states them; `constant`: a weight; `node`: who writes it."""
+    """One tensor's row. `quant`: its codes, where the table states them; `constant`: a
+    weight; `node`: who writes it."""
 
     lo: float
     hi: float
@@ -31,7 +33,8 @@ Table = Mapping[str, Entry]               # by tensor name
 
 
 class Format(Protocol):
-    """A format of tables. `suffix` is what such files are usually called, `tells` what it cannot say of a table."""
+    """A format of tables. `suffix` is what such files are usually called, `tells`
+    what it cannot say of a table."""
 
     suffix: ClassVar[str]
     tells: ClassVar[str]
@@ -85,7 +88,8 @@ def _text(data: bytes, name: str) -> str:
     if data[:6] == b"\x93NUMPY" or data[:2] in (b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         raise DataError(
             f'"{name}" is a pickle, which could run any code when it is read',
-            hint="turn it into JSON where it comes from: json.dump(statistics, file, default=lambda v: v.tolist())",
+            hint="turn it into JSON where it comes from: json.dump(statistics, file, default=lambda v: "
+            "v.tolist())",
             code="NF-TABLE-017",
         )
     try:
@@ -109,7 +113,9 @@ def _checked(table: dict[str, Entry], name: str) -> dict[str, Entry]:
 
 def span(quant: QuantType) -> tuple[float, float]:
     """The real numbers at both ends of the codes; of several scales the widest."""
-    ends = [(s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, quant.zero_point, strict=True)]
+    ends = [
+        (s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, quant.zero_point, strict=True)
+    ]
     return min(lo for lo, _ in ends), max(hi for _, hi in ends)
 
 
@@ -124,7 +130,9 @@ def exact(quant: QuantType, method: str = "", constant: bool = False, node: str 
 def plain_row(entry: Entry) -> dict[str, Any]:
     """A row as plain values, what is usual left out."""
     row: dict[str, Any] = {"lo": entry.lo, "hi": entry.hi}
-    row.update({k: v for k, v in (("method", entry.method), ("node", entry.node), ("constant", entry.constant)) if v})
+    row.update(
+        {k: v for k, v in (("method", entry.method), ("node", entry.node), ("constant", entry.constant)) if v}
+    )
     if entry.quant is not None:
         usual = asdict(QuantType(8, True, (1.0,)))
         codes = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(entry.quant).items()}
@@ -152,7 +160,9 @@ def row_of(name: str, row: Mapping[str, Any]) -> Entry:
                 code="NF-TABLE-022",
             )
     if quant is not None and ("lo" not in row or "hi" not in row):
-        return exact(quant, str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", "")))
+        return exact(
+            quant, str(row.get("method", "")), bool(row.get("constant", False)), str(row.get("node", ""))
+        )
     if "lo" not in row or "hi" not in row:
         raise DataError(
             f'the row "{name}" has no "{"hi" if "lo" in row else "lo"}"',

@@ -13,7 +13,20 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import Buffer, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
+from npuflow.ir.op import (
+    Buffer,
+    Emitter,
+    Imported,
+    No,
+    OnnxCall,
+    Op,
+    Sample,
+    Site,
+    TileView,
+    Yes,
+    first_no,
+    need,
+)
 from npuflow.ir.requant import accumulator_bits, centred, emit_requant, finish, prove, requant_params
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
@@ -41,7 +54,9 @@ def offsets(groups: Sequence[Group]) -> Iterator[tuple[int, int]]:
         yield position, sum(i * stride for i, (_, stride) in zip(index, groups, strict=True))
 
 
-def emit_reduce(em: Emitter, x: Buffer, acc: Buffer, reduced: Sequence[int], zero: int, maximum: bool, fresh: bool) -> None:
+def emit_reduce(
+    em: Emitter, x: Buffer, acc: Buffer, reduced: Sequence[int], zero: int, maximum: bool, fresh: bool
+) -> None:
     """REDUCE commands of one tile: the innermost groups in one command, the others looped over."""
     kept = grouped([d for d in range(len(x.box)) if d not in reduced], x)
     away = grouped(reduced, x)
@@ -51,8 +66,15 @@ def emit_reduce(em: Emitter, x: Buffer, acc: Buffer, reduced: Sequence[int], zer
     for position, start in offsets(outer):
         for step, skip in offsets(away[:-1]):
             em.emit(
-                "REDUCE", x=x.address + start + skip, x_type=x.dtype, x_strides=(a_stride, r_stride, i_stride), x_zero=zero,
-                dims=(a, r, i), maximum=int(maximum), acc=acc.address + position * a * i * bytes_each, acc_type=acc.dtype,
+                "REDUCE",
+                x=x.address + start + skip,
+                x_type=x.dtype,
+                x_strides=(a_stride, r_stride, i_stride),
+                x_zero=zero,
+                dims=(a, r, i),
+                maximum=int(maximum),
+                acc=acc.address + position * a * i * bytes_each,
+                acc_type=acc.dtype,
                 accumulate=int(step > 0 or not fresh),
             )
 
@@ -106,7 +128,9 @@ class Reduction(Op):
         gain = 1.0 / count if self.kind == "mean" else 1.0
         return requant_params(site, gain * x.scale[0] / site.out_quant.scale[0], numerics)
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
         function = np.max if self.kind == "max" else np.sum
@@ -134,11 +158,17 @@ class Reduction(Op):
         gone = self.reduced(len(x))
         axes = [Axis(f"d{i}", size) for i, size in enumerate(x) if i not in gone]
         axes += [Axis(f"d{i}", x[i], "whole" if k else "sum") for k, i in enumerate(gone)]
-        maps = [DimMap() if i in gone else DimMap(f"d{i}") for i in range(len(x)) if self.keeps or i not in gone]
+        maps = [
+            DimMap() if i in gone else DimMap(f"d{i}") for i in range(len(x)) if self.keeps or i not in gone
+        ]
         result = Operand("y", y, tuple(maps))
         x_maps = tuple(DimMap(f"d{i}") for i in range(len(x)))
         return Space(
-            tuple(axes), (Operand("x", x, x_maps),), (result,), ops=self.terms(x), accumulator=Operand("acc", y, tuple(maps)),
+            tuple(axes),
+            (Operand("x", x, x_maps),),
+            (result,),
+            ops=self.terms(x),
+            accumulator=Operand("acc", y, tuple(maps)),
         )
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:

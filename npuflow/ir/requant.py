@@ -1,4 +1,5 @@
-"""From accumulators to codes: multipliers, clamp bounds, bias shift, overflow proof, and the REQUANT command."""
+"""From accumulators to codes: multipliers, clamp bounds, bias shift, overflow proof,
+and the REQUANT command."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def _clamps(clip: tuple[Bound, Bound] | None, quant: QuantType, numerics: Numeri
         return {"lo": lo, "hi": hi}
     if not numerics.per_channel_clamp:
         raise TargetError("a clip per channel; the target clamps a tensor as a whole", code="NF-QUANT-014")
-    ends = [quantize(np.array(bound), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi) for bound in clip]
+    ends = [
+        quantize(np.array(bound), quant.scale[0], quant.zero_point[0], quant.lo, quant.hi) for bound in clip
+    ]
     return {**vector("lo", ends[0], "int32"), **vector("hi", ends[1], "int32")}
 
 
@@ -45,14 +48,21 @@ def vector(name: str, values: npt.ArrayLike, dtype: str) -> dict[str, int | Arra
 
 
 def product_ratio(site: Site, gain: float = 1.0) -> Real:
-    """Real multiplier from accumulator units (input scale * weight scale) to output codes, per channel or one."""
-    return gain * site.quant(0).scale[0] * np.asarray(site.quant(1).scale, np.float64) / site.out_quant.scale[0]
+    """Real multiplier from accumulator units (input scale * weight scale) to output
+    codes, per channel or one."""
+    return (
+        gain * site.quant(0).scale[0] * np.asarray(site.quant(1).scale, np.float64) / site.out_quant.scale[0]
+    )
 
 
 def requant_params(site: Site, ratio: npt.ArrayLike, numerics: Numerics) -> dict[str, int | Array]:
     """multiplier(s), shift, lo(s), hi(s) of REQUANT."""
     m, n = multiplier_shift(ratio, numerics)
-    return {**vector("multiplier", m, "uint32"), "shift": n, **_clamps(site.op.clip, site.out_quant, numerics)}
+    return {
+        **vector("multiplier", m, "uint32"),
+        "shift": n,
+        **_clamps(site.op.clip, site.out_quant, numerics),
+    }
 
 
 def per_channel(site: Site, name: str, shape: list[int]) -> int | Array:
@@ -66,7 +76,8 @@ def bias_shift(bias: QuantType, unit: Real) -> int:
     k = log2(bias.scale[0] / float(np.broadcast_to(unit, (len(bias.scale),))[0]))
     if abs(k - round(k)) > 1e-9 or k < -0.5:
         raise TargetError(
-            f"the bias scale {bias.scale[0]:.6g} is not a power of two times the accumulator's {float(unit[0]):.6g}",
+            f"the bias scale {bias.scale[0]:.6g} is not a power of two times the accumulator's "
+            f"{float(unit[0]):.6g}",
             code="NF-QUANT-015",
         )
     return round(k)
@@ -95,11 +106,14 @@ def finish(
         total = total + (bias.astype(np.int64) << site.param("bias_shift")).reshape(shape)
     m, lo, hi = (per_channel(site, name, shape) for name in ("multiplier", "lo", "hi"))
     q = site.out_quant
-    return requantize(total, m, site.param("shift"), q.zero_point[0], lo, hi, numerics.rounding).astype(q.dtype)
+    return requantize(total, m, site.param("shift"), q.zero_point[0], lo, hi, numerics.rounding).astype(
+        q.dtype
+    )
 
 
 def emit_requant(site: Site, tile: TileView, em: Emitter, channel_dim: int, bias: int | None = None) -> None:
-    """REQUANT of the whole accumulator into the output; `channel_dim` counts the output's dimensions, `bias` is an input."""
+    """REQUANT of the whole accumulator into the output; `channel_dim` counts the output's
+    dimensions, `bias` is an input."""
     assert tile.acc is not None
     y = tile.outputs[0]
     fields: dict[str, object] = {"zero": site.out_quant.zero_point[0], "rounding": em.numerics.rounding}
@@ -133,12 +147,17 @@ class Overflow(TargetError):
 
 def accumulator_bits(site: Site, numerics: Numerics) -> int:
     """Of the node's sums: wide operands may have wider ones."""
-    widths = [v.quant.bits for i, v in enumerate(site.inputs) if v is not None and v.quant and site.op.role(i) != "bias"]
+    widths = [
+        v.quant.bits
+        for i, v in enumerate(site.inputs)
+        if v is not None and v.quant and site.op.role(i) != "bias"
+    ]
     return numerics.accumulator(max(widths))
 
 
 def prove(low: npt.ArrayLike, high: npt.ArrayLike, have: int, what: str) -> None:
-    """Refuse when the sums [low, high], as bounded by the actual constants, leave the `have` bits of the accumulator."""
+    """Refuse when the sums [low, high], as bounded by the actual constants, leave the
+    `have` bits of the accumulator."""
     worst_low, worst_high = int(np.min(low)), int(np.max(high))
     bound = 1 << (have - 1)
     if worst_low < -bound or worst_high >= bound:
@@ -151,8 +170,11 @@ def prove(low: npt.ArrayLike, high: npt.ArrayLike, have: int, what: str) -> None
         )
 
 
-def sum_bounds(weight: npt.NDArray[np.int64], x: QuantType, bias: IntArray | None, shift: int) -> tuple[IntArray, IntArray]:
-    """Lowest and highest sum per row of `weight` [rows, terms] (centred) over all codes of x; so any part of the sum."""
+def sum_bounds(
+    weight: npt.NDArray[np.int64], x: QuantType, bias: IntArray | None, shift: int
+) -> tuple[IntArray, IntArray]:
+    """Lowest and highest sum per row of `weight` [rows, terms] (centred) over all codes
+    of x; so any part of the sum."""
     x_lo, x_hi = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
     positive, negative = np.maximum(weight, 0).sum(1), np.minimum(weight, 0).sum(1)
     low, high = positive * x_lo + negative * x_hi, positive * x_hi + negative * x_lo

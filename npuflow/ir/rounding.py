@@ -1,4 +1,5 @@
-"""The contract of a rounding method: a layer's weights and the second moments of its inputs become codes and scales."""
+"""The contract of a rounding method: a layer's weights and the second moments of its
+inputs become codes and scales."""
 
 from __future__ import annotations
 
@@ -27,12 +28,13 @@ class Rounding:
 
 @dataclass(frozen=True)
 class LayerProblem:
-    """One layer: its weight as a matrix for every group of channels, and the second moments of what that multiplies.
+    """One layer: its weight as a matrix for every group of channels, and the second
+    moments of what that multiplies.
 
-    `weight` [groups, outputs, terms]; `gram` [groups, terms, terms], the mean product of every two terms, around their
-    means where the layer's bias takes up the mean; `scale` and `zero` [groups, outputs], the format's usual scales and zero
-    points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale, which must stay one. `fixed`: scales may not
-    change at all (powers of two).
+    `weight` [groups, outputs, terms]; `gram` [groups, terms, terms], the mean product of every two terms,
+    around their means where the layer's bias takes up the mean; `scale` and `zero` [groups, outputs], the
+    format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
+    which must stay one. `fixed`: scales may not change at all (powers of two).
     """
 
     weight: Reals
@@ -61,8 +63,8 @@ class LayerProblem:
         return np.asarray((np.matmul(off, self.gram) * off).sum(-1))
 
     def damped(self, share: float) -> Reals:
-        """The moments with a share of their mean diagonal added to it, so that terms the samples say little of stay near
-        their weights; terms that are always zero count as one."""
+        """The moments with a share of their mean diagonal added to it, so that terms the samples say little
+        of stay near their weights; terms that are always zero count as one."""
         terms = self.gram.shape[-1]
         diagonal = np.diagonal(self.gram, axis1=1, axis2=2)
         usual = diagonal.mean(-1, keepdims=True)
@@ -72,8 +74,8 @@ class LayerProblem:
         return found
 
     def best(self, *tried: Rounding) -> Rounding:
-        """Output by output the rounding of least error (of all outputs together where they share a scale); the first of
-        equals."""
+        """Output by output the rounding of least error (of all outputs together where they share a
+        scale); the first of equals."""
         found = np.stack([self.errors(one) for one in tried])
         if self.shared:
             return tried[int(found.sum((1, 2)).argmin())]
@@ -89,7 +91,8 @@ def stored(scale: Reals) -> Reals:
 
 
 class Rounder(Config):
-    """A rounding method. Its fields are its options in the recipe (`[round.<name>]`); calling it gives codes and scales.
+    """A rounding method. Its fields are its options in the recipe (`[round.<name>]`);
+    calling it gives codes and scales.
 
     It sees no image and no network. What it gives must not be worse than rounding every weight by itself.
     """
@@ -109,7 +112,8 @@ class Rounder(Config):
 class RoundedWeight:
     """A weight tensor as it was rounded: its codes, their type, and what the layer's bias takes up for it.
 
-    `bias`: the id of the constant bias, "" where it stays as it is; `shift`: what is added to it, one number per output.
+    `bias`: the id of the constant bias, "" where it stays as it is; `shift`: what is
+    added to it, one number per output.
     """
 
     codes: Array

@@ -23,8 +23,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Change:
-    """Nodes `remove`d (by first output id) and the `nodes` put in their place (at the last removed one's position);
-    `values` and `consts` are added or replace same-named ones; `alias` redirects uses of a removed output to another value.
+    """Nodes `remove`d (by first output id) and the `nodes` put in their place (at the last removed one's
+    position); `values` and `consts` are added or replace same-named ones; `alias` redirects uses of a
+    removed output to another value.
     """
 
     remove: tuple[Node, ...]
@@ -35,13 +36,15 @@ class Change:
 
 
 class Rule:
-    """One graph rewrite. `order`: rules with a lower number reach their fixed point first. `triggers`: operator file names
-    (OPS names) at which `rewrite` is tried; `makes`: operators the rule may introduce (they enter cache keys)."""
+    """One graph rewrite. `order`: rules with a lower number reach their fixed point first. `triggers`:
+    operator file names (OPS names) at which `rewrite` is tried; `makes`: operators the rule may
+    introduce (they enter cache keys)."""
 
     order: ClassVar[int] = 50
     triggers: ClassVar[tuple[str, ...]] = ()
     makes: ClassVar[tuple[str, ...]] = ()
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
-        """The change at `node`, a refusal when the pattern is there but the check fails, None when it does not match."""
+        """The change at `node`, a refusal when the pattern is there but the check fails,
+        None when it does not match."""
         raise NotImplementedError

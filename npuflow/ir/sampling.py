@@ -1,4 +1,5 @@
-"""Where a resized pixel comes from: source coordinates of every ONNX mode, as integer index-and-weight tables."""
+"""Where a resized pixel comes from: source coordinates of every ONNX mode, as
+integer index-and-weight tables."""
 
 from __future__ import annotations
 
@@ -10,14 +11,20 @@ import numpy.typing as npt
 WEIGHT_BITS = 11                          # linear weights are multiples of 2^-11
 
 COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
-)  # fmt: skip
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+)
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one dimension of `size` becomes `out`: `scale` is the ratio the model states (not always out / size)."""
+    """How one dimension of `size` becomes `out`: `scale` is the ratio the model
+    states (not always out / size)."""
 
     size: int
     out: int
@@ -48,7 +55,8 @@ def coordinates(s: Sampling) -> npt.NDArray[np.float64]:
 
 
 def table(s: Sampling) -> npt.NDArray[np.int32]:
-    """int32 [out, 4] rows (i0, i1, w0, w1): nearest has weights (1, 0), linear ones add up to 2^WEIGHT_BITS."""
+    """int32 [out, 4] rows (i0, i1, w0, w1): nearest has weights (1, 0), linear ones
+    add up to 2^WEIGHT_BITS."""
     x = coordinates(s)
     last = s.size - 1
     if s.nearest is not None:

@@ -19,7 +19,8 @@ Kind = Literal["par", "sum", "whole"]
 
 @dataclass(frozen=True)
 class Axis:
-    """`par`: any split gives independent results; `sum`: a split needs accumulation in order; `whole`: never split.
+    """`par`: any split gives independent results; `sum`: a split needs accumulation
+    in order; `whole`: never split.
 
     `multiple`: splits fall on multiples of it (a channel group, a quantisation group).
     """
@@ -60,7 +61,8 @@ class Operand:
     def window(self, tile: Tile) -> Box:
         """Unclipped box of a tile: what padding is judged by."""
         return tuple(
-            (0, size) if m.axis is None else m.window(*tile[m.axis]) for m, size in zip(self.maps, self.shape, strict=True)
+            (0, size) if m.axis is None else m.window(*tile[m.axis])
+            for m, size in zip(self.maps, self.shape, strict=True)
         )
 
     def box(self, tile: Tile) -> Box:
@@ -79,9 +81,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class Space:
-    """Axes of the loop nest and the operand maps. `inputs` are graph inputs by position (None: not read by the tile,
-    e.g. an absent optional input), `params` the integer parameter arrays by name, `outputs` the results,
-    `macs` multiply-accumulates per point of the axes' product, `ops` vector operations per output element.
+    """Axes of the loop nest and the operand maps. `inputs` are graph inputs by position (None: not read
+    by the tile, e.g. an absent optional input), `params` the integer parameter arrays by name,
+    `outputs` the results, `macs` multiply-accumulates per point of the axes' product, `ops` vector
+    operations per output element.
     """
 
     axes: tuple[Axis, ...]

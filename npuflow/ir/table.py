@@ -21,7 +21,8 @@ from npuflow.ir.types import Array, IntArray, QuantType, TensorType
 Real = npt.NDArray[np.float64]
 FRACTION = 8                              # bits behind the point in interpolated tables
 LARGEST = float((1 << 31 - FRACTION) - 1)
-LOOSEST = 64                              # codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits
+# codes of 16 bits that interpolation may be off: a quarter of a code of 8 bits
+LOOSEST = 64
 
 
 def elementwise_axes(shape: tuple[int, ...]) -> tuple[tuple[Axis, ...], tuple[DimMap, ...]]:
@@ -54,7 +55,8 @@ class TableOp(Op):
             return (np.asarray(self.f(x.astype(np.float64)), np.float64).astype(x.dtype).reshape(x.shape),)
 
     def smooth(self, x: Real) -> Real:
-        """The function before its last step, where that step is a clamp to `bounds`: tables interpolate across no such bend."""
+        """The function before its last step, where that step is a clamp to `bounds`: tables
+        interpolate across no such bend."""
         return self.f(x)
 
     def bounds(self) -> tuple[float, float]:
@@ -68,12 +70,23 @@ class TableOp(Op):
         codes = np.arange(source.lo, source.lo + (1 << source.bits), dtype=np.int64)
         table = self._codes(codes, source, result)
         lo, hi = clamp_bounds(self.clip, result)
-        return {"table": table.astype(result.dtype), "bits": 0, "fraction": 0, "base": source.lo, "lo": lo, "hi": hi}
+        return {
+            "table": table.astype(result.dtype),
+            "bits": 0,
+            "fraction": 0,
+            "base": source.lo,
+            "lo": lo,
+            "hi": hi,
+        }
 
-    def _codes(self, codes: npt.NDArray[np.int64], source: QuantType, result: QuantType) -> npt.NDArray[np.int64]:
+    def _codes(
+        self, codes: npt.NDArray[np.int64], source: QuantType, result: QuantType
+    ) -> npt.NDArray[np.int64]:
         """The nearest output code of every input code."""
         with np.errstate(all="ignore"):
-            y = np.asarray(self.f(source.scale[0] * (codes - source.zero_point[0]).astype(np.float64)), np.float64)
+            y = np.asarray(
+                self.f(source.scale[0] * (codes - source.zero_point[0]).astype(np.float64)), np.float64
+            )
         y = np.clip(y, *self.clip) if self.clip is not None else y
         return quantize(y, result.scale[0], result.zero_point[0], result.lo, result.hi)
 
@@ -85,25 +98,37 @@ class TableOp(Op):
         ends = np.clip(codes, source.lo, source.hi)
         with np.errstate(all="ignore"):
             y = np.asarray(self.smooth(source.scale[0] * (ends - zero).astype(np.float64)), np.float64)
-        y = np.nan_to_num(y / result.scale[0] + result.zero_point[0], nan=result.zero_point[0], posinf=LARGEST, neginf=-LARGEST)
+        y = np.nan_to_num(
+            y / result.scale[0] + result.zero_point[0],
+            nan=result.zero_point[0],
+            posinf=LARGEST,
+            neginf=-LARGEST,
+        )
         for end, inner in ((0, 1), (-1, -2)):        # outside the codes: on the line through the last of them
             y[end] = y[inner] + (y[end] - y[inner]) * (step / max(abs(ends[end] - codes[inner]), 1))
         bounds = clamp_bounds(self.bounds(), result), clamp_bounds(self.clip, result)
         params: dict[str, int | Array] = {
-            "table": np.rint(np.clip(y, -LARGEST, LARGEST) * (1 << FRACTION)).astype(np.int32), "bits": step_bits,
-            "fraction": FRACTION, "base": int(base), "lo": max(b[0] for b in bounds), "hi": min(b[1] for b in bounds),
-        }  # fmt: skip
+            "table": np.rint(np.clip(y, -LARGEST, LARGEST) * (1 << FRACTION)).astype(np.int32),
+            "bits": step_bits,
+            "fraction": FRACTION,
+            "base": int(base),
+            "lo": max(b[0] for b in bounds),
+            "hi": min(b[1] for b in bounds),
+        }
         every = np.arange(source.lo, source.hi + 1, dtype=np.int64)
         worst = int(np.abs(_looked_up(params, every) - self._codes(every, source, result)).max())
         if worst > self.loosest:
             raise TargetError(
-                f"a table of {len(codes)} entries is up to {worst} codes off the function over [{ends[0]}, {ends[-1]}]",
+                f"a table of {len(codes)} entries is up to {worst} codes off the function over [{ends[0]}, "
+                f"{ends[-1]}]",
                 hint="8 bits for this layer, a smaller range of its input, or a target with larger tables",
                 code="NF-QUANT-016",
             )
         return params
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
         return (_looked_up(site.params, x.astype(np.int64)).astype(site.out_quant.dtype),)
@@ -136,7 +161,11 @@ class TableOp(Op):
 
 def _looked_up(params: Mapping[str, int | Array], x: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The specification of LUT."""
-    table, bits, fraction = np.asarray(params["table"], np.int64), int(params["bits"]), int(params["fraction"])
+    table, bits, fraction = (
+        np.asarray(params["table"], np.int64),
+        int(params["bits"]),
+        int(params["fraction"]),
+    )
     d = x - int(params["base"])
     if bits == 0:
         return np.asarray(table[d])

@@ -1,4 +1,5 @@
-"""Products and sums read through their nodes: the number in front and what it multiplies, whatever the order of writing."""
+"""Products and sums read through their nodes: the number in front and what it multiplies,
+whatever the order of writing."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Product:
 
 
 def product(graph: Graph, value_id: str, root: bool = True) -> Product:
-    """The value as a product; Mul, Div by a number, Neg, and small whole powers are read through if nobody else reads them."""
+    """The value as a product; Mul, Div by a number, Neg, and small whole powers are read
+    through if nobody else reads them."""
     number = scalar(graph, value_id)
     if number is not None:
         return Product(number, (), ())

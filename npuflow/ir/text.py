@@ -1,4 +1,5 @@
-"""The graph as text that people read and diff: printed, parsed back to an equal graph (constants by digest)."""
+"""The graph as text that people read and diff: printed, parsed back to an equal
+graph (constants by digest)."""
 
 from __future__ import annotations
 
@@ -135,7 +136,13 @@ class _Parser:
                 nodes.append(self.node())
             if self.rest:
                 raise self.fault("the line should end here")
-        return Graph(tuple(inputs), tuple(outputs), tuple(nodes), MappingProxyType(self.values), MappingProxyType(dict(consts)))
+        return Graph(
+            tuple(inputs),
+            tuple(outputs),
+            tuple(nodes),
+            MappingProxyType(self.values),
+            MappingProxyType(dict(consts)),
+        )
 
     def fault(self, message: str) -> InputError:
         return InputError(
@@ -179,7 +186,9 @@ class _Parser:
         kind, quant = self.type(), None
         if self.rest.startswith(" quant="):
             self.take(" quant=")
-            given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.json().items()}
+            given: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in self.json().items()
+            }
             quant = QuantType(**given)
         self.values[name] = Value(name, kind, quant)
         return self.values[name]

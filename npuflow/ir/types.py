@@ -20,7 +20,8 @@ UNKNOWN = -1  # a dimension that only the host runtime can know
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape and numpy dtype name (``float32``, ``int64``, ``bool``, ``string``, ...); `UNKNOWN` marks a free dimension."""
+    """Shape and numpy dtype name (``float32``, ``int64``, ``bool``, ``string``, ...);
+    `UNKNOWN` marks a free dimension."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"

@@ -12,7 +12,8 @@ from npuflow.ir.types import UNKNOWN, QuantType, TensorType, Value
 
 
 def verify(graph: Graph, after: str = "") -> Graph:
-    """The graph itself, or an InternalError that lists everything wrong with it; `after` names who made it."""
+    """The graph itself, or an InternalError that lists everything wrong with it;
+    `after` names who made it."""
     found = list(faults(graph))
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""

@@ -1,4 +1,5 @@
-"""Bases of the operators that multiply an activation with constant weights: convolutions and products of matrices."""
+"""Bases of the operators that multiply an activation with constant weights:
+convolutions and products of matrices."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
 
 @dataclass(frozen=True)
 class WeightedOp(Op):
-    """y = activation times constant weight plus constant bias: one sum per output channel, requantised once."""
+    """y = activation times constant weight plus constant bias: one sum per output
+    channel, requantised once."""
 
     fuses_clip: ClassVar[bool] = True
     what: ClassVar[str] = "a product"     # for messages
@@ -50,7 +52,10 @@ class WeightedOp(Op):
         return ROLES[index]
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
-        params = {**requant_params(site, product_ratio(site, self.gain()), numerics), **zero_points(site.quant(1))}
+        params = {
+            **requant_params(site, product_ratio(site, self.gain()), numerics),
+            **zero_points(site.quant(1)),
+        }
         weight, bias = site.consts[1], site.consts[2] if site.present(2) else None
         assert weight is not None
         if bias is not None:
@@ -61,7 +66,9 @@ class WeightedOp(Op):
         prove(*bounds, accumulator_bits(site, numerics), f"{self.what} over {rows.shape[1]} terms")
         return params
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x, w = inputs[0], inputs[1]
         assert x is not None and w is not None
         xc, wc = exact(centred(x, site.quant(0)), centred(w, site.quant(1)), terms=self.rows(w).shape[1])
@@ -69,7 +76,8 @@ class WeightedOp(Op):
 
 
 def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
-    """The weight's zero point as a command takes it: `<name>_zero`, or the address of one per channel, `<name>_zeros`."""
+    """The weight's zero point as a command takes it: `<name>_zero`, or the address of one
+    per channel, `<name>_zeros`."""
     if "w_zeros" in site.params:
         return {f"{name}_zeros": tile.params["w_zeros"].address}
     return {f"{name}_zero": site.param("w_zero")}
@@ -77,7 +85,8 @@ def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class ConvOp(WeightedOp):
-    """Convolutions and transposed ones over one or two dimensions: what is alike in placement, space and command."""
+    """Convolutions and transposed ones over one or two dimensions: what is alike in
+    placement, space and command."""
 
     kernel_shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
@@ -112,9 +121,12 @@ class ConvOp(WeightedOp):
             within("channels", (site.shape(0)[1], site.out_shape[1]), limits.channels),
         )
 
-    def conv_space(self, site: Site, rows: Sequence[DimMap], kernel: Sequence[int], taps: int, packed: bool) -> Space:
-        """`rows`: input rows per spatial dimension; `kernel`: the weight's shape as the command reads it, [out, in / group,
-        *taps]; `taps`: those that count per output; `packed`: the weight is the parameter "kernel", not the input."""
+    def conv_space(
+        self, site: Site, rows: Sequence[DimMap], kernel: Sequence[int], taps: int, packed: bool
+    ) -> Space:
+        """`rows`: input rows per spatial dimension; `kernel`: the weight's shape as the command reads it,
+        [out, in / group, *taps]; `taps`: those that count per output; `packed`: the weight is the
+        parameter "kernel", not the input."""
         x, y, names = site.shape(0), site.out_shape, spatial_names(len(self.kernel_shape))
         per_group, out_per_group = kernel[1], y[1] // self.group
         axes = [Axis("n", y[0]), Axis("co", y[1], multiple=1 if self.group == 1 else out_per_group)]
@@ -135,28 +147,51 @@ class ConvOp(WeightedOp):
         )
         params = (*((weight,) if packed else ()), *channel_params(site, "co"))
         return Space(
-            tuple(axes), inputs, (Operand("y", y, y_map),), params, macs=taps if self.group == 1 else taps * per_group,
-            ops=1, accumulator=Operand("acc", y, y_map),
-        )  # fmt: skip
+            tuple(axes),
+            inputs,
+            (Operand("y", y, y_map),),
+            params,
+            macs=taps if self.group == 1 else taps * per_group,
+            ops=1,
+            accumulator=Operand("acc", y, y_map),
+        )
 
     def emit_conv(
-        self, site: Site, tile: TileView, em: Emitter, w: Buffer, origin: Sequence[int], stride: Sequence[int],
+        self,
+        site: Site,
+        tile: TileView,
+        em: Emitter,
+        w: Buffer,
+        origin: Sequence[int],
+        stride: Sequence[int],
         insert: Sequence[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """CONV of the tile, and REQUANT behind its last input channel."""
         x, y, acc = tile.input(0), tile.outputs[0], tile.acc
         assert acc is not None
         height, width = out_hw(y)
         out_channels = y.extent[1]
         em.emit(
-            "CONV", **image(x, "x"), x_zero=site.quant(0).zero_point[0], w=w.address, w_type=w.dtype,
+            "CONV",
+            **image(x, "x"),
+            x_zero=site.quant(0).zero_point[0],
+            w=w.address,
+            w_type=w.dtype,
             **zero_fields(site, tile, "w"),
-            acc=acc.address, acc_type=acc.dtype, batch=y.extent[0],
-            out_channels=out_channels, out_height=height, out_width=width,
+            acc=acc.address,
+            acc_type=acc.dtype,
+            batch=y.extent[0],
+            out_channels=out_channels,
+            out_height=height,
+            out_width=width,
             groups=1 if self.group == 1 else out_channels * self.group // site.out_shape[1],
-            kernel=pair(self.kernel_shape, 1), stride=pair(stride, 1), dilation=pair(self.dilations, 1),
-            origin=pair(origin, 0), insert=pair(insert, 1), accumulate=int(self.group == 1 and not tile.first("ci")),
-        )  # fmt: skip
+            kernel=pair(self.kernel_shape, 1),
+            stride=pair(stride, 1),
+            dilation=pair(self.dilations, 1),
+            origin=pair(origin, 0),
+            insert=pair(insert, 1),
+            accumulate=int(self.group == 1 and not tile.first("ci")),
+        )
         if self.group > 1 or tile.last("ci"):
             emit_requant(site, tile, em, 1, bias=2)
 

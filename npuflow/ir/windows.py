@@ -1,4 +1,5 @@
-"""Sliding windows: padding rules, output sizes, taps, and the operand maps that convolution and pooling share."""
+"""Sliding windows: padding rules, output sizes, taps, and the operand maps that
+convolution and pooling share."""
 
 from __future__ import annotations
 
@@ -98,20 +99,24 @@ def taps(x: Array, spec: Sequence[Window], fill: float | int = 0) -> Iterator[tu
 
 
 def convolve(x: Array, weight: Array, spec: Sequence[Window], group: int) -> Array:
-    """sum over taps and channels of x * weight, in the dtype of the operands: [N, C, ...] by [O, C / group, *kernel]."""
+    """sum over taps and channels of x * weight, in the dtype of the operands: [N, C, ...]
+    by [O, C / group, *kernel]."""
     n, out_channels, per_group = x.shape[0], weight.shape[0], weight.shape[1]
     out = tuple(w.out for w in spec)
     acc = np.zeros((n, group, out_channels // group, int(np.prod(out))), np.result_type(x, weight))
     for tap, view in taps(x, spec):
         image = np.ascontiguousarray(view).reshape(n, group, per_group, -1)
         at: tuple[Any, ...] = tap
-        kernel = np.ascontiguousarray(weight[(Ellipsis, *at)]).reshape(group, out_channels // group, per_group)
+        kernel = np.ascontiguousarray(weight[(Ellipsis, *at)]).reshape(
+            group, out_channels // group, per_group
+        )
         acc += kernel * image if per_group == 1 else np.matmul(kernel, image)
     return acc.reshape(n, out_channels, *out)
 
 
 def window_columns(x: Array, spec: Sequence[Window], group: int, at: npt.NDArray[np.int64]) -> Array:
-    """[groups, places, channels of a group * taps]: what the kernels of each group multiply at flat places of the output."""
+    """[groups, places, channels of a group * taps]: what the kernels of each group multiply
+    at flat places of the output."""
     batch, *places = np.unravel_index(at, (x.shape[0], *(w.out for w in spec)))
     found = []
     for tap in product(*(range(w.kernel) for w in spec)):
@@ -127,7 +132,8 @@ def window_columns(x: Array, spec: Sequence[Window], group: int, at: npt.NDArray
 
 
 def exact(*arrays: npt.NDArray[np.integer], terms: int) -> tuple[Array, ...]:
-    """The integer arrays in a dtype in which a sum of `terms` of their products is exact: float64 (fast) or int64."""
+    """The integer arrays in a dtype in which a sum of `terms` of their products is
+    exact: float64 (fast) or int64."""
     peak = terms
     for a in arrays:
         peak *= max(abs(int(a.max(initial=0))), abs(int(a.min(initial=0))), 1)
@@ -145,11 +151,17 @@ def pair(values: Sequence[int], fill: int) -> tuple[int, ...]:
 
 
 def image(buffer: Buffer, name: str) -> dict[str, object]:
-    """A [n, c, w] or [n, c, h, w] buffer as a 4-dimensional operand with its extents (a 1-D image has one row)."""
+    """A [n, c, w] or [n, c, h, w] buffer as a 4-dimensional operand with its extents
+    (a 1-D image has one row)."""
     strides, dims = buffer.strides, buffer.extent
     if len(strides) == 3:
         strides, dims = (*strides[:2], 0, strides[2]), (*dims[:2], 1, dims[2])
-    return {name: buffer.address, f"{name}_type": buffer.dtype, f"{name}_strides": strides, f"{name}_dims": dims}
+    return {
+        name: buffer.address,
+        f"{name}_type": buffer.dtype,
+        f"{name}_strides": strides,
+        f"{name}_dims": dims,
+    }
 
 
 def out_hw(buffer: Buffer) -> tuple[int, int]:

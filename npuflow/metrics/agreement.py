@@ -24,7 +24,11 @@ class Agreement(Metric):
         plain = [name for name in outputs if not is_ragged(outputs[name])]
         name = self.output or next(iter(plain or outputs))
         if is_ragged(outputs[name]):
-            return {"agreement": float(np.mean([_same(*pair) for pair in zip(outputs[name], reference[name], strict=True)]))}
+            return {
+                "agreement": float(
+                    np.mean([_same(*pair) for pair in zip(outputs[name], reference[name], strict=True)])
+                )
+            }
         mine, theirs = (o[name].reshape(len(o[name]), -1).argmax(1) for o in (outputs, reference))
         return {"agreement": float(np.mean(mine == theirs))}
 

@@ -1,7 +1,8 @@
 """Boxes found: F1, precision and recall at a score, and average precision at an overlap, COCO style.
 
-Detections are matched to the truth greedily, best score first over all samples; one truth takes one detection. Average
-precision is the area under the precision envelope at every recall step, averaged over classes.
+Detections are matched to the truth greedily, best score first over all samples; one truth
+takes one detection. Average precision is the area under the precision envelope at every
+recall step, averaged over classes.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ Found = tuple[Floats, Floats, npt.NDArray[np.int64]]   # boxes x1 y1 x2 y2, scor
 @METRICS.entry
 @dataclass(frozen=True)
 class Detection(Metric):
-    """A label is a list of [x, y, width, height] or [x, y, width, height, class], in pixels of the model's input.
+    """A label is a list of [x, y, width, height] or [x, y, width, height, class], in
+    pixels of the model's input.
 
-    `decoder`: "yolox" for raw heads [cells, 5 + classes] over `size`; "boxes" for rows x1, y1, x2, y2, score(, class).
+    `decoder`: "yolox" for raw heads [cells, 5 + classes] over `size`; "boxes" for rows
+    x1, y1, x2, y2, score(, class).
     """
 
     decoder: Literal["yolox", "boxes"] = "yolox"
@@ -53,14 +56,24 @@ class Detection(Metric):
         hits, wanted = sum(event[1] for event in kept), sum(total.values())
         precision, recall = hits / len(kept) if kept else 0.0, hits / wanted if wanted else 0.0
         f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
-        average = [_average(np.array([e[1] for e in events if e[2] == kind], bool), n) for kind, n in sorted(total.items())]
+        average = [
+            _average(np.array([e[1] for e in events if e[2] == kind], bool), n)
+            for kind, n in sorted(total.items())
+        ]
         name = f"ap{round(100 * self.overlap)}"
-        return {"f1": f1, "precision": precision, "recall": recall, name: float(np.mean(average)) if average else 0.0}
+        return {
+            "f1": f1,
+            "precision": precision,
+            "recall": recall,
+            name: float(np.mean(average)) if average else 0.0,
+        }
 
     def _decoded(self, rows: Floats) -> Found:
         if self.decoder == "boxes":
             keep = rows[:, 4] > self.lowest
-            kinds = rows[keep, 5].astype(np.int64) if rows.shape[1] > 5 else np.zeros(int(keep.sum()), np.int64)
+            kinds = (
+                rows[keep, 5].astype(np.int64) if rows.shape[1] > 5 else np.zeros(int(keep.sum()), np.int64)
+            )
             boxes, scores = rows[keep, :4], rows[keep, 4]
         else:
             cells = np.array(list(self._cells()), np.float64)
@@ -111,7 +124,9 @@ def _truth(label: Any) -> tuple[Floats, npt.NDArray[np.int64]]:
     return np.concatenate([rows[:, :2], rows[:, :2] + rows[:, 2:4]], 1), rows[:, 4].astype(np.int64)
 
 
-def _matched(found: Found, truth: Floats, kinds: npt.NDArray[np.int64], least: float) -> list[tuple[float, bool, int]]:
+def _matched(
+    found: Found, truth: Floats, kinds: npt.NDArray[np.int64], least: float
+) -> list[tuple[float, bool, int]]:
     """(score, hit, class) of every detection of one sample."""
     used: set[int] = set()
     events = []

@@ -16,8 +16,9 @@ from npuflow.ir.ragged import judged_output
 @METRICS.entry
 @dataclass(frozen=True)
 class Spearman(Metric):
-    """With `pairs`, an npz file, similarity is the dot product of the outputs of rows pairs[:, 0] and pairs[:, 1], and
-    is compared with scores; `pair_arrays` are the two arrays' names. Without, each sample's one output with its label.
+    """With `pairs`, an npz file, similarity is the dot product of the outputs of rows pairs[:, 0] and
+    pairs[:, 1], and is compared with scores; `pair_arrays` are the two arrays' names. Without, each
+    sample's one output with its label.
     """
 
     output: str = ""

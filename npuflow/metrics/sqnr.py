@@ -14,8 +14,8 @@ from npuflow.ir.ragged import alike
 @METRICS.entry
 @dataclass(frozen=True)
 class Sqnr(Metric):
-    """Over all samples of one output, or of all outputs together (`output` empty). Equal outputs give 200 dB; samples
-    whose shape is another than the float model's are left out."""
+    """Over all samples of one output, or of all outputs together (`output` empty). Equal outputs give 200 dB;
+    samples whose shape is another than the float model's are left out."""
 
     needs_labels: ClassVar[bool] = False
     output: str = ""

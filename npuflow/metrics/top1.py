@@ -15,7 +15,8 @@ from npuflow.ir.ragged import judged_output
 @METRICS.entry
 @dataclass(frozen=True)
 class Top1(Metric):
-    """A label is a class index, or a list of those that count as right. `output` names the scores (default: the first)."""
+    """A label is a class index, or a list of those that count as right. `output` names the
+    scores (default: the first)."""
 
     output: str = ""
 

@@ -63,14 +63,20 @@ class AveragePool(PoolOp):
         lo, hi = clamp_bounds(self.clip, y)
         return {"multipliers": table, "shift": shift, "lo": lo, "hi": hi}
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x = inputs[0]
         assert x is not None
         spec, y = self.windows(x.shape[2:]), site.out_quant
         total = np.asarray(sum(view for _, view in taps(centred(x, site.quant(0)), spec)))
         m = site.array("multipliers").astype(np.int64)[self.counts(spec)]
         bounds = site.param("lo"), site.param("hi")
-        return (requantize(total, m, site.param("shift"), y.zero_point[0], *bounds, numerics.rounding).astype(y.dtype),)
+        return (
+            requantize(total, m, site.param("shift"), y.zero_point[0], *bounds, numerics.rounding).astype(
+                y.dtype
+            ),
+        )
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:
@@ -92,10 +98,16 @@ class AveragePool(PoolOp):
         first = [self.counted(w)[0] - box[0] for w, box in zip(spec, x.box[2:], strict=True)]
         behind = [self.counted(w)[1] - box[0] for w, box in zip(spec, x.box[2:], strict=True)]
         em.emit(
-            "AVGPOOL", **pool_operands(site, tile, spec), x_zero=site.quant(0).zero_point[0], count_lo=pair(first, 0),
-            count_hi=pair(behind, 1), multipliers=tile.params["multipliers"].address, zero=site.out_quant.zero_point[0],
-            **{k: site.param(k) for k in ("shift", "lo", "hi")}, rounding=em.numerics.rounding,
-        )  # fmt: skip
+            "AVGPOOL",
+            **pool_operands(site, tile, spec),
+            x_zero=site.quant(0).zero_point[0],
+            count_lo=pair(first, 0),
+            count_hi=pair(behind, 1),
+            multipliers=tile.params["multipliers"].address,
+            zero=site.out_quant.zero_point[0],
+            **{k: site.param(k) for k in ("shift", "lo", "hi")},
+            rounding=em.numerics.rounding,
+        )
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -25,7 +25,9 @@ class Concat(MoveOp):
         first = call.types[0]
         if first is None:
             return No("the input's rank is unknown")
-        return Imported(cls(int(call.attributes.get("axis", 1)) % len(first.shape)), tuple(range(len(call.types))))
+        return Imported(
+            cls(int(call.attributes.get("axis", 1)) % len(first.shape)), tuple(range(len(call.types)))
+        )
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         known = [t for t in types if t is not None]
@@ -54,5 +56,8 @@ class Concat(MoveOp):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        for axis, shapes in ((1, ((1, 2, 4, 5), (1, 3, 4, 5))), (3, ((1, 2, 3, 4), (1, 2, 3, 1), (1, 2, 3, 5)))):
+        for axis, shapes in (
+            (1, ((1, 2, 4, 5), (1, 3, 4, 5))),
+            (3, ((1, 2, 3, 4), (1, 2, 3, 1), (1, 2, 3, 5))),
+        ):
             yield Sample(cls(axis), tuple(rng.normal(size=s).astype(np.float32) for s in shapes))

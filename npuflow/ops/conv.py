@@ -38,7 +38,14 @@ class Conv(ConvOp):
         )
         x = call.types[0]
         if op.auto_pad != "NOTSET" and (op.auto_pad == "VALID" or (x is not None and -1 not in x.shape[2:])):
-            spec = windows(x.shape[2:] if x is not None else (-1,) * rank, kernel, op.strides, op.dilations, (), op.auto_pad)
+            spec = windows(
+                x.shape[2:] if x is not None else (-1,) * rank,
+                kernel,
+                op.strides,
+                op.dilations,
+                (),
+                op.auto_pad,
+            )
             op = op.with_(pads=(*(s.before for s in spec), *(s.after for s in spec)), auto_pad="NOTSET")
         present = tuple(i for i, t in enumerate(call.types) if t is not None or i < 2)
         return Imported(op, present)
@@ -80,7 +87,9 @@ class Conv(ConvOp):
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         spec, names = self.windows(site.shape(0)[2:]), spatial_names(len(self.kernel_shape))
         rows = [interval[0] for interval in tile.input(0).box[2:]]
-        origin = [tile.ranges[n][0] * s.stride - s.before - row for n, s, row in zip(names, spec, rows, strict=True)]
+        origin = [
+            tile.ranges[n][0] * s.stride - s.before - row for n, s, row in zip(names, spec, rows, strict=True)
+        ]
         self.emit_conv(site, tile, em, tile.input(1), origin, self.strides, (1,) * len(spec))
 
     @classmethod
@@ -94,7 +103,17 @@ class Conv(ConvOp):
             ((2, 5, 11), 3, 1, (3,), (2,), (2,), (2, 1), True, None),
             ((1, 16, 1, 1), 7, 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), False, (0.0, float("inf"))),
             ((1, 3, 6, 5), 4, 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), True, (0.0, (0.5, 1.0, 2.0, 4.0))),
-            ((1, 3, 6, 5), 3, 3, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), True, ((-0.5, -3.0, 0.0), (0.5, 1.0, 2.0))),
+            (
+                (1, 3, 6, 5),
+                3,
+                3,
+                (3, 3),
+                (1, 1),
+                (1, 1),
+                (1, 1, 1, 1),
+                True,
+                ((-0.5, -3.0, 0.0), (0.5, 1.0, 2.0)),
+            ),
         )
         for shape, out, group, kernel, strides, dilations, pads, bias, clip in cases:
             weight = rng.normal(size=(out, shape[1] // group, *kernel)).astype(np.float32)

@@ -1,4 +1,5 @@
-"""Transposed convolution over one or two dimensions: a convolution over its input with zeros between the rows."""
+"""Transposed convolution over one or two dimensions: a convolution over its input
+with zeros between the rows."""
 
 from __future__ import annotations
 
@@ -44,11 +45,16 @@ class ConvTranspose(ConvOp):
             if x is None or -1 in x.shape[2:]:
                 return No(f"auto_pad {auto} with an input of unknown size")
             spatial = x.shape[2:]
-            sizes = tuple(wanted)[-rank:] if wanted else tuple(d * s for d, s in zip(spatial, strides, strict=True))
+            sizes = (
+                tuple(wanted)[-rank:]
+                if wanted
+                else tuple(d * s for d, s in zip(spatial, strides, strict=True))
+            )
             before, after, more = [], [], []
             for d, k, s, dil, e, out in zip(spatial, kernel, strides, dilations, extra, sizes, strict=True):
                 total = s * (d - 1) + e + (k - 1) * dil + 1 - out
-                more.append(e - min(total, 0))           # a larger output than the full result: zeros at its end
+                # a larger output than the full result: zeros at its end
+                more.append(e - min(total, 0))
                 half = max(total, 0) // 2
                 before.append(half if auto == "SAME_UPPER" else max(total, 0) - half)
                 after.append(max(total, 0) - before[-1])
@@ -58,7 +64,15 @@ class ConvTranspose(ConvOp):
 
     def sizes(self, spatial: Sequence[int]) -> tuple[int, ...]:
         rank = len(self.kernel_shape)
-        settings = zip(spatial, self.kernel_shape, self.strides, self.dilations, self.output_padding, range(rank), strict=True)
+        settings = zip(
+            spatial,
+            self.kernel_shape,
+            self.strides,
+            self.dilations,
+            self.output_padding,
+            range(rank),
+            strict=True,
+        )
         return tuple(
             -1 if d < 0 else s * (d - 1) + e + (k - 1) * dil + 1 - self.pads[i] - self.pads[i + rank]
             for d, k, s, dil, e, i in settings
@@ -71,16 +85,22 @@ class ConvTranspose(ConvOp):
         before, per_group = self.pads[:rank], weight.shape[1]
         full = [
             max(s * (d - 1) + (k - 1) * dil + 1, b + o)
-            for d, k, s, dil, b, o in zip(spatial, self.kernel_shape, self.strides, self.dilations, before, out, strict=True)
+            for d, k, s, dil, b, o in zip(
+                spatial, self.kernel_shape, self.strides, self.dilations, before, out, strict=True
+            )
         ]
         y = np.zeros((n, g * per_group, *full), np.result_type(x, weight))
         rows = x.reshape(n, g, channels // g, -1)
         for tap in product(*(range(k) for k in self.kernel_shape)):
             at: tuple[Any, ...] = tap
-            kernel = weight[(slice(None), slice(None), *at)].reshape(g, channels // g, per_group).swapaxes(1, 2)
+            kernel = (
+                weight[(slice(None), slice(None), *at)].reshape(g, channels // g, per_group).swapaxes(1, 2)
+            )
             part = np.matmul(np.ascontiguousarray(kernel), rows).reshape(n, g * per_group, *spatial)
             places = zip(tap, self.dilations, self.strides, spatial, strict=True)
-            cut: tuple[Any, ...] = tuple(slice(t * dil, t * dil + (d - 1) * s + 1, s) for t, dil, s, d in places)
+            cut: tuple[Any, ...] = tuple(
+                slice(t * dil, t * dil + (d - 1) * s + 1, s) for t, dil, s, d in places
+            )
             y[(slice(None), slice(None), *cut)] += part
         keep: tuple[Any, ...] = tuple(slice(b, b + o) for b, o in zip(before, out, strict=True))
         return y[(slice(None), slice(None), *keep)]
@@ -114,7 +134,14 @@ class ConvTranspose(ConvOp):
     # --- target
     def space(self, site: Site, numerics: Numerics) -> Space:
         rank = len(self.kernel_shape)
-        settings = zip(spatial_names(rank), self.kernel_shape, self.strides, self.dilations, self.pads[:rank], strict=True)
+        settings = zip(
+            spatial_names(rank),
+            self.kernel_shape,
+            self.strides,
+            self.dilations,
+            self.pads[:rank],
+            strict=True,
+        )
         rows = [DimMap(name, 1, s, (b - (k - 1) * dil) // s, -(-b // s)) for name, k, s, dil, b in settings]
         # Of the kernel's taps only those that meet no inserted zero count; on average one in prod(strides).
         taps = -(-prod(self.kernel_shape) // prod(self.strides))
@@ -122,7 +149,10 @@ class ConvTranspose(ConvOp):
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         rank, box = len(self.kernel_shape), tile.input(0).box
-        starts = [tile.ranges[name][0] - box[2 + i][0] * self.strides[i] for i, name in enumerate(spatial_names(rank))]
+        starts = [
+            tile.ranges[name][0] - box[2 + i][0] * self.strides[i]
+            for i, name in enumerate(spatial_names(rank))
+        ]
         reach = [(k - 1) * dil for k, dil in zip(self.kernel_shape, self.dilations, strict=True)]
         origin = [a + b - r for a, b, r in zip(starts, self.pads[:rank], reach, strict=True)]
         self.emit_conv(site, tile, em, tile.params["kernel"], origin, (1,) * rank, self.strides)

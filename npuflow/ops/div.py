@@ -34,12 +34,16 @@ class Div(RatioOp):
     def ratio(self, a: float, b: float) -> float:
         return a / b
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         shift, y = site.param("shift"), site.out_quant
         # Up to 17 + 32 + 62 bits: Python's integers.
-        numerator = centred(a, site.quant(0)).astype(object) * site.param("multiplier") * (1 << max(-shift, 0))
+        numerator = (
+            centred(a, site.quant(0)).astype(object) * site.param("multiplier") * (1 << max(-shift, 0))
+        )
         divisor = centred(b, site.quant(1)).astype(object) * (1 << max(shift, 0))
         top, bottom = np.broadcast_arrays(np.asarray(numerator), np.asarray(divisor))
         quotient = divide_round(top, bottom, numerics.rounding)

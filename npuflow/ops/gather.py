@@ -39,7 +39,11 @@ class Gather(MoveOp):
         return Imported(cls(flat, tuple(indices.shape), axis), (0,))
 
     def to_onnx(self, site: Site) -> OnnxCall:
-        return OnnxCall("Gather", {"axis": self.axis}, inputs=(0, np.array(self.indices, np.int64).reshape(self.index_shape)))
+        return OnnxCall(
+            "Gather",
+            {"axis": self.axis},
+            inputs=(0, np.array(self.indices, np.int64).reshape(self.index_shape)),
+        )
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         x = types[0]
@@ -55,7 +59,8 @@ class Gather(MoveOp):
         outer, inner = prod(shape[: self.axis]), prod(shape[self.axis + 1 :])
         src, dst = dense((outer, shape[self.axis], inner)), dense((outer, max(len(self.indices), 1), inner))
         return tuple(
-            merged(Move(0, (outer, 1, inner), src, dst, i * inner, at * inner)) for at, i in enumerate(self.indices)
+            merged(Move(0, (outer, 1, inner), src, dst, i * inner, at * inner))
+            for at, i in enumerate(self.indices)
         )
 
     @classmethod

@@ -81,7 +81,10 @@ class Gemm(WeightedOp):
             need(site.consts[0] is None, "A is a constant"),
             need(not site.present(2) or site.consts[2] is not None, "C is not a constant"),
             need(per_column, f"C of shape {c} differs by row"),
-            need(self.alpha > 0 and (self.beta > 0 or not site.present(2)), f"alpha {self.alpha:g}, beta {self.beta:g}"),
+            need(
+                self.alpha > 0 and (self.beta > 0 or not site.present(2)),
+                f"alpha {self.alpha:g}, beta {self.beta:g}",
+            ),
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
             need(min((*site.out_shape, *site.shape(0))) > 0, f"an empty tensor {site.out_shape}"),
             within("K", self.sides(site.shape(0), site.shape(1))[1:2], target.limits.matmul_k),
@@ -104,14 +107,29 @@ class Gemm(WeightedOp):
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         a, b, acc = tile.input(0), tile.input(1), tile.acc
         assert acc is not None
-        a_strides, b_strides = a.strides[::-1] if self.transA else a.strides, b.strides[::-1] if self.transB else b.strides
+        a_strides, b_strides = (
+            a.strides[::-1] if self.transA else a.strides,
+            b.strides[::-1] if self.transB else b.strides,
+        )
         m, n = tile.outputs[0].extent
         k0, k1 = tile.ranges["k"]
         em.emit(
-            "MATMUL", a=a.address, a_type=a.dtype, a_strides=(0, *a_strides), a_zero=site.quant(0).zero_point[0],
-            b=b.address, b_type=b.dtype, b_strides=(0, *b_strides), **zero_fields(site, tile, "b"),
-            acc=acc.address, acc_type=acc.dtype,
-            batch=1, m=m, k=k1 - k0, n=n, accumulate=int(not tile.first("k")),
+            "MATMUL",
+            a=a.address,
+            a_type=a.dtype,
+            a_strides=(0, *a_strides),
+            a_zero=site.quant(0).zero_point[0],
+            b=b.address,
+            b_type=b.dtype,
+            b_strides=(0, *b_strides),
+            **zero_fields(site, tile, "b"),
+            acc=acc.address,
+            acc_type=acc.dtype,
+            batch=1,
+            m=m,
+            k=k1 - k0,
+            n=n,
+            accumulate=int(not tile.first("k")),
         )
         if tile.last("k"):
             emit_requant(site, tile, em, 1, bias=2)
@@ -121,5 +139,7 @@ class Gemm(WeightedOp):
         yield Sample(cls(transB=1), (draw(rng, 1, 20), draw(rng, 7, 20), draw(rng, 7)), (1, 2))
         yield Sample(cls(clip=(0.0, 2.0)), (draw(rng, 5, 9), draw(rng, 9, 6)), (1,))
         yield Sample(cls(clip=((-1.0, -2.0, 0.0), 2.0)), (draw(rng, 5, 9), draw(rng, 9, 3)), (1,))
-        yield Sample(cls(alpha=0.5, beta=2.0, transA=1), (draw(rng, 9, 4), draw(rng, 9, 6), draw(rng, 1, 6)), (1, 2))
+        yield Sample(
+            cls(alpha=0.5, beta=2.0, transA=1), (draw(rng, 9, 4), draw(rng, 9, 6), draw(rng, 1, 6)), (1, 2)
+        )
         yield Sample(cls(transB=1), (draw(rng, 2, 8), draw(rng, 3, 8), draw(rng, 1)), (1, 2))

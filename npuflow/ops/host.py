@@ -1,4 +1,5 @@
-"""Any ONNX node that has no operator file here, or that its file refused: kept whole and run by onnxruntime."""
+"""Any ONNX node that has no operator file here, or that its file refused: kept whole
+and run by onnxruntime."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 @OPS.entry
 @dataclass(frozen=True)
 class Host(Op):
-    """`attributes` hold numbers and texts readable, all else as the proto's bytes. `captures` are the names by which
-    subgraphs call the node's trailing inputs. `types` are those of all outputs, absent ones included.
+    """`attributes` hold numbers and texts readable, all else as the proto's bytes. `captures` are
+    the names by which subgraphs call the node's trailing inputs. `types` are those of all
+    outputs, absent ones included.
     """
 
     op_type: str = ""
@@ -41,7 +43,9 @@ class Host(Op):
         import onnx
 
         explicit = len(inputs) - len(self.captures)
-        node = onnx.NodeProto(op_type=self.op_type, domain=self.family, input=inputs[:explicit], output=outputs)
+        node = onnx.NodeProto(
+            op_type=self.op_type, domain=self.family, input=inputs[:explicit], output=outputs
+        )
         node.attribute.extend(thawed(name, value) for name, value in self.attributes)
         rename(node, dict(zip(self.captures, inputs[explicit:], strict=True)))
         return node

@@ -46,7 +46,11 @@ class MatMul(Op):
         assert a is not None and b is not None
         left = a.shape if len(a.shape) > 1 else (1, *a.shape)
         right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
-        shape = (*broadcast_shape(left[:-2], right[:-2]), *left[-2:-1][: len(a.shape) > 1], *right[-1:][: len(b.shape) > 1])
+        shape = (
+            *broadcast_shape(left[:-2], right[:-2]),
+            *left[-2:-1][: len(a.shape) > 1],
+            *right[-1:][: len(b.shape) > 1],
+        )
         return (TensorType(shape, a.dtype),)
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
@@ -72,7 +76,9 @@ class MatMul(Op):
         prove(*bounds, accumulator_bits(site, numerics), f"a product over {depth} terms")  # type: ignore[arg-type]
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         left, right = exact(centred(a, site.quant(0)), centred(b, site.quant(1)), terms=a.shape[-1])
@@ -109,20 +115,29 @@ class MatMul(Op):
             for name, shape, lasts in (("a", site.shape(0), "mk"), ("b", site.shape(1), "kn"))
         )
         return Space(
-            axes, inputs, (result,), channel_params(site, "n"), macs=1, ops=1, accumulator=Operand("acc", y, result.maps)
+            axes,
+            inputs,
+            (result,),
+            channel_params(site, "n"),
+            macs=1,
+            ops=1,
+            accumulator=Operand("acc", y, result.maps),
         )
 
     @staticmethod
     def _batch_maps(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[DimMap, ...]:
         offset = len(out) - len(shape)
         return tuple(
-            DimMap(f"b{offset + i}") if size == out[offset + i] else DimMap() for i, size in enumerate(shape[:-2])
+            DimMap(f"b{offset + i}") if size == out[offset + i] else DimMap()
+            for i, size in enumerate(shape[:-2])
         )
 
     @staticmethod
     def _batch_strides(buffer: Buffer, shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
         """Byte strides of the output's batch dimensions in an operand: 0 where it repeats."""
-        own = tuple(0 if size == 1 else stride for size, stride in zip(shape[:-2], buffer.strides, strict=False))
+        own = tuple(
+            0 if size == 1 else stride for size, stride in zip(shape[:-2], buffer.strides, strict=False)
+        )
         return (0,) * (rank - len(shape)) + own
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
@@ -137,12 +152,23 @@ class MatMul(Op):
         for position, index in enumerate(product(*(range(d) for d in batch[:-1]))):
             starts = [sum(i * s for i, s in zip(index, stride, strict=False)) for stride in steps]
             em.emit(
-                "MATMUL", a=a.address + starts[0], a_type=a.dtype, a_strides=(lasts[0], *a.strides[-2:]),
+                "MATMUL",
+                a=a.address + starts[0],
+                a_type=a.dtype,
+                a_strides=(lasts[0], *a.strides[-2:]),
                 a_zero=site.quant(0).zero_point[0],
-                b=b.address + starts[1], b_type=b.dtype, b_strides=(lasts[1], *b.strides[-2:]),
-                **zero_fields(site, tile, "b"), acc=acc.address + position * inner * m * n * size, acc_type=acc.dtype,
-                batch=inner, m=m, k=k1 - k0, n=n, accumulate=int(not tile.first("k")),
-            )  # fmt: skip
+                b=b.address + starts[1],
+                b_type=b.dtype,
+                b_strides=(lasts[1], *b.strides[-2:]),
+                **zero_fields(site, tile, "b"),
+                acc=acc.address + position * inner * m * n * size,
+                acc_type=acc.dtype,
+                batch=inner,
+                m=m,
+                k=k1 - k0,
+                n=n,
+                accumulate=int(not tile.first("k")),
+            )
         if tile.last("k"):
             emit_requant(site, tile, em, rank - 1)
 
@@ -156,4 +182,6 @@ class MatMul(Op):
             ((4, 6), (3, 6, 2), (0,)),
         )
         for a, b, constants in shapes:
-            yield Sample(cls(clip=(0.0, 3.0) if prod(a) == 40 else None), (draw(rng, *a), draw(rng, *b)), constants)
+            yield Sample(
+                cls(clip=(0.0, 3.0) if prod(a) == 40 else None), (draw(rng, *a), draw(rng, *b)), constants
+            )

@@ -44,7 +44,9 @@ class MaxPool(PoolOp):
         lo, hi = clamp_bounds(self.clip, site.out_quant)
         return {"lo": lo, "hi": hi}
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         (y,) = self.reference(inputs[0])
         return (np.clip(y.astype(np.int64), site.param("lo"), site.param("hi")).astype(site.out_quant.dtype),)
 

@@ -30,7 +30,9 @@ class Mul(RatioOp):
     def ratio(self, a: float, b: float) -> float:
         return a * b
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
         product = np.asarray(centred(a, site.quant(0)) * centred(b, site.quant(1)))

@@ -18,7 +18,8 @@ from npuflow.ir.types import Array, IntArray, TensorType
 @OPS.entry
 @dataclass(frozen=True)
 class Pad(MoveOp):
-    """`pads`: begins of every dimension, then ends, as in ONNX. A constant that the scale cannot reach saturates."""
+    """`pads`: begins of every dimension, then ends, as in ONNX. A constant that the
+    scale cannot reach saturates."""
 
     pads: tuple[int, ...] = ()
     mode: str = "constant"
@@ -32,7 +33,10 @@ class Pad(MoveOp):
             return x
         extra = call.consts[1:] + (None,) * 3
         present = [i < len(call.types) and call.types[i] is not None for i in range(1, 4)]
-        pads, value = call.attributes.get("pads", call.attributes.get("paddings")), call.attributes.get("value", 0.0)
+        pads, value = (
+            call.attributes.get("pads", call.attributes.get("paddings")),
+            call.attributes.get("value", 0.0),
+        )
         if pads is None:
             if extra[0] is None:
                 return No("the pads are not a constant")
@@ -67,7 +71,11 @@ class Pad(MoveOp):
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         x = types[0]
         assert x is not None
-        return (TensorType(tuple(d + a + b for d, (a, b) in zip(x.shape, self._both(len(x.shape)), strict=True)), x.dtype),)
+        return (
+            TensorType(
+                tuple(d + a + b for d, (a, b) in zip(x.shape, self._both(len(x.shape)), strict=True)), x.dtype
+            ),
+        )
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         assert inputs[0] is not None
@@ -106,7 +114,9 @@ class Pad(MoveOp):
                     if count > 0:   # slabs that do not overlap: inside on earlier axes, whole on later ones
                         core = [(p[0][0], p[0][3]) for p in pieces[:axis]]
                         dims = (*(c for c, _ in core), count, *out[axis + 1 :])
-                        offset = sum(o * s for (_, o), s in zip(core, strides, strict=False)) + at * strides[axis]
+                        offset = (
+                            sum(o * s for (_, o), s in zip(core, strides, strict=False)) + at * strides[axis]
+                        )
                         if all(dims):
                             moves.append(merged(Move(None, dims, (), strides, 0, offset, 0, self.value)))
         return tuple(moves)

@@ -40,10 +40,17 @@ class PRelu(BinaryOp):
         signed = replace(numerics, multiplier_bits=min(numerics.multiplier_bits, 31))
         negative, negative_shift = multiplier_shift(ratio * slope.scale[0], signed)
         lo, hi = clamp_bounds(self.clip, y)
-        sides = {"multiplier": int(m[0]), "shift": shift, "negative": int(negative[0]), "negative_shift": negative_shift}
+        sides = {
+            "multiplier": int(m[0]),
+            "shift": shift,
+            "negative": int(negative[0]),
+            "negative_shift": negative_shift,
+        }
         return {**sides, "lo": lo, "hi": hi}
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x, slope = inputs[0], inputs[1]
         assert x is not None and slope is not None
         v, s, y = centred(x, site.quant(0)), centred(slope, site.quant(1)), site.out_quant
@@ -57,7 +64,10 @@ class PRelu(BinaryOp):
         rank = len(site.shape(0))
         return first_no(
             super().accepts(site, target),
-            need(len(site.shape(1)) <= rank, f"a slope of shape {site.shape(1)} for an input of shape {site.shape(0)}"),
+            need(
+                len(site.shape(1)) <= rank,
+                f"a slope of shape {site.shape(1)} for an input of shape {site.shape(0)}",
+            ),
         )
 
     def space(self, site: Site, numerics: Numerics) -> Space:
@@ -69,11 +79,17 @@ class PRelu(BinaryOp):
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         y = tile.outputs[0]
         em.emit(
-            "PRELU", **tile.input(0).as4("x"), **strided(tile.input(1), "slope", site.shape(1)), **y.as4("y"), dims=y.dims4(),
-            x_zero=site.quant(0).zero_point[0], slope_zero=site.quant(1).zero_point[0],
+            "PRELU",
+            **tile.input(0).as4("x"),
+            **strided(tile.input(1), "slope", site.shape(1)),
+            **y.as4("y"),
+            dims=y.dims4(),
+            x_zero=site.quant(0).zero_point[0],
+            slope_zero=site.quant(1).zero_point[0],
             **{k: site.param(k) for k in ("multiplier", "negative", "shift", "negative_shift", "lo", "hi")},
-            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
-        )  # fmt: skip
+            zero=site.out_quant.zero_point[0],
+            rounding=em.numerics.rounding,
+        )
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -21,7 +21,9 @@ class QuantizeLinear(BoundaryOp):
     def quant_type(self, site: Site) -> QuantType:
         return site.out_quant
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | Array | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x, q = inputs[0], site.out_quant
         assert x is not None
         scale, zero = along(q.scale, q.axis, x.ndim), along(q.zero_point, q.axis, x.ndim)

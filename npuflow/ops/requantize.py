@@ -27,23 +27,36 @@ class Requantize(UnchangedOp):
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
         return requant_params(site, site.quant(0).scale[0] / site.out_quant.scale[0], numerics)
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         x, y = inputs[0], site.out_quant
         assert x is not None
         m, n, bounds = site.param("multiplier"), site.param("shift"), (site.param("lo"), site.param("hi"))
-        return (requantize(centred(x, site.quant(0)), m, n, y.zero_point[0], *bounds, numerics.rounding).astype(y.dtype),)
+        return (
+            requantize(centred(x, site.quant(0)), m, n, y.zero_point[0], *bounds, numerics.rounding).astype(
+                y.dtype
+            ),
+        )
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
         return need(len(site.out_shape) <= 4, f"rank {len(site.out_shape)} > 4")
 
     def space(self, site: Site, numerics: Numerics) -> Space:
         axes, maps = elementwise_axes(site.out_shape)
-        return Space(axes, (Operand("x", site.out_shape, maps),), (Operand("y", site.out_shape, maps),), ops=1)
+        return Space(
+            axes, (Operand("x", site.out_shape, maps),), (Operand("y", site.out_shape, maps),), ops=1
+        )
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
         y = tile.outputs[0]
         em.emit(
-            "RESCALE", **tile.input(0).as4("x"), **y.as4("y"), dims=y.dims4(), x_zero=site.quant(0).zero_point[0],
+            "RESCALE",
+            **tile.input(0).as4("x"),
+            **y.as4("y"),
+            dims=y.dims4(),
+            x_zero=site.quant(0).zero_point[0],
             **{k: site.param(k) for k in ("multiplier", "shift", "lo", "hi")},
-            zero=site.out_quant.zero_point[0], rounding=em.numerics.rounding,
-        )  # fmt: skip
+            zero=site.out_quant.zero_point[0],
+            rounding=em.numerics.rounding,
+        )

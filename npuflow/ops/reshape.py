@@ -1,4 +1,5 @@
-"""The same elements in the same order under another shape; also Flatten, Squeeze and Unsqueeze once shapes are static."""
+"""The same elements in the same order under another shape; also Flatten, Squeeze and
+Unsqueeze once shapes are static."""
 
 from __future__ import annotations
 

@@ -10,7 +10,20 @@ import numpy as np
 
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
+from npuflow.ir.op import (
+    OPS,
+    Emitter,
+    Imported,
+    No,
+    OnnxCall,
+    Op,
+    Sample,
+    Site,
+    TileView,
+    Yes,
+    first_no,
+    need,
+)
 from npuflow.ir.reshaping import static_input
 from npuflow.ir.sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
 from npuflow.ir.space import Axis, DimMap, Operand, Space
@@ -58,13 +71,19 @@ class Resize(Op):
                 full_sizes[a], full_scales[a] = int(size), float(np.float32(size) / np.float32(x.shape[a]))
         elif scales is not None and scales.size:
             for a, scale in zip(axes, scales.reshape(-1).astype(np.float32).tolist(), strict=True):
-                full_sizes[a], full_scales[a] = int(np.floor(np.float32(x.shape[a]) * np.float32(scale))), scale
+                full_sizes[a], full_scales[a] = (
+                    int(np.floor(np.float32(x.shape[a]) * np.float32(scale))),
+                    scale,
+                )
         else:
             return No("neither scales nor sizes is a constant")
         return Imported(cls(tuple(full_sizes), tuple(full_scales), mode, coordinate, rounding), (0,))
 
     def to_onnx(self, site: Site) -> OnnxCall:
-        attributes = {"mode": self.mode, "coordinate_transformation_mode": self.coordinate_transformation_mode}
+        attributes = {
+            "mode": self.mode,
+            "coordinate_transformation_mode": self.coordinate_transformation_mode,
+        }
         if self.mode == "nearest":
             attributes["nearest_mode"] = self.nearest_mode
         pairs = zip(site.shape(0), self.scales, strict=True)
@@ -78,10 +97,16 @@ class Resize(Op):
 
     def _sampling(self, shape: tuple[int, ...], axis: int) -> Sampling:
         nearest = self.nearest_mode if self.mode == "nearest" else None
-        return Sampling(shape[axis], self.sizes[axis], self.scales[axis], self.coordinate_transformation_mode, nearest)
+        return Sampling(
+            shape[axis], self.sizes[axis], self.scales[axis], self.coordinate_transformation_mode, nearest
+        )
 
     def _changed(self, shape: tuple[int, ...]) -> list[int]:
-        return [i for i, (d, s, k) in enumerate(zip(shape, self.sizes, self.scales, strict=True)) if d != s or k != 1.0]
+        return [
+            i
+            for i, (d, s, k) in enumerate(zip(shape, self.sizes, self.scales, strict=True))
+            if d != s or k != 1.0
+        ]
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         x = inputs[0]
@@ -100,7 +125,9 @@ class Resize(Op):
     def _bits(self) -> int:
         return 0 if self.mode == "nearest" else WEIGHT_BITS
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
         q = site.out_quant
         x = inputs[0].astype(np.int64) - site.quant(0).zero_point[0]

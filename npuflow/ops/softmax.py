@@ -10,7 +10,20 @@ import numpy as np
 
 from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Op, Sample, Site, TileView, Yes, first_no, need
+from npuflow.ir.op import (
+    OPS,
+    Emitter,
+    Imported,
+    No,
+    OnnxCall,
+    Op,
+    Sample,
+    Site,
+    TileView,
+    Yes,
+    first_no,
+    need,
+)
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
 
@@ -60,7 +73,9 @@ class Softmax(Op):
             params["high"] = np.rint(HIGH_ONE * np.exp(-scale * high * (1 << LOW_BITS))).astype(np.uint32)
         return params
 
-    def integer(self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics) -> tuple[IntArray, ...]:
+    def integer(
+        self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
+    ) -> tuple[IntArray, ...]:
         assert inputs[0] is not None
         x, q = inputs[0].astype(np.int64), site.out_quant
         d = x.max(self.axis, keepdims=True) - x
@@ -90,7 +105,9 @@ class Softmax(Op):
         # inner dimensions stay whole so that a tile is one [A, R, I] block
         axes = tuple(Axis(a.name, a.size, "whole") if i > axis else a for i, a in enumerate(axes))
         maps = tuple(DimMap(a.name) for a in axes)
-        tables = tuple(whole(name, tuple(site.array(name).shape)) for name in ("low", "high") if name in site.params)
+        tables = tuple(
+            whole(name, tuple(site.array(name).shape)) for name in ("low", "high") if name in site.params
+        )
         return Space(axes, (Operand("x", shape, maps),), (Operand("y", shape, maps),), tables, ops=4)
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:

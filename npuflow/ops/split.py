@@ -48,7 +48,9 @@ class Split(MoveOp):
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         x = types[0]
         assert x is not None
-        return tuple(TensorType((*x.shape[: self.axis], s, *x.shape[self.axis + 1 :]), x.dtype) for s in self.sizes)
+        return tuple(
+            TensorType((*x.shape[: self.axis], s, *x.shape[self.axis + 1 :]), x.dtype) for s in self.sizes
+        )
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         assert inputs[0] is not None

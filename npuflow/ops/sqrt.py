@@ -18,7 +18,8 @@ class Sqrt(TableOp):
     sensitive: ClassVar[bool] = True
     domain_lo: ClassVar[float] = 0.1
     domain_hi: ClassVar[float] = 8.0
-    loosest: ClassVar[int] = 1 << 10      # in the first step from 0, where it is steepest; a few codes above 1 % of its range
+    # in the first step from 0, where it is steepest; a few codes above 1 % of its range
+    loosest: ClassVar[int] = 1 << 10
 
     def f(self, x: Real) -> Real:
         return np.sqrt(x)

@@ -23,6 +23,8 @@ class Upsample(Op):
         if mode not in ("nearest", "linear", "bilinear"):
             return No(f"mode {mode}")
         kept = tuple(float(np.float32(s)) for s in scales)
-        sizes = tuple(int(np.floor(np.float32(d) * np.float32(s))) for d, s in zip(x.shape, kept, strict=True))
+        sizes = tuple(
+            int(np.floor(np.float32(d) * np.float32(s))) for d, s in zip(x.shape, kept, strict=True)
+        )
         method = "nearest" if mode == "nearest" else "linear"
         return Imported(OPS["resize"](sizes, kept, method, "asymmetric", "floor"), (0,))

@@ -11,9 +11,14 @@ def feedback(problem: LayerProblem, gram: Reals, scale: Reals, block: int, order
     """`gram`: the damped moments; `ordered`: the terms of largest second moment first, else as they are."""
     terms = gram.shape[-1]
     diagonal = np.diagonal(gram, axis1=1, axis2=2)
-    order = np.argsort(-diagonal, axis=-1, kind="stable") if ordered else np.broadcast_to(np.arange(terms), diagonal.shape)
+    order = (
+        np.argsort(-diagonal, axis=-1, kind="stable")
+        if ordered
+        else np.broadcast_to(np.arange(terms), diagonal.shape)
+    )
     sorted_gram = np.take_along_axis(np.take_along_axis(gram, order[:, :, None], 1), order[:, None, :], 2)
-    # The upper Cholesky factor of the inverse holds, row by row, what is left of the inverse once a term is settled.
+    # The upper Cholesky factor of the inverse holds, row by row, what is left of the
+    # inverse once a term is settled.
     factor = np.linalg.cholesky(np.linalg.inv(sorted_gram)).swapaxes(1, 2)
     weight = np.take_along_axis(problem.weight, order[:, None, :], 2)
     codes = np.empty_like(weight)

@@ -1,4 +1,5 @@
-"""The default: nearest where codes are many, coordinate descent where they are few, if held-out samples agree."""
+"""The default: nearest where codes are many, coordinate descent where they are few,
+if held-out samples agree."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from npuflow.ir.rounding import ROUNDERS, LayerProblem, Rounder, Rounding
 @ROUNDERS.entry
 @dataclass(frozen=True)
 class Auto(Rounder):
-    """Layer by layer kept where its error on held-out samples is smaller, and all together where the outputs come closer."""
+    """Layer by layer kept where its error on held-out samples is smaller, and all together
+    where the outputs come closer."""
 
     below: Annotated[int, Range(3, 17)] = 8
-    """Weights of so many bits or more are rounded to the nearest; those of fewer by `coordinate` with its defaults."""
+    """Weights of so many bits or more are rounded to the nearest; those of fewer by
+    `coordinate` with its defaults."""
 
     judged: ClassVar[bool] = True
 

@@ -1,9 +1,9 @@
 """Coordinate descent on codes and scales, from several starts.
 
 Source: A. Zhang, Z. Yang, N. Wang, Y. Qin, J. Xin, X. Li, P. Yin, "COMQ: a backpropagation-free algorithm for
-post-training quantization", 2024: each code in turn to its best value, then each scale to its best value, both in closed
-form. Here the layer is seen through its second moments alone, and starts are several: rounded to the nearest under finer scales,
-and rounded with error feedback (GPTQ). Every output keeps its best.
+post-training quantization", 2024: each code in turn to its best value, then each scale to its best value,
+both in closed form. Here the layer is seen through its second moments alone, and starts are several: rounded
+to the nearest under finer scales, and rounded with error feedback (GPTQ). Every output keeps its best.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Coordinate(Rounder):
 
 
 def _sweep(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope: Reals, block: int) -> int:
-    """Every code once, in place; `slope`: what is left of the weights times the moments. Gives how many changed."""
+    """Every code once, in place; `slope`: what is left of the weights times the
+    moments. Gives how many changed."""
     terms, changed = gram.shape[-1], 0
     low, high = problem.lo - problem.zero, problem.hi - problem.zero
     for first in range(0, terms, block):

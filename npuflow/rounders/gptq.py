@@ -1,8 +1,8 @@
 """GPTQ: one weight of every output after the other, the error of each made up for by the weights that follow.
 
-Source: E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, "GPTQ: accurate post-training quantization for generative
-pre-trained transformers", 2022 (with the order by activation size and the lazy blocks of its code). Scales stay. An output
-that comes out worse than rounded to the nearest is rounded so.
+Source: E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, "GPTQ: accurate post-training quantization for
+generative pre-trained transformers", 2022 (with the order by activation size and the lazy blocks of its
+code). Scales stay. An output that comes out worse than rounded to the nearest is rounded so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the forms of attention share: scores of queries and keys, masks added to them, Softmax, and the product with values."""
+"""What the forms of attention share: scores of queries and keys, masks added to them, Softmax,
+and the product with values."""
 
 from __future__ import annotations
 
@@ -13,7 +14,21 @@ from npuflow.rules._masks import MAKES as MASKS
 from npuflow.rules._masks import Refused, mask
 from npuflow.rules._parts import Parts
 
-MAKES = (*MASKS, "reshape", "transpose", "matmul", "mul", "div", "tanh", "add", "softmax", "concat", "gemm", "slice", "split")
+MAKES = (
+    *MASKS,
+    "reshape",
+    "transpose",
+    "matmul",
+    "mul",
+    "div",
+    "tanh",
+    "add",
+    "softmax",
+    "concat",
+    "gemm",
+    "slice",
+    "split",
+)
 LOWEST = -1e9                             # for -infinity in front of the Softmax: its exp is 0 as well
 
 
@@ -40,8 +55,9 @@ def joined(parts: Parts, x: str) -> str:
 
 def attended(
     parts: Parts, q: str, k: str, v: str, scale: float, masks: Sequence[str] = (), softcap: float = 0.0
-) -> Attended:  # fmt: skip
-    """Several heads of queries share one of keys by standing below each other in its product. `scale` 0: by the size."""
+) -> Attended:
+    """Several heads of queries share one of keys by standing below each other in its
+    product. `scale` 0: by the size."""
     batch, count, length, size = parts.shape(q)
     shared, keys = parts.shape(k)[1:3]
     rows = count // shared * length
@@ -59,7 +75,8 @@ def attended(
 
 
 def added(parts: Parts, given: str, keys: int) -> str | Refused:
-    """A mask as numbers to add: of truth values (true: attend), or numbers as they are but for infinite ones."""
+    """A mask as numbers to add: of truth values (true: attend), or numbers as they
+    are but for infinite ones."""
     held, shape = parts.array(given), parts.shape(given)
     if shape and shape[-1] != keys:
         return Refused(f"a mask of {shape[-1]} keys for {keys}")
@@ -69,7 +86,9 @@ def added(parts: Parts, given: str, keys: int) -> str | Refused:
             return found if isinstance(found, Refused) else parts.mul(parts.sub(found, 1.0), -LOWEST, "mask")
         held = np.where(held, 0.0, -np.inf)
     elif held is None:
-        return given if parts.type(given).dtype == "float32" else Refused(f"a mask of {parts.type(given).dtype}")
+        return (
+            given if parts.type(given).dtype == "float32" else Refused(f"a mask of {parts.type(given).dtype}")
+        )
     return constant_mask(parts, held)
 
 

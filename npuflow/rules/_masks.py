@@ -75,8 +75,12 @@ _COMPARISONS: dict[str, Callable[[Parts, str, str], str]] = {
     ),
 }
 _NUMPY = {
-    "greater": "greater", "less": "less", "greaterorequal": "greater_equal", "lessorequal": "less_equal", "equal": "equal",
-}  # fmt: skip
+    "greater": "greater",
+    "less": "less",
+    "greaterorequal": "greater_equal",
+    "lessorequal": "less_equal",
+    "equal": "equal",
+}
 _LOGIC: dict[str, Callable[..., str]] = {
     "not": opposite,
     "and": lambda parts, a, b: parts.mul(a, b, "mask"),

@@ -1,4 +1,5 @@
-"""What the normalisations share: the deviation from a mean over some axes, divided by its root mean square."""
+"""What the normalisations share: the deviation from a mean over some axes, divided
+by its root mean square."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ class Normalized:
     deviation: str
 
 
-def normalized(parts: Parts, x: str, axes: Sequence[int], epsilon: float, outside: bool = False) -> Normalized:
+def normalized(
+    parts: Parts, x: str, axes: Sequence[int], epsilon: float, outside: bool = False
+) -> Normalized:
     """(x - mean) / sqrt(variance + epsilon); `outside`: epsilon is added to the root."""
     mean = parts.reduce("mean", x, axes, what="mean")
     centred = parts.sub(x, mean, "centred")

@@ -1,4 +1,5 @@
-"""The nodes that a rule puts in the place of one: operators applied to values, with types, names and constants kept."""
+"""The nodes that a rule puts in the place of one: operators applied to values, with
+types, names and constants kept."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Operand = str | float                     # a value, or a number that becomes a 
 
 
 class Parts:
-    """Collects the nodes. Values are called after the node's first output, with what they are behind a colon."""
+    """Collects the nodes. Values are called after the node's first output, with what
+    they are behind a colon."""
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.graph, self.node = graph, node
@@ -121,7 +123,9 @@ class Parts:
     def reduce(self, form: str, x: str, axes: Sequence[int], keep: bool = True, what: str = "") -> str:
         """`form`: mean, sum or max."""
         rank = len(self.shape(x))
-        return self.op(f"reduce{form}", (x,), what, axes=tuple(sorted({a % rank for a in axes})), keepdims=int(keep))
+        return self.op(
+            f"reduce{form}", (x,), what, axes=tuple(sorted({a % rank for a in axes})), keepdims=int(keep)
+        )
 
     # --- moving; what changes nothing is left out
     def reshape(self, x: str, shape: Sequence[int]) -> str:
@@ -155,7 +159,8 @@ class Parts:
 
     # --- the change
     def done(self, *results: str) -> Change:
-        """The change that gives the node's outputs these values, in order ("" or none: an output that is not used)."""
+        """The change that gives the node's outputs these values, in order ("" or none:
+        an output that is not used)."""
         names: dict[str, str] = {}
         made = {o for n in self.nodes for o in n.outputs}
         for output, result in zip(self.node.outputs, results, strict=False):
@@ -166,7 +171,9 @@ class Parts:
             names[result] = output
         nodes = tuple(
             replace(
-                n, inputs=tuple(names.get(i, i) for i in n.inputs), outputs=tuple(names.get(o, o) for o in n.outputs)
+                n,
+                inputs=tuple(names.get(i, i) for i in n.inputs),
+                outputs=tuple(names.get(o, o) for o in n.outputs),
             )
             for n in self.nodes
         )
@@ -183,19 +190,24 @@ class Parts:
 
 
 class Decomposition(Rule):
-    """A rule that spells one operator in others: `spelled` gives the values of its outputs, or says why it cannot."""
+    """A rule that spells one operator in others: `spelled` gives the values of its
+    outputs, or says why it cannot."""
 
-    order: ClassVar[int] = 4              # first: what it makes is folded, recognised and fused like any other node
+    # first: what it makes is folded, recognised and fused like any other node
+    order: ClassVar[int] = 4
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str | None:
-        """The values of the node's outputs; a text refuses with it; None: another operator than it looked like."""
+        """The values of the node's outputs; a text refuses with it; None: another
+        operator than it looked like."""
         raise NotImplementedError
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         name = type(self).__module__.rpartition(".")[2]
         inputs = [graph.type(i) for i in node.inputs if i]
         if not plain_float(graph, node) or not all(t.is_static for t in inputs):
-            return Refusal(name, node.name, f"{_called(node)} not in float32, or of a shape that is not static")
+            return Refusal(
+                name, node.name, f"{_called(node)} not in float32, or of a shape that is not static"
+            )
         if any(t.size == 0 for t in inputs):
             return Refusal(name, node.name, f"{_called(node)} of an empty tensor")
         parts = Parts(graph, node)

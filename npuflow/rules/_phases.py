@@ -1,4 +1,5 @@
-"""Transposed convolutions by phase: results at one place between inputs are a convolution with some of the taps."""
+"""Transposed convolutions by phase: results at one place between inputs are a
+convolution with some of the taps."""
 
 from __future__ import annotations
 
@@ -21,6 +22,10 @@ def phases(kernel: int, stride: int, dilation: int, pad: int) -> tuple[Phase, ..
     """One of every place r < stride, along one axis. `pad`: what the result is cut by in front."""
     found = []
     for r in range(stride):
-        taps = [(k, (r + pad - k * dilation) // stride) for k in range(kernel) if (r + pad - k * dilation) % stride == 0]
+        taps = [
+            (k, (r + pad - k * dilation) // stride)
+            for k in range(kernel)
+            if (r + pad - k * dilation) % stride == 0
+        ]
         found.append(Phase(tuple(sorted(taps, key=lambda tap: tap[1]))))
     return tuple(found)

@@ -1,4 +1,5 @@
-"""What LSTM, GRU and RNN share: their steps written one after the other, the input products of all steps as one Gemm."""
+"""What LSTM, GRU and RNN share: their steps written one after the other, the input
+products of all steps as one Gemm."""
 
 from __future__ import annotations
 
@@ -11,18 +12,42 @@ import numpy as np
 from npuflow.ir.types import Array
 from npuflow.rules._parts import Parts
 
-MOST_STEPS = 256                          # steps of all directions that are written out; each takes some ten operators
+# steps of all directions that are written out; each takes some ten operators
+MOST_STEPS = 256
 MAKES = (
-    "gemm", "add", "sub", "mul", "split", "slice", "reshape", "transpose", "concat", "clip", "relu", "tanh", "sigmoid",
-    "leakyrelu", "thresholdedrelu", "hardsigmoid", "elu", "softsign", "softplus",
-)  # fmt: skip
+    "gemm",
+    "add",
+    "sub",
+    "mul",
+    "split",
+    "slice",
+    "reshape",
+    "transpose",
+    "concat",
+    "clip",
+    "relu",
+    "tanh",
+    "sigmoid",
+    "leakyrelu",
+    "thresholdedrelu",
+    "hardsigmoid",
+    "elu",
+    "softsign",
+    "softplus",
+)
 
 # Name -> operator, and its attributes for alpha and beta with their defaults.
 _FUNCTIONS: dict[str, tuple[str, dict[str, float]]] = {
-    "relu": ("relu", {}), "tanh": ("tanh", {}), "sigmoid": ("sigmoid", {}), "softsign": ("softsign", {}),
-    "softplus": ("softplus", {}), "leakyrelu": ("leakyrelu", {"alpha": 0.01}), "elu": ("elu", {"alpha": 1.0}),
-    "thresholdedrelu": ("thresholdedrelu", {"alpha": 1.0}), "hardsigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
-}  # fmt: skip
+    "relu": ("relu", {}),
+    "tanh": ("tanh", {}),
+    "sigmoid": ("sigmoid", {}),
+    "softsign": ("softsign", {}),
+    "softplus": ("softplus", {}),
+    "leakyrelu": ("leakyrelu", {"alpha": 0.01}),
+    "elu": ("elu", {"alpha": 1.0}),
+    "thresholdedrelu": ("thresholdedrelu", {"alpha": 1.0}),
+    "hardsigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +63,8 @@ class Activation:
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction's weights ([gates * hidden, ...]), functions, initial states ("" for zeros) and order of steps."""
+    """One direction's weights ([gates * hidden, ...]), functions, initial states (""
+    for zeros) and order of steps."""
 
     w: Array
     r: Array
@@ -79,7 +105,9 @@ class Layer:
 
     def active(self, function: Activation, x: str, what: str) -> str:
         """A gate's function of its sum, which a layer with a clip bounds."""
-        return function(self.parts, x if self.clip == inf else self.parts.clip(x, -self.clip, self.clip), what)
+        return function(
+            self.parts, x if self.clip == inf else self.parts.clip(x, -self.clip, self.clip), what
+        )
 
     def halves(self, x: str, count: int, what: str) -> tuple[str, ...]:
         """[batch, count * hidden] in parts of one gate each."""
@@ -122,7 +150,7 @@ def read(parts: Parts, gates: int, functions: int, cell: bool) -> Layer | str:
             chosen[d * functions : (d + 1) * functions],
             _initial(parts, 5, d), _initial(parts, 6, d) if cell else "",
             range(steps - 1, -1, -1) if reverse else range(steps),
-        ))  # fmt: skip
+        ))
     rows = parts.reshape(x, (steps * batch, inputs))
     clip = float(parts.real("clip", inf))
     return Layer(parts, rows, steps, batch, hidden, clip if clip > 0 else inf, tuple(directions))
@@ -139,7 +167,11 @@ def written(layer: Layer, run: Run, cell: bool) -> tuple[str, ...]:
         return parts.reshape(parts.concat(rows, 0), (*lead, layer.batch, hidden))
 
     lasts = [rows[direction.steps[-1]] for rows, direction in zip(states, layer.directions, strict=True)]
-    y = placed([rows[t] for t in range(layer.steps) for rows in states], (layer.steps, count)) if parts.output(0) else ""
+    y = (
+        placed([rows[t] for t in range(layer.steps) for rows in states], (layer.steps, count))
+        if parts.output(0)
+        else ""
+    )
     y_h = placed(lasts, (count,)) if parts.output(1) else ""
     y_c = placed(cells, (count,)) if cell and parts.output(2) else ""
     return y, y_h, y_c
@@ -152,7 +184,9 @@ def _initial(parts: Parts, index: int, direction: int) -> str:
         return ""
     if held is not None:
         return parts.const(held[direction], "initial")
-    return parts.reshape(parts.slice(given, 0, direction, direction + 1, what="initial"), parts.shape(given)[1:])
+    return parts.reshape(
+        parts.slice(given, 0, direction, direction + 1, what="initial"), parts.shape(given)[1:]
+    )
 
 
 def _functions(parts: Parts, count: int) -> tuple[Activation, ...] | str:

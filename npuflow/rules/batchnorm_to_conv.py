@@ -38,7 +38,12 @@ class BatchnormToConv(Rule):
         ones = (1,) * spatial
         weight = parts.const(change.scale.reshape(channels, 1, *ones), "weight")
         y = parts.op(
-            "conv", (x, weight, parts.const(change.shift, "bias")), kernel_shape=ones, strides=ones, dilations=ones,
-            pads=(0,) * (2 * spatial), group=channels,
-        )  # fmt: skip
+            "conv",
+            (x, weight, parts.const(change.shift, "bias")),
+            kernel_shape=ones,
+            strides=ones,
+            dilations=ones,
+            pads=(0,) * (2 * spatial),
+            group=channels,
+        )
         return parts.done(parts.reshape(y, shape))

@@ -1,4 +1,5 @@
-"""Minus infinity in a constant that is added in front of a Softmax becomes a large finite number: its exp is 0 as well."""
+"""Minus infinity in a constant that is added in front of a Softmax becomes a large finite
+number: its exp is 0 as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Nodes that give back what they take: Identity, Dropout, a Cast to the same type, a copy to the same place."""
+"""Nodes that give back what they take: Identity, Dropout, a Cast to the same type, a
+copy to the same place."""
 
 from __future__ import annotations
 
@@ -16,12 +17,27 @@ class DropNoop(Rule):
 
     order = 10
     triggers = (
-        "identity", "host:identity", "host:dropout", "host:cast", "host:castlike", "reshape", "transpose", "pad", "slice",
-        "concat", "clip", "host:concat", "host:sum", "expand", "split",
-    )  # fmt: skip
+        "identity",
+        "host:identity",
+        "host:dropout",
+        "host:cast",
+        "host:castlike",
+        "reshape",
+        "transpose",
+        "pad",
+        "slice",
+        "concat",
+        "clip",
+        "host:concat",
+        "host:sum",
+        "expand",
+        "split",
+    )
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
-        if node.op.clip is not None or any(users(graph, o) or o in graph.outputs for o in node.outputs[1:] if o):
+        if node.op.clip is not None or any(
+            users(graph, o) or o in graph.outputs for o in node.outputs[1:] if o
+        ):
             return None
         source, result = node.inputs[0], node.outputs[0]
         if not result or not source:

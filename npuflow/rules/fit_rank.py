@@ -1,4 +1,5 @@
-"""Operators over more than four dimensions work on a view of fewer: neighbours that are treated alike become one."""
+"""Operators over more than four dimensions work on a view of fewer: neighbours that
+are treated alike become one."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ class FitRank(Decomposition):
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         ranks = [len(graph.type(v).shape) for v in (*node.inputs, *node.outputs) if v]
-        return super().rewrite(graph, node) if max(ranks, default=0) > _RANK and plain_float(graph, node) else None
+        return (
+            super().rewrite(graph, node)
+            if max(ranks, default=0) > _RANK and plain_float(graph, node)
+            else None
+        )
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | None:
         node = parts.node
@@ -52,7 +57,7 @@ class FitRank(Decomposition):
             return None
         return parts.op_as(parts.node.op, [
             parts.reshape(i, _merged(s, groups)) for i, s in zip(parts.node.inputs, shapes, strict=True)
-        ])  # fmt: skip
+        ])
 
     def reduction(self, parts: Parts, op: Reduction) -> str:
         x = parts.node.inputs[0]

@@ -1,4 +1,5 @@
-"""Windows of three dimensions as ones of two: a convolution takes the taps along the depth as channels, a pool goes twice."""
+"""Windows of three dimensions as ones of two: a convolution takes the taps along the depth as
+channels, a pool goes twice."""
 
 from __future__ import annotations
 
@@ -15,12 +16,22 @@ from npuflow.rules._phases import Phase, phases
 
 @RULES.entry
 class FitWindow(Decomposition):
-    """Planes of the result stand in the batch, so that the sums of a convolution are rounded once. After folding and fusing,
-    which know convolutions of any rank."""
+    """Planes of the result stand in the batch, so that the sums of a convolution are rounded once. After
+    folding and fusing, which know convolutions of any rank."""
 
     order = 86
     triggers = ("conv", "convtranspose", "maxpool", "averagepool")
-    makes = ("conv", "convtranspose", "maxpool", "averagepool", "transpose", "reshape", "pad", "slice", "concat")
+    makes = (
+        "conv",
+        "convtranspose",
+        "maxpool",
+        "averagepool",
+        "transpose",
+        "reshape",
+        "pad",
+        "slice",
+        "concat",
+    )
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         three = len(getattr(node.op, "kernel_shape", ())) == 3 and len(node.outputs) == 1
@@ -42,11 +53,11 @@ def _pooled(parts: Parts) -> str:
     k, s, d, p = _settings(op)
     y = parts.op_as(op.with_(
         kernel_shape=k[1:], strides=s[1:], dilations=d[1:], pads=(*p[1:3], *p[4:]), clip=None,
-    ), (parts.reshape(x, (n, channels * depth, *parts.shape(x)[3:])),), "planes")  # fmt: skip
+    ), (parts.reshape(x, (n, channels * depth, *parts.shape(x)[3:])),), "planes")
     height, width = parts.shape(y)[2:]
     y = parts.op_as(op.with_(
         kernel_shape=(k[0], 1), strides=(s[0], 1), dilations=(d[0], 1), pads=(p[0], 0, p[3], 0),
-    ), (parts.reshape(y, (n, channels, depth, height * width)),), "depth")  # fmt: skip
+    ), (parts.reshape(y, (n, channels, depth, height * width)),), "depth")
     return parts.reshape(y, parts.shape(parts.node.outputs[0]))
 
 
@@ -60,7 +71,7 @@ def _convolved(parts: Parts, weight: np.ndarray) -> tuple[str, ...]:
     more = parts.node.inputs[2:]
     y = parts.op_as(op.with_(
         kernel_shape=k[1:], strides=s[1:], dilations=d[1:], pads=(*p[1:3], *p[4:]),
-    ), (planes, parts.const(flat, "weight"), *more), "planes")  # fmt: skip
+    ), (planes, parts.const(flat, "weight"), *more), "planes")
     return (_unstacked(parts, y, count),)
 
 
@@ -93,14 +104,14 @@ def _phase(parts: Parts, phase: Phase, planes: str, weight: np.ndarray, rows: in
     extra = (getattr(op, "output_padding", ()) or (0, 0, 0))[1:]
     y = parts.op_as(op.with_(
         kernel_shape=k[1:], strides=s[1:], dilations=d[1:], pads=(*p[1:3], *p[4:]), output_padding=extra,
-    ), (planes, parts.const(flat, "weight"), *parts.node.inputs[2:]), "planes")  # fmt: skip
+    ), (planes, parts.const(flat, "weight"), *parts.node.inputs[2:]), "planes")
     n = parts.shape(parts.input(0))[0]
     return parts.reshape(y, (n, rows, *parts.shape(y)[1:]))
 
 
 def _stacked(parts: Parts, offsets: Sequence[int], count: int, step: int, group: int) -> str:
-    """Plane j of the result reads planes j * step + offset of the input: [batch * count, taps * channels, height, width],
-    taps inside of groups."""
+    """Plane j of the result reads planes j * step + offset of the input: [batch * count, taps * channels,
+    height, width], taps inside of groups."""
     n, channels, depth, height, width = parts.shape(parts.input(0))
     y = parts.transpose(parts.input(0), (0, 2, 1, 3, 4))
     before = max(0, -min(offsets))

@@ -18,7 +18,11 @@ class FoldConstants(Rule):
     order = 5
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
-        if kind(node).startswith("host:") or not any(node.inputs) or any(o in graph.outputs for o in node.outputs):
+        if (
+            kind(node).startswith("host:")
+            or not any(node.inputs)
+            or any(o in graph.outputs for o in node.outputs)
+        ):
             return None
         arrays = [graph.const(i) for i in node.inputs]
         if any(a is None for a, i in zip(arrays, node.inputs, strict=True) if i):

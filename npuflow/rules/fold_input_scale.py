@@ -1,4 +1,5 @@
-"""Normalisation in front of a convolution or Gemm (Sub, Mul, Div, Add by one number per channel) moves into its weights."""
+"""Normalisation in front of a convolution or Gemm (Sub, Mul, Div, Add by one number per
+channel) moves into its weights."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from npuflow.ir.rule import RULES, Change, Refusal, Rule
 
 @RULES.entry
 class FoldInputScale(Rule):
-    """A scale is always exact; an offset only without padding, which would have to be the offset's image of zero."""
+    """A scale is always exact; an offset only without padding, which would have to be
+    the offset's image of zero."""
 
     order = 35
     triggers = ("conv", "gemm")
@@ -25,6 +27,8 @@ class FoldInputScale(Rule):
         if source.op.clip is not None:
             return Refusal("fold_input_scale", node.name, f"{source.name} clips")
         if sole_user(graph, source.outputs[0]) is not node:
-            return Refusal("fold_input_scale", node.name, f"the result of {source.name} is read elsewhere too")
+            return Refusal(
+                "fold_input_scale", node.name, f"the result of {source.name} is read elsewhere too"
+            )
         result = before(graph, source, node, change)
         return Refusal("fold_input_scale", node.name, result) if isinstance(result, str) else result

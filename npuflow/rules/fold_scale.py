@@ -1,4 +1,5 @@
-"""Batch normalisation, or a Mul, Div, Add or Sub by one number per channel, moves into the weights before it."""
+"""Batch normalisation, or a Mul, Div, Add or Sub by one number per channel, moves
+into the weights before it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from npuflow.ir.rule import RULES, Change, Refusal, Rule
 
 @RULES.entry
 class FoldScale(Rule):
-    """Convolution, its transpose and Gemm with constant weights take any per-channel affine map of their result."""
+    """Convolution, its transpose and Gemm with constant weights take any per-channel
+    affine map of their result."""
 
     order = 30
     triggers = ("host:batchnormalization", "add", "sub", "mul", "div")

@@ -18,7 +18,12 @@ class FuseClip(Rule):
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
         source = maker(graph, node.inputs[0])
-        if source is None or not source.op.fuses_clip or len(source.outputs) != 1 or not plain_float(graph, node):
+        if (
+            source is None
+            or not source.op.fuses_clip
+            or len(source.outputs) != 1
+            or not plain_float(graph, node)
+        ):
             return None
         if kind(source).startswith("host:") or node.op.clip is not None:
             return None

@@ -42,7 +42,9 @@ class MatmulToGemm(Rule):
         bias = per_channel(np.asarray(row), shape, len(shape) - 1) if not reason else None
         if bias is None:
             return Refusal("matmul_to_gemm", node.name, reason or "the addend is not one number per column")
-        row_value, consts = constant(fresh(graph, f"{node.outputs[0]}:bias"), np.ascontiguousarray(bias).astype(np.float32))
+        row_value, consts = constant(
+            fresh(graph, f"{node.outputs[0]}:bias"), np.ascontiguousarray(bias).astype(np.float32)
+        )
         values, nodes, origin = [row_value], [], origins(source, node)
         x, y, out = source.inputs[0], node.outputs[0], node.outputs[0]
         if len(shape) > 2:

@@ -1,4 +1,5 @@
-"""Reshape after Reshape and Transpose after Transpose become one; a Transpose that moves no data becomes a Reshape."""
+"""Reshape after Reshape and Transpose after Transpose become one; a Transpose that
+moves no data becomes a Reshape."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ class MergePad(Rule):
         if op.mode != "constant":  # type: ignore[attr-defined]
             reason = f"the Pad's mode is {op.mode}"  # type: ignore[attr-defined]
         elif op.value != (0.0 if kind(node) == "conv" else -inf):  # type: ignore[attr-defined]
-            reason = f"the Pad writes {op.value:g}, {kind(node)} pads with {'0' if kind(node) == 'conv' else '-inf'}"  # type: ignore[attr-defined]
+            padding = "0" if kind(node) == "conv" else "-inf"
+            reason = f"the Pad writes {op.value:g}, {kind(node)} pads with {padding}"  # type: ignore[attr-defined]
         elif any((*pads[:2], *pads[rank : rank + 2])):
             reason = "the Pad widens the batch or the channels"
         elif min(pads) < 0:
@@ -41,5 +42,7 @@ class MergePad(Rule):
         spatial = (*pads[2:rank], *pads[rank + 2 :])
         own = user.pads or (0,) * len(spatial)  # type: ignore[attr-defined]
         merged = tuple(a + b for a, b in zip(own, spatial, strict=True))
-        fused = Node(user.with_(pads=merged), (pad.inputs[0], *node.inputs[1:]), node.outputs, origins(node, pad))
+        fused = Node(
+            user.with_(pads=merged), (pad.inputs[0], *node.inputs[1:]), node.outputs, origins(node, pad)
+        )
         return Change((pad, node), (fused,))

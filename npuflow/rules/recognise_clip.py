@@ -1,4 +1,5 @@
-"""Max or Min with a number is one side of a Clip; with a Clip or Relu before it, one Clip (ReLU6 spelled out)."""
+"""Max or Min with a number is one side of a Clip; with a Clip or Relu before it, one
+Clip (ReLU6 spelled out)."""
 
 from __future__ import annotations
 

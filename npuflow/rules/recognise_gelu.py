@@ -1,4 +1,5 @@
-"""Gelu spelled out: 0.5 x (1 + erf(x / sqrt 2)), or with tanh of x + 0.044715 x^3, in any order of writing."""
+"""Gelu spelled out: 0.5 x (1 + erf(x / sqrt 2)), or with tanh of x + 0.044715 x^3,
+in any order of writing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class RecogniseGelu(Rule):
             curve = made_by(graph, term.factors[0], "erf", "tanh")
             form = self.form(graph, curve, x) if curve is not None and curve.op.clip is None else None
             if form is not None:
-                made = Node(OPS["gelu"](form), (x,), node.outputs, origins(node, *whole.nodes, *bracket.nodes))
+                made = Node(
+                    OPS["gelu"](form), (x,), node.outputs, origins(node, *whole.nodes, *bracket.nodes)
+                )
                 return Change((node,), (made,))
         return None
 

@@ -34,11 +34,14 @@ class RecogniseHardsigmoid(Rule):
         if line is None or len(line.terms) != 1 or len(line.terms[0].factors) != 1:
             return None
         if sole_user(graph, gate.inputs[0]) is None:
-            return Refusal("recognise_hardsigmoid", node.name, f"the input of {gate.name} is read elsewhere too")
+            return Refusal(
+                "recognise_hardsigmoid", node.name, f"the input of {gate.name} is read elsewhere too"
+            )
         x, slope = line.terms[0].factors[0], line.terms[0].number
         if graph.type(x).shape != graph.type(node.outputs[0]).shape or graph.const(x) is not None:
             return None
         if kind(node) == "clip" and made_by(graph, x, "conv", "gemm", "convtranspose") is not None:
-            return None      # the sum folds into the weights, the clip into their operator: cheaper than a table
+            # the sum folds into the weights, the clip into their operator: cheaper than a table
+            return None
         op = OPS["hardsigmoid"](number * slope, number * line.number)
         return Change((node,), (Node(op, (x,), node.outputs, origins(*read, *line.nodes)),))

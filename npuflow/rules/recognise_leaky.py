@@ -46,9 +46,18 @@ class RecogniseLeaky(Rule):
         """Where(x > 0, x, a x)."""
         test = maker(graph, node.inputs[0])
         x, part = node.inputs[1], product(graph, node.inputs[2])
-        if test is None or kind(test) not in ("host:greater", "host:greaterorequal") or attribute(test, "axis") is not None:
+        if (
+            test is None
+            or kind(test) not in ("host:greater", "host:greaterorequal")
+            or attribute(test, "axis") is not None
+        ):
             return None
-        if test.inputs[0] != x or scalar(graph, test.inputs[1]) != 0.0 or part.factors != (x,) or not part.nodes:
+        if (
+            test.inputs[0] != x
+            or scalar(graph, test.inputs[1]) != 0.0
+            or part.factors != (x,)
+            or not part.nodes
+        ):
             return None
         return self.leaky(node, x, part.number, test, *part.nodes)
 
@@ -81,6 +90,8 @@ class RecogniseLeaky(Rule):
         assert array is not None
         if array.ndim > len(shape) or graph.type(node.outputs[0]).shape != shape:
             return Refusal("recognise_leaky", node.name, "the slopes widen the result")
-        value, consts = constant(fresh(graph, f"{node.outputs[0]}:slope"), (array * number).astype(array.dtype))
+        value, consts = constant(
+            fresh(graph, f"{node.outputs[0]}:slope"), (array * number).astype(array.dtype)
+        )
         made = Node(OPS["prelu"](), (x, value.id), node.outputs, origins(node, *read))
         return Change((node,), (made,), (value,), tuple(consts.items()))

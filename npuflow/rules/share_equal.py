@@ -24,5 +24,7 @@ class ShareEqual(Rule):
             if twin.inputs == node.inputs and len(twin.outputs) == len(node.outputs) and twin.op == node.op:
                 if any(o and not t for o, t in zip(node.outputs, twin.outputs, strict=True)):
                     return None
-                return Change((node,), alias=tuple((o, t) for o, t in zip(node.outputs, twin.outputs, strict=True) if o))
+                return Change(
+                    (node,), alias=tuple((o, t) for o, t in zip(node.outputs, twin.outputs, strict=True) if o)
+                )
         return None

@@ -1,4 +1,5 @@
-"""A Transpose moves below element-wise operators where that lets it meet another one, or merges two into one."""
+"""A Transpose moves below element-wise operators where that lets it meet another
+one, or merges two into one."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ class SinkTranspose(Rule):
                 return Refusal("sink_transpose", node.name, "its operands are transposed in different ways")
             alone = all(sole_user(graph, m.outputs[0]) is node for m in (a, b))
             return self.sunk(graph, node, moved) if alone or self.meets(graph, node) else None
-        numbers = [m is not None or scalar(graph, i) is not None for m, i in zip(moved, node.inputs, strict=True)]
+        numbers = [
+            m is not None or scalar(graph, i) is not None for m, i in zip(moved, node.inputs, strict=True)
+        ]
         return self.sunk(graph, node, moved) if all(numbers) and self.meets(graph, node) else None
 
     def meets(self, graph: Graph, node: Node) -> bool:

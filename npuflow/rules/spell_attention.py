@@ -10,7 +10,8 @@ from npuflow.rules._parts import Decomposition, Parts
 
 @RULES.entry
 class SpellAttention(Decomposition):
-    """Of three or four dimensions, with fewer heads of keys than of queries, past and present, a cap and masks."""
+    """Of three or four dimensions, with fewer heads of keys than of queries, past
+    and present, a cap and masks."""
 
     triggers = ("host:attention",)
     makes = MAKES
@@ -21,7 +22,11 @@ class SpellAttention(Decomposition):
         mode = parts.integer("qk_matmul_output_mode", 0)
         if parts.output(3) and mode not in (0, 3):
             return f"its products after step {mode} are used"
-        if parts.input(6) or parts.integer("left_window_size", -1) >= 0 or parts.integer("right_window_size", -1) >= 0:
+        if (
+            parts.input(6)
+            or parts.integer("left_window_size", -1) >= 0
+            or parts.integer("right_window_size", -1) >= 0
+        ):
             return "a window, or numbers of keys that are not padding"
         q, k, v = (parts.input(i) for i in range(3))
         flat = len(parts.shape(q)) == 3

@@ -33,5 +33,7 @@ def running_sum(parts: Parts, x: str, axis: int, reverse: bool, exclusive: bool)
     moved, size = parts.shape(rows), shape[axis]
     ones = np.ones((size, size), np.float32)
     triangle = np.tril(ones, -int(exclusive)) if reverse else np.triu(ones, int(exclusive))
-    y = parts.matmul(parts.reshape(rows, (-(-parts.type(x).size // size), size)), parts.const(triangle, "triangle"))
+    y = parts.matmul(
+        parts.reshape(rows, (-(-parts.type(x).size // size), size)), parts.const(triangle, "triangle")
+    )
     return parts.transpose(parts.reshape(y, moved), np.argsort(order).tolist())

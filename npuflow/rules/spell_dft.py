@@ -43,7 +43,7 @@ def _whole(parts: Parts) -> tuple[str, ...] | str:
     rows = parts.transpose(x, order)
     moved = parts.shape(rows)
     y = parts.matmul(parts.reshape(rows, (parts.type(x).size // matrix.shape[0], matrix.shape[0])),
-                     parts.const(matrix, "waves"))  # fmt: skip
+                     parts.const(matrix, "waves"))
     y = parts.reshape(y, (*moved[:-2], matrix.shape[1] // 2, 2))
     return (parts.transpose(y, np.argsort(order).tolist()),)
 
@@ -72,8 +72,13 @@ def _short(parts: Parts) -> tuple[str, ...] | str:
         return f"a matrix of {waves.size} numbers"
     waves = waves if window is None else waves * window.reshape(-1, 1)
     y = parts.op(
-        "conv", (parts.reshape(x, (shape[0], 1, shape[1])), parts.const(waves.T[:, None], "waves")), kernel_shape=(size,),
-        strides=(int(step.reshape(-1)[0]),), dilations=(1,), pads=(0, 0), group=1,
-    )  # fmt: skip
+        "conv",
+        (parts.reshape(x, (shape[0], 1, shape[1])), parts.const(waves.T[:, None], "waves")),
+        kernel_shape=(size,),
+        strides=(int(step.reshape(-1)[0]),),
+        dilations=(1,),
+        pads=(0, 0),
+        group=1,
+    )
     frames = parts.transpose(y, (0, 2, 1))
     return (parts.reshape(frames, (*parts.shape(frames)[:2], waves.shape[1] // 2, 2)),)

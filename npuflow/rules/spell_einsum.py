@@ -12,7 +12,8 @@ Term = tuple[str, str]                    # a value, and the label of each of it
 
 @RULES.entry
 class SpellEinsum(Decomposition):
-    """Operands are contracted from left to right. A label that one operand has twice (a diagonal) stays on the host."""
+    """Operands are contracted from left to right. A label that one operand has twice (a
+    diagonal) stays on the host."""
 
     triggers = ("host:einsum",)
     makes = ("transpose", "reshape", "matmul", "mul", "reducesum", "expand")
@@ -62,7 +63,8 @@ def _summed(parts: Parts, term: Term, needed: set[str]) -> Term:
 
 
 def _contracted(parts: Parts, left: Term, right: Term, needed: set[str]) -> Term:
-    """One term of both: what both have and nobody needs is summed, what both have and somebody needs is a batch."""
+    """One term of both: what both have and nobody needs is summed, what both have
+    and somebody needs is a batch."""
     a, b = _summed(parts, left, needed | set(right[1])), _summed(parts, right, needed | set(left[1]))
     sizes = dict.fromkeys(a[1] + b[1], 1)
     for value, names in (a, b):

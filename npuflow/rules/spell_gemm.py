@@ -1,4 +1,5 @@
-"""A Gemm whose second operand is computed, or whose addend is no constant of one number per column, as MatMul, Mul and Add."""
+"""A Gemm whose second operand is computed, or whose addend is no constant of one number per
+column, as MatMul, Mul and Add."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class SpellGemm(Decomposition):
         bias = c is not None and per_channel(c, shape) is not None
         op = node.op
         scaled = op.alpha > 0 and (op.beta > 0 or not more)  # type: ignore[attr-defined]
-        if (a is None and b is not None and scaled and (bias or not more)) or (a is not None and b is not None):
+        if (a is None and b is not None and scaled and (bias or not more)) or (
+            a is not None and b is not None
+        ):
             return None
         return super().rewrite(graph, node)
 

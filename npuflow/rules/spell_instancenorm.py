@@ -1,4 +1,5 @@
-"""InstanceNormalization and GroupNormalization in simpler operators, over a view of groups and what is in them."""
+"""InstanceNormalization and GroupNormalization in simpler operators, over a view of
+groups and what is in them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ class SpellInstancenorm(Decomposition):
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:
         x, scale, bias = parts.input(0), parts.input(1), parts.input(2)
         n, channels, *rest = shape = parts.shape(x)
-        groups = channels if kind(parts.node) == "host:instancenormalization" else parts.integer("num_groups", 1)
+        groups = (
+            channels if kind(parts.node) == "host:instancenormalization" else parts.integer("num_groups", 1)
+        )
         if getattr(parts.node.op, "family", ""):
             return "a form of onnxruntime's own with channels last"
         y = parts.reshape(x, (n, groups, channels // groups * prod(rest)))

@@ -1,4 +1,5 @@
-"""LpNormalization in simpler operators: x over the sum of magnitudes, or over the root of the sum of squares."""
+"""LpNormalization in simpler operators: x over the sum of magnitudes, or over the
+root of the sum of squares."""
 
 from __future__ import annotations
 

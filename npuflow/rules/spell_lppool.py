@@ -1,4 +1,5 @@
-"""LpPool and GlobalLpPool in simpler operators: a root of the windowed mean of powers, times the window's size."""
+"""LpPool and GlobalLpPool in simpler operators: a root of the windowed mean of
+powers, times the window's size."""
 
 from __future__ import annotations
 
@@ -47,13 +48,13 @@ def _pooled(parts: Parts, x: str) -> str | None:
     spec = windows(
         spatial, kernel, strides, dilations, pads, str(parts.attribute("auto_pad", "NOTSET")),
         bool(parts.integer("ceil_mode", 0)),
-    )  # fmt: skip
+    )
     if any((w.out - 1) * w.stride + w.span > w.before + w.size + w.after for w in spec):
         return None
     made = parts.op(
         "averagepool", (x,), kernel_shape=kernel, strides=strides, dilations=dilations,
         pads=(*(w.before for w in spec), *(w.after for w in spec)), count_include_pad=1,
-    )  # fmt: skip
+    )
     if parts.shape(made) != parts.shape(parts.node.outputs[0]):
         return None
     return parts.mul(made, float(prod(kernel)))

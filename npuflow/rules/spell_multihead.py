@@ -15,7 +15,8 @@ from npuflow.rules._parts import Decomposition, Parts
 
 @RULES.entry
 class SpellMultihead(Decomposition):
-    """The first projects its input by constant weights; the second takes queries, keys and values, and a bias of them."""
+    """The first projects its input by constant weights; the second takes queries, keys and
+    values, and a bias of them."""
 
     triggers = ("host:attention", "host:multiheadattention")
     makes = MAKES
@@ -73,7 +74,8 @@ def _projected(parts: Parts) -> tuple[str, str, str] | str:
 
 
 def _given(parts: Parts) -> tuple[str, str, str] | str:
-    """Queries, keys and values as inputs, [batch, length, width]; keys and values may have heads of their own already."""
+    """Queries, keys and values as inputs, [batch, length, width]; keys and values may have
+    heads of their own already."""
     count, bias, at, found = parts.integer("num_heads", 1), parts.number(3), 0, []
     if (parts.input(3) and bias is None) or not parts.input(1) or not parts.input(2):
         return "queries, keys and values in one tensor, or a bias that is not a constant"

@@ -1,4 +1,5 @@
-"""ReduceL1, L2, SumSquare, LogSum, LogSumExp, Min and Prod in sums, maxima, products and functions of one number."""
+"""ReduceL1, L2, SumSquare, LogSum, LogSumExp, Min and Prod in sums, maxima, products
+and functions of one number."""
 
 from __future__ import annotations
 
@@ -13,12 +14,27 @@ _MOST = 1 << 12      # factors of a product: log2 of it multiplications
 
 @RULES.entry
 class SpellReduce(Decomposition):
-    """A product multiplies one half of its factors with the other, so that it takes log2(n) multiplications."""
+    """A product multiplies one half of its factors with the other, so that it takes
+    log2(n) multiplications."""
 
-    triggers = tuple(f"host:reduce{n}" for n in ("l1", "l2", "sumsquare", "logsum", "logsumexp", "min", "prod"))
+    triggers = tuple(
+        f"host:reduce{n}" for n in ("l1", "l2", "sumsquare", "logsum", "logsumexp", "min", "prod")
+    )
     makes = (
-        "abs", "mul", "reducesum", "reducemax", "sqrt", "log", "exp", "neg", "sub", "add", "transpose", "reshape", "slice",
-    )  # fmt: skip
+        "abs",
+        "mul",
+        "reducesum",
+        "reducemax",
+        "sqrt",
+        "log",
+        "exp",
+        "neg",
+        "sub",
+        "add",
+        "transpose",
+        "reshape",
+        "slice",
+    )
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:
         x, given = parts.input(0), parts.attribute("axes")

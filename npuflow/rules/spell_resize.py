@@ -1,4 +1,5 @@
-"""A Resize that no operator file takes (cubic, antialiased) as one product per axis with a constant matrix."""
+"""A Resize that no operator file takes (cubic, antialiased) as one product per axis
+with a constant matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""RMSNormalization (and onnxruntime's SimplifiedLayerNormalization) in simpler operators: x over its root mean square."""
+"""RMSNormalization (and onnxruntime's SimplifiedLayerNormalization) in simpler operators:
+x over its root mean square."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ class SpellRmsnorm(Decomposition):
 
     triggers = (
         "host:rmsnormalization", "host:simplifiedlayernormalization", "host:skipsimplifiedlayernormalization",
-    )  # fmt: skip
+    )
     makes = (*NORM, "reciprocal")
 
     def spelled(self, parts: Parts) -> tuple[str, ...] | str:

@@ -1,4 +1,5 @@
-"""RotaryEmbedding as halves times cosines and sines; the rows of the caches are chosen when the positions are constant."""
+"""RotaryEmbedding as halves times cosines and sines; the rows of the caches are chosen when
+the positions are constant."""
 
 from __future__ import annotations
 

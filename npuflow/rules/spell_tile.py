@@ -19,7 +19,11 @@ class SpellTile(Decomposition):
         counts = [int(r) for r in repeats.reshape(-1)]
         if min(counts, default=1) < 1:
             return "a repetition of 0"
-        narrow = [part for size, r in zip(shape, counts, strict=True) for part in ((1, size) if r > 1 else (size,))]
-        wide = [part for size, r in zip(shape, counts, strict=True) for part in ((r, size) if r > 1 else (size,))]
+        narrow = [
+            part for size, r in zip(shape, counts, strict=True) for part in ((1, size) if r > 1 else (size,))
+        ]
+        wide = [
+            part for size, r in zip(shape, counts, strict=True) for part in ((r, size) if r > 1 else (size,))
+        ]
         y = parts.expand(parts.reshape(parts.input(0), narrow), wide)
         return (parts.reshape(y, [size * r for size, r in zip(shape, counts, strict=True)]),)

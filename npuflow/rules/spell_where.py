@@ -15,16 +15,21 @@ _LOWEST = -1e9                            # for -infinity in front of a Softmax:
 
 @RULES.entry
 class SpellWhere(Decomposition):
-    """After the rules that recognise an activation in it. Infinite constants stay, but in front of a Softmax."""
+    """After the rules that recognise an activation in it. Infinite constants stay,
+    but in front of a Softmax."""
 
     order = 24
     triggers = ("host:where", "host:cast")
     makes = (*MAKES, "add", "expand")
 
     def rewrite(self, graph: Graph, node: Node) -> Change | Refusal | None:
-        if kind(node) == "host:cast" and (graph.type(node.inputs[0]).dtype, graph.type(node.outputs[0]).dtype) != (
-            "bool", "float32",
-        ):  # fmt: skip
+        if kind(node) == "host:cast" and (
+            graph.type(node.inputs[0]).dtype,
+            graph.type(node.outputs[0]).dtype,
+        ) != (
+            "bool",
+            "float32",
+        ):
             return None
         return super().rewrite(graph, node)
 

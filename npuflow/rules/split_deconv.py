@@ -1,4 +1,5 @@
-"""A transposed convolution with strides as plain ones: results at one place between the inputs, then interleaved."""
+"""A transposed convolution with strides as plain ones: results at one place between
+the inputs, then interleaved."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ class Band:
 
 @RULES.entry
 class SplitDeconv(Decomposition):
-    """Each multiplies by some taps of the kernel instead of by all of them and zeros between the inputs: strides as many
-    times fewer products, for one more copy of the result. Phases that read the same inputs are channels of one convolution."""
+    """Each multiplies by some taps of the kernel instead of by all of them and zeros between the inputs:
+    strides as many times fewer products, for one more copy of the result. Phases that read the same inputs
+    are channels of one convolution."""
 
     order = 87
     triggers = ("convtranspose",)
@@ -64,13 +66,13 @@ class SplitDeconv(Decomposition):
         else:
             whole = parts.concat([
                 parts.concat([_band(parts, weight, (a, b), counts) for b in bands[1]], 2) for a in bands[0]
-            ], 1)  # fmt: skip
+            ], 1)
         return (_interleaved(parts, whole, counts, op.strides, out),)
 
 
 def _worth(parts: Parts) -> bool:
-    """Whether the array passes that go are worth the copies: half a pass for each code of the result, by what transposed
-    convolutions of all sizes came to on the shipped targets."""
+    """Whether the array passes that go are worth the copies: half a pass for each code of the result, by what
+    transposed convolutions of all sizes came to on the shipped targets."""
     op = parts.node.op
     assert isinstance(op, OPS["convtranspose"])
     inputs, outputs = parts.shape(parts.input(0))[1], parts.shape(parts.node.outputs[0])[1]
@@ -99,7 +101,9 @@ def _band(parts: Parts, weight: np.ndarray, bands: tuple[Band, ...], counts: lis
         for places in np.ndindex(*(len(t.taps) for t in taps)):
             chosen = [t.taps[i] for t, i in zip(taps, places, strict=True)]
             index = tuple(offset - t.window[0] for (_, offset), t in zip(chosen, taps, strict=True))
-            kernel[(*at, slice(None), slice(None), *index)] = weight[(slice(None), slice(None), *(k for k, _ in chosen))].T
+            kernel[(*at, slice(None), slice(None), *index)] = weight[
+                (slice(None), slice(None), *(k for k, _ in chosen))
+            ].T
     before, after = [], []
     for axis, (band, count) in enumerate(zip(bands, counts, strict=True)):
         low, high = band.phases[0].window
@@ -114,10 +118,18 @@ def _band(parts: Parts, weight: np.ndarray, bands: tuple[Band, ...], counts: lis
         more = (parts.const(np.tile(bias, prod(shape)), "bias"),)
     ones = (1,) * rank
     y = parts.op(
-        "conv", (x, parts.const(kernel.reshape(-1, weight.shape[0], *kernel.shape[-rank:]), "weight"), *more), "phase",
-        kernel_shape=tuple(b.size for b in bands), strides=ones, dilations=ones, pads=(*before, *after), group=1,
-        clip=None if op.clip is None else tuple(c * prod(shape) if isinstance(c, tuple) else c for c in op.clip),
-    )  # fmt: skip
+        "conv",
+        (x, parts.const(kernel.reshape(-1, weight.shape[0], *kernel.shape[-rank:]), "weight"), *more),
+        "phase",
+        kernel_shape=tuple(b.size for b in bands),
+        strides=ones,
+        dilations=ones,
+        pads=(*before, *after),
+        group=1,
+        clip=None
+        if op.clip is None
+        else tuple(c * prod(shape) if isinstance(c, tuple) else c for c in op.clip),
+    )
     return parts.reshape(y, (parts.shape(x)[0], *shape, channels, *counts))
 
 

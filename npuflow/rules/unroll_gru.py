@@ -1,4 +1,5 @@
-"""GRU written out step by step: update and reset gates together, then the candidate, then a step from the state to it."""
+"""GRU written out step by step: update and reset gates together, then the candidate, then
+a step from the state to it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from npuflow.rules._recurrent import MAKES, Direction, Layer, read, written
 
 @RULES.entry
 class UnrollGru(Decomposition):
-    """Gates lie in the order update, reset, candidate; `linear_before_reset` resets the candidate's product of the state."""
+    """Gates lie in the order update, reset, candidate; `linear_before_reset` resets the
+    candidate's product of the state."""
 
     triggers = ("host:gru",)
     makes = MAKES
@@ -33,10 +35,16 @@ def _run(layer: Layer, one: Direction) -> tuple[list[str], str]:
         update, reset = layer.halves(layer.active(gate, z_r, "gate"), 2, "gate_part")
         new = inner[t]
         if after:
-            own = layer.gemm(h, r_inner, one.bias[1, cut:], "inner_h") if h else parts.const(one.bias[1, cut:], "inner_b")
+            own = (
+                layer.gemm(h, r_inner, one.bias[1, cut:], "inner_h")
+                if h
+                else parts.const(one.bias[1, cut:], "inner_b")
+            )
             new = parts.add(new, parts.mul(reset, own, "reset"), "inner_sum")
         elif h:
-            new = parts.add(new, layer.gemm(parts.mul(reset, h, "reset"), r_inner, None, "inner_h"), "inner_sum")
+            new = parts.add(
+                new, layer.gemm(parts.mul(reset, h, "reset"), r_inner, None, "inner_h"), "inner_sum"
+            )
         new = layer.active(candidate, new, "candidate")
         if h:
             h = parts.add(new, parts.mul(update, parts.sub(h, new, "change"), "kept"), "state")

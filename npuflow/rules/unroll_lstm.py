@@ -1,4 +1,5 @@
-"""LSTM written out step by step: the gates of a step are two Gemms of the state beside the input's, and functions of them."""
+"""LSTM written out step by step: the gates of a step are two Gemms of the state beside the
+input's, and functions of them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from npuflow.rules._recurrent import MAKES, Direction, Layer, read, written
 
 @RULES.entry
 class UnrollLstm(Decomposition):
-    """Gates lie in the order input, output, forget, cell; the first three have one function and are computed together."""
+    """Gates lie in the order input, output, forget, cell; the first three have one
+    function and are computed together."""
 
     triggers = ("host:lstm",)
     makes = MAKES
@@ -40,7 +42,9 @@ def _run(layer: Layer, one: Direction) -> tuple[list[str], str]:
             c = _cell(parts, i, f, new, c)
         else:
             hidden = layer.hidden
-            p_i, p_o, p_f = (parts.const(one.peepholes[k * hidden : (k + 1) * hidden], "peephole") for k in range(3))
+            p_i, p_o, p_f = (
+                parts.const(one.peepholes[k * hidden : (k + 1) * hidden], "peephole") for k in range(3)
+            )
             i, o, f = layer.halves(total, 3, "gate_part")
             if c:
                 i, f = parts.add(i, parts.mul(c, p_i)), parts.add(f, parts.mul(c, p_f))

@@ -22,6 +22,8 @@ def _run(layer: Layer, one: Direction) -> tuple[list[str], str]:
     products = layer.products(one.w, one.bias.sum(0), "inner")
     weights, h, states = layer.matrix(one.r, "inner_r"), one.h, [""] * layer.steps
     for t in one.steps:
-        total = parts.add(products[t], layer.gemm(h, weights, None, "inner_h"), "inner_sum") if h else products[t]
+        total = (
+            parts.add(products[t], layer.gemm(h, weights, None, "inner_h"), "inner_sum") if h else products[t]
+        )
         h = states[t] = layer.active(function, total, "state")
     return states, ""

@@ -1,4 +1,5 @@
-"""What the stages that judge by held-out samples share: the network with its ranges, and the samples, split."""
+"""What the stages that judge by held-out samples share: the network with its ranges,
+and the samples, split."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
 
-ROOM = 1.25                               # wide codes reach so much further than calibration saw: they can afford it
+# wide codes reach so much further than calibration saw: they can afford it
+ROOM = 1.25
 
 
 def is_random(samples: Items[Sample]) -> bool:
@@ -26,8 +28,8 @@ def rig(
     parsed: Parsed, network: Network, thresholds: Thresholds, statistics: Statistics, calibrate: Calibrate,
     samples: Items[Sample], count: int, held_out: int,
 ) -> Rig:
-    """The network ready to be judged. Wide ranges have room beyond the extrema, but for what is bounded by its function;
-    ranges and bounds that the recipe or a table states stay."""
+    """The network ready to be judged. Wide ranges have room beyond the extrema, but for what is bounded by
+    its function; ranges and bounds that the recipe or a table states stay."""
     fit, held = split(list(feeds(samples, parsed.graph, count)), held_out)
     bounded = {v for k in unclippable(parsed.graph, network.groups) for v in network.groups[k]}
     wide = {}

@@ -1,4 +1,5 @@
-"""How close the quantised network comes with the recipe's own widths: what decides whether any are widened."""
+"""How close the quantised network comes with the recipe's own widths: what decides
+whether any are widened."""
 
 from __future__ import annotations
 
@@ -78,7 +79,10 @@ def baseline(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
     if not ready.held or not network.groups or not ready.which:
-        log("no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are used")
+        log(
+            "no held-out sample, nothing on the NPU, or no output of real numbers: the recipe's widths are "
+            "used"
+        )
         return Baseline((), False)
     made = ready.quantized((NARROW,) * len(ready.names)).graph
     found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
@@ -90,5 +94,8 @@ def baseline(
         found = quality(graph.graph, ready.truth, outputs_of(made, ready.held))
     for one in found:
         log(described(one))
-    wider = max(numerics.activation_bits) > quantize.activations.bits or max(numerics.weight_bits) > quantize.weights.bits
+    wider = (
+        max(numerics.activation_bits) > quantize.activations.bits
+        or max(numerics.weight_bits) > quantize.weights.bits
+    )
     return Baseline(found, wider and not budget.holds(found))

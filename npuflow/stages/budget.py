@@ -1,4 +1,5 @@
-"""Whether a run of the program takes no longer than it may, and where not: what binds it, and what would help."""
+"""Whether a run of the program takes no longer than it may, and where not: what
+binds it, and what would help."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Allowed(Config, table="budget"):
     cycles: Annotated[int, Range(0, None)] = 0
     """Cycles; 0: as `ms` says. Where both are there, both hold."""
     on_miss: Literal["refuse", "warn"] = "refuse"
-    """A program that takes longer: the build fails, or goes on with a warning. Both report what limits it and what would help."""
+    """A program that takes longer: the build fails, or goes on with a warning. Both report what
+    limits it and what would help."""
 
     def check(self) -> Iterator[Fault]:
         if not self.ms and not self.cycles:
@@ -59,7 +61,7 @@ class Budget(Artifact):
         folder.json("budget", {
             "cycles": self.cycles, "host_cycles": self.host_cycles, "host_macs": self.host_macs,
             "allowed": self.allowed, "clock_mhz": self.clock_mhz, "told": list(self.told),
-        })  # fmt: skip
+        })
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -72,7 +74,10 @@ class Budget(Artifact):
         found: dict[str, Any] = {"ms": have, "of": want, "host_ms": host, "host_macs": self.host_macs}
         if self.told:
             message, because, hint = self.told
-            found |= {"warning": f"{message}; {because}".replace("\n", "; "), "warning_hint": hint.replace("\n", "; ")}
+            found |= {
+                "warning": f"{message}; {because}".replace("\n", "; "),
+                "warning_hint": hint.replace("\n", "; "),
+            }
         return found
 
 
@@ -89,7 +94,7 @@ def budget(
     effort: Effort,
     quantize: Quantize,
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, least: Least,
-) -> Budget:  # fmt: skip
+) -> Budget:
     """Read the clock; where a run is too long, try what would shorten it."""
     found = profile(compiled.program)
     allowed = min(x for x in (budget.ms * compute.clock_mhz * 1000, float(budget.cycles)) if x)
@@ -106,7 +111,11 @@ def budget(
         stranded = partial(placed.stranded, prices=Prices(target, least))
         return quantize_graph(parsed.graph, placed.on_npu, ranges, eight, numerics, stated, stranded).graph
 
-    wide = any(v.quant is not None and is_wide(v.quant.bits) for v in quantized.graph.values.values() if v.const is None)
+    wide = any(
+        v.quant is not None and is_wide(v.quant.bits)
+        for v in quantized.graph.values.values()
+        if v.const is None
+    )
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     case = Case(
         quantized.graph, target, effort.level, tiling.pins, tiling.allocation, narrow if wide else None

@@ -1,4 +1,5 @@
-"""The float graph, after all that the recipe says of its layers, tensors and inputs has been held against it."""
+"""The float graph, after all that the recipe says of its layers, tensors and inputs
+has been held against it."""
 
 from __future__ import annotations
 
@@ -22,14 +23,15 @@ LARGE = 64 << 20    # bytes of a file of many samples beyond which none is read 
 
 
 def listing(data: Data | None = None) -> Listing:
-    """Some samples that are cheap to read. What a user's function would yield is left to the stage that reads all."""
+    """Some samples that are cheap to read. What a user's function would yield is left
+    to the stage that reads all."""
     if data is None or data.source.text.startswith("python:"):
         return {}
     some = islice(found(data).items(), FEW)
     return {
         name: Item(tuple(one.files), dict(one.detail)) for name, one in some
         if all(path.stat().st_size <= LARGE for path in one.files)
-    }  # fmt: skip
+    }
 
 
 @stage(refines="parse", always=True, files=listing, quick=True, minor=True)
@@ -40,7 +42,7 @@ def checked(
     quantize: Quantize,
     tiling: Tiling,
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
-) -> Parsed:  # fmt: skip
+) -> Parsed:
     """Raise all faults together, before anything dear runs; the graph stays as it is."""
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma)
     some = dict(read({name: (item.files, item.detail) for name, item in files.items()}))

@@ -35,8 +35,9 @@ def clipping(
     quantize: Quantize,
     numerics: Numerics,
 ) -> Thresholds:
-    """Rate the methods that [calibrate.auto] names by the network's outputs. Ranges that the recipe states stay, and a
-    method that it names is obeyed; the table's exceptions may name "auto" for some tensors alone."""
+    """Rate the methods that [calibrate.auto] names by the network's outputs. Ranges that the
+    recipe states stay, and a method that it names is obeyed; the table's exceptions may name
+    "auto" for some tensors alone."""
     auto = calibrate.options if isinstance(calibrate.options, Auto) else Auto()
     if "auto" not in thresholds.methods.values():
         return thresholds

@@ -47,17 +47,30 @@ class Compiled(Artifact):
 
 @stage(minor=True)
 def codegen(
-    quantized: Quantized, tiled: Tiled,
-    compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, limits: Limits, host: Host, preparation: Preparation,
-) -> Compiled:  # fmt: skip
+    quantized: Quantized,
+    tiled: Tiled,
+    compute: Compute,
+    memory: Memory,
+    dma: Dma,
+    numerics: Numerics,
+    limits: Limits,
+    host: Host,
+    preparation: Preparation,
+) -> Compiled:
     """Commands for every tile, with the fewest waits, and external memory by lifetimes."""
     target = Target(compute=compute, memory=memory, dma=dma, numerics=numerics, limits=limits, host=host)
     program = generate(quantized.graph, tiled.plan, target)
     found = program.meta["memory"]
     commands = sum(len(w) for w in program.commands)
     log(f"{commands} commands, {len(program.const)} bytes of constants ({found['const_given']} asked for)")
-    log(f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} are live at once")
-    log(f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least {found['local_bound']} are live at once")
+    log(
+        f"{program.meta['data_bytes']} bytes of activations in external memory, at least {found['bound']} "
+        "are live at once"
+    )
+    log(
+        f"{found['local_used']} of {memory.local_bytes} bytes of local memory, at least "
+        f"{found['local_bound']} are live at once"
+    )
     if preparation.steps:
         program = replace(program, meta={**program.meta, "preparation": preparation.plain()})
     if quantized.pixels:

@@ -24,7 +24,8 @@ def correct(
     correct: Correct,
     numerics: Numerics,
 ) -> Quantized:
-    """Layer by layer: compare the mean of its outputs with the float network's, and move the bias by the difference."""
+    """Layer by layer: compare the mean of its outputs with the float network's, and move
+    the bias by the difference."""
     if correct.bias == "off":
         return quantized
     fit, held = split(list(feeds(samples, graph.graph, correct.samples)), correct.held_out)

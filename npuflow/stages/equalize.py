@@ -1,4 +1,5 @@
-"""The float graph in a form that quantises better: channels scaled between layers, constant parts left to biases."""
+"""The float graph in a form that quantises better: channels scaled between layers,
+constant parts left to biases."""
 
 from __future__ import annotations
 
@@ -22,8 +23,14 @@ def per_tensor(quantize: Quantize, numerics: Numerics) -> bool:
 
 
 @stage(
-    refines="parse", when="equalize", wanted=per_tensor, after=("checked", "pixels"), cpu="native", memory="1GB",
-    floats=True, lighter="[equalize] samples = 16",
+    refines="parse",
+    when="equalize",
+    wanted=per_tensor,
+    after=("checked", "pixels"),
+    cpu="native",
+    memory="1GB",
+    floats=True,
+    lighter="[equalize] samples = 16",
 )
 def equalize(
     graph: Parsed,
@@ -32,10 +39,13 @@ def equalize(
     calibrate: Calibrate,
     quantize: Quantize,
     numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma,
-) -> Parsed:  # fmt: skip
-    """Change the network without changing its function, and keep that where its integers then come closer to it."""
+) -> Parsed:
+    """Change the network without changing its function, and keep that where its
+    integers then come closer to it."""
     if set(graph.stated) - set(graph.pixels):
-        log("the model states the codes of its weights, which other weights would not fit: nothing is changed")
+        log(
+            "the model states the codes of its weights, which other weights would not fit: nothing is changed"
+        )
         return graph
     fit, held = split(list(feeds(samples, graph.graph, equalize.samples)), equalize.held_out)
     if not held:

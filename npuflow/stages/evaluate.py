@@ -51,18 +51,27 @@ class Evaluation(Artifact):
         one = self.score
         watch = next(iter(one.figures))
         found: dict[str, Any] = {watch: round(one.figures[watch], 4)}
-        if watch != "sqnr_db":                           # of the float model against itself there are no decibels
+        # of the float model against itself there are no decibels
+        if watch != "sqnr_db":
             found |= {"float": round(one.baseline[watch], 4), "delta": round(one.delta[watch], 4)}
         if one.agreement is not None and watch != "agreement":
             found["agreement"] = round(one.agreement, 4)
         if one.sqnr_db and watch != "sqnr_db":
             found["sqnr_db"] = round(next(iter(one.sqnr_db.values())), 2)
-        return {**found, "npu_macs": round(one.npu_macs, 4), "host_macs": one.host_macs, "samples": one.samples}
+        return {
+            **found,
+            "npu_macs": round(one.npu_macs, 4),
+            "host_macs": one.host_macs,
+            "samples": one.samples,
+        }
 
 
 def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics) -> Listing:
     listed = adapted(scoring.labelled(evaluate, data), data, folding, numerics)
-    return {name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label}) for name, one in listed.items()}
+    return {
+        name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
+        for name, one in listed.items()
+    }
 
 
 class _Float:
@@ -73,7 +82,9 @@ class _Float:
         self.names = [output.name for output in self.session.get_outputs()]
 
     def run_many(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        return [dict(zip(self.names, self.session.run(self.names, dict(feed)), strict=True)) for feed in samples]
+        return [
+            dict(zip(self.names, self.session.run(self.names, dict(feed)), strict=True)) for feed in samples
+        ]
 
 
 class _Integers:
@@ -87,12 +98,16 @@ class _Integers:
 
 
 class _Named:
-    """A model whose outputs go by the float model's names (where a value is dequantised its id differs), integer ones
-    as the real numbers that they stand for.
+    """A model whose outputs go by the float model's names (where a value is dequantised its id differs),
+    integer ones as the real numbers that they stand for.
     """
 
     def __init__(
-        self, model: scoring.Model, own: Sequence[str], names: Sequence[str], quants: Sequence[Any] | None = None
+        self,
+        model: scoring.Model,
+        own: Sequence[str],
+        names: Sequence[str],
+        quants: Sequence[Any] | None = None,
     ) -> None:
         self.model = model
         self.ports = list(zip(own, names, quants or [None] * len(own), strict=True))
@@ -136,11 +151,18 @@ def evaluate(
     for name, why in score.left_out.items():
         log(f"left out {name}: {why}")
     for name, count in score.unlike.items():
-        log(f"{name}: {count} of {score.samples} samples have another shape than in the float model and are not compared")
+        log(
+            f"{name}: {count} of {score.samples} samples have another shape than in the float model and are "
+            "not compared"
+        )
     share = f"{100 * score.npu_macs:.2f} % of the multiply-accumulates on the NPU"
     log(f"{score.samples} samples, {share}, {score.host_macs:,} on the host")
     for figure, value in score.figures.items():
-        beside = "" if figure == "sqnr_db" else f", float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}"
+        beside = (
+            ""
+            if figure == "sqnr_db"
+            else f", float {score.baseline[figure]:.4f}, difference {score.delta[figure]:+.4f}"
+        )
         log(f"{figure}: {value:.4f}{beside}")
     return Evaluation(score)
 
@@ -157,7 +179,10 @@ class _Fed:
     """A model of its own inputs, fed for the compiled graph's: what pixels stand for, or the pixels."""
 
     def __init__(
-        self, model: scoring.Model, pixels: Mapping[str, Pixels], held: Mapping[str, tuple[Pixels, str]] | None = None
+        self,
+        model: scoring.Model,
+        pixels: Mapping[str, Pixels],
+        held: Mapping[str, tuple[Pixels, str]] | None = None,
     ) -> None:
         self.model, self.pixels, self.held = model, pixels, held or {}
 
@@ -178,8 +203,9 @@ def simulated(program: Program, graph: Parsed) -> scoring.Model:
 
 
 def exported(model: bytes, graph: Parsed) -> scoring.Model:
-    """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written, without the integer
-    kernels that onnxruntime would put in the place of float operators between roundings, which saturate on some processors.
+    """Another ONNX form of the graph, such as the exported QDQ model, in onnxruntime: as it is written,
+    without the integer kernels that onnxruntime would put in the place of float operators between roundings,
+    which saturate on some processors.
     """
     try:
         made = _Float(model, plain_session)

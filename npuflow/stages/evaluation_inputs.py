@@ -42,7 +42,11 @@ def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics
     """Some of the evaluation's samples, spread over all of them."""
     listed = adapted(labelled(evaluate, data), data, folding, numerics)
     step = -(-len(listed) // MOST)
-    return {name: Item(tuple(one.files), dict(one.detail)) for i, (name, one) in enumerate(listed.items()) if i % step == 0}
+    return {
+        name: Item(tuple(one.files), dict(one.detail))
+        for i, (name, one) in enumerate(listed.items())
+        if i % step == 0
+    }
 
 
 @stage(files=listing, when="evaluate", minor=True)

@@ -58,22 +58,33 @@ def footprints(
     watch: Watch,
     correct: Correct, unify: Unify, equalize: Equalize, search: Search, tune: Tune,
     fidelity: FidelityTable, simulate: Simulate,
-) -> Footprints:  # fmt: skip
+) -> Footprints:
     """Estimate the peaks of the float passes, of the judges and of the simulation."""
     one = footprint(graph.graph, placement.placed.on_npu)
-    largest = f"weights {shown(one.weights)}, activations {shown(one.live)} at once; the largest layer is {one.name}"
+    largest = (
+        f"weights {shown(one.weights)}, activations {shown(one.live)} at once; the largest layer is "
+        f"{one.name}"
+    )
     found = {"statistics.items": _observed(segments, watch, one)}
     for name, count, key in (
-        ("equalize", equalize.samples, "[equalize] samples"), ("correct", correct.samples, "[correct] samples"),
-        ("unify", unify.samples, "[unify] samples"), ("search.rivals", search.samples, "[search] samples"),
-        ("search.items", search.samples, "[search] samples"), ("tune.items", tune.samples, "[tune] samples"),
-    ):  # fmt: skip
+        ("equalize", equalize.samples, "[equalize] samples"),
+        ("correct", correct.samples, "[correct] samples"),
+        ("unify", unify.samples, "[unify] samples"),
+        ("search.rivals", search.samples, "[search] samples"),
+        ("search.items", search.samples, "[search] samples"),
+        ("tune.items", tune.samples, "[tune] samples"),
+    ):
         least = 1 if name == "tune.items" else 2
         found[name] = Need(MODELS * one.weights, one.live, count, least, f"{key} = {{count}}", largest)
     found["fidelity"] = Need(MODELS * one.weights + one.live, 0, about=largest, key=SMALLER)
     checked = max(1, min(BATCH, simulate.samples))
-    codes = f"the tensors of the NPU hold {shown(one.all_codes)} of codes, seen by the simulator and by its reference"
-    found["simulate"] = Need(one.all_codes, 2 * one.all_codes, checked, 1, "[simulate] samples = {count}", codes)
+    codes = (
+        f"the tensors of the NPU hold {shown(one.all_codes)} of codes, seen by the simulator and by its "
+        "reference"
+    )
+    found["simulate"] = Need(
+        one.all_codes, 2 * one.all_codes, checked, 1, "[simulate] samples = {count}", codes
+    )
     found["evaluate"] = Need(one.weights + one.live, BATCH * one.codes, about=largest, key=SMALLER)
     for name, need in found.items():
         log(f"{name}: {shown(_whole(need))}")
@@ -87,4 +98,6 @@ def _observed(segments: Items[Segment], watch: Watch, one: Footprint) -> Need:
     alone = max((taken([segment]) for segment in held.values()), default=0)
     room = shown(alone).replace(" ", "")
     key = f'[statistics] max_memory = "{room}" runs the network in parts' if alone < max(parts) else SMALLER
-    return Need(max(parts), key=key, about=f"weights {shown(one.weights)}, twice; the largest layer is {one.name}")
+    return Need(
+        max(parts), key=key, about=f"weights {shown(one.weights)}, twice; the largest layer is {one.name}"
+    )

@@ -22,7 +22,8 @@ SHOWN = 3                                 # warnings in a build's output, and fi
 
 @dataclass(frozen=True)
 class InputCheck(Artifact):
-    """What looks wrong, and the profiles it was judged by. `unlike`: the part of it that makes ranges worthless."""
+    """What looks wrong, and the profiles it was judged by. `unlike`: the part of it
+    that makes ranges worthless."""
 
     warnings: tuple[str, ...]
     profiles: Mapping[str, InputProfile]
@@ -75,9 +76,15 @@ def input_check(
     warnings = []
     if left_out:
         more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
-        warnings.append(f"{len(left_out)} of {len(samples)} samples are left out: {'; '.join(left_out[:SHOWN])}{more}")
+        warnings.append(
+            f"{len(left_out)} of {len(samples)} samples are left out: {'; '.join(left_out[:SHOWN])}{more}"
+        )
     if noise:
-        warnings.insert(0, f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy mean nothing for real inputs")
+        warnings.insert(
+            0,
+            f"RANDOM DATA: {noise} samples are random numbers; ranges and accuracy mean nothing for real "
+            "inputs",
+        )
     other = evaluation_inputs.profiles if evaluation_inputs is not None else None
     warnings += judged(profiles, other, len(samples) - len(left_out) - noise)
     for text in warnings:

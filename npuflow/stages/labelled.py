@@ -1,4 +1,5 @@
-"""The labelled samples that judge the rivals of [search] by a metric; none of them takes part in the evaluation."""
+"""The labelled samples that judge the rivals of [search] by a metric; none of them
+takes part in the evaluation."""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ class Labelled(Artifact):
 
 def listing(labelled: Table, data: Data, folding: Folding, numerics: Numerics) -> Listing:
     found = adapted(listed(labelled, data), data, folding, numerics)
-    return {name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label}) for name, one in found.items()}
+    return {
+        name: Item(tuple(one.files), {"read": dict(one.detail), "label": one.label})
+        for name, one in found.items()
+    }
 
 
 @stage(over="files", files=listing, when="search.labelled", batch=32, minor=True)

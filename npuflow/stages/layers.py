@@ -1,4 +1,5 @@
-"""The network's layers by structure alone, each with what may follow it point by point: what is tiled, and how often."""
+"""The network's layers by structure alone, each with what may follow it point by point:
+what is tiled, and how often."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ class Effort(Config, table="tiling"):
     """How hard the tiling search tries."""
 
     level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
-    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: fusion groups run stripe by
-    stripe on all cores, and tensors stay in local memory where that is faster; 5: longer groups, nearly all sizes."""
+    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: fusion
+    groups run stripe by stripe on all cores, and tensors stay in local memory where that is faster; 5:
+    longer groups, nearly all sizes."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ class Sketch(Artifact):
 def layers(
     quantized: Quantized, effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,
-) -> Iterator[tuple[str, Sketch]]:  # fmt: skip
-    """Every layer and run of point-wise followers that may be tiled as one; equal ones once, named by their content."""
+) -> Iterator[tuple[str, Sketch]]:
+    """Every layer and run of point-wise followers that may be tiled as one; equal ones
+    once, named by their content."""
     planner = Planner(quantized.graph, Machine(compute, memory, dma), numerics, effort.level)
     found, asked = {}, 0
     for excerpt in planner.candidates():

@@ -31,7 +31,8 @@ class ModelTable(Config, table="model"):
     outputs: tuple[str, ...] = ()
     """Cut points: tensors to end at, instead of the model's own outputs."""
     constants: dict[str, float] = field(default_factory=dict)
-    """Inputs that always hold the same number (a sampling rate): they become constants, and branches on them fold."""
+    """Inputs that always hold the same number (a sampling rate): they become
+    constants, and branches on them fold."""
 
     def check(self) -> Iterator[Fault]:
         for name, shape in self.inputs.items():
@@ -44,7 +45,11 @@ class ModelTable(Config, table="model"):
         for name, size in self.dims.items():
             if size < 1:
                 yield Fault(
-                    f"dims.{name}", f"{size} is not a valid size", hint="sizes from 1 on", code="NF-RECIPE-040", )
+                    f"dims.{name}",
+                    f"{size} is not a valid size",
+                    hint="sizes from 1 on",
+                    code="NF-RECIPE-040",
+                )
 
     @property
     def bindings(self) -> Bindings:
@@ -53,19 +58,23 @@ class ModelTable(Config, table="model"):
 
 @dataclass(frozen=True)
 class Model(Artifact):
-    """The file's bytes, the format they are in, the plug-ins that reading may need, and the tensors of its other files."""
+    """The file's bytes, the format they are in, the plug-ins that reading may need, and the
+    tensors of its other files."""
 
     format: str
     data: bytes
     plugins: Mapping[str, tuple[str, ...]]
-    tensors: Mapping[str, Array] = field(default_factory=dict, compare=False)    # those of other files, by name
+    # those of other files, by name
+    tensors: Mapping[str, Array] = field(default_factory=dict, compare=False)
 
     @property
     def source(self) -> Source:
         return Source(self.data, self.tensors)
 
     def save(self, folder: Writer) -> None:
-        folder.json("about", {"format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()}})
+        folder.json(
+            "about", {"format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()}}
+        )
         folder.bytes("model.onnx", self.data)
         if self.tensors:
             folder.arrays("tensors", self.tensors, mapped=True)
@@ -74,7 +83,12 @@ class Model(Artifact):
     def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
         tensors = folder.lazy("tensors") if "tensors" in folder.names() else {}
-        return cls(about["format"], folder.bytes("model.onnx"), {k: tuple(v) for k, v in about["plugins"].items()}, tensors)
+        return cls(
+            about["format"],
+            folder.bytes("model.onnx"),
+            {k: tuple(v) for k, v in about["plugins"].items()},
+            tensors,
+        )
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return dict(self.plugins)
@@ -106,16 +120,22 @@ def gathered(path: Path) -> tuple[str, Frontend, Source]:
 
 
 def plugins(name: str, reader: Frontend, data: Source | bytes) -> dict[str, tuple[str, ...]]:
-    """What reading and rewriting may use: the format, operators of the model and of what rules make, all rules."""
+    """What reading and rewriting may use: the format, operators of the model and of
+    what rules make, all rules."""
     made = {op for rule in RULES.names() for op in RULES[rule].makes}
     ops = sorted({*reader.operators(data), *(op for op in made if op in OPS)})
     return {"frontends": (name,), "ops": tuple(ops), "rules": RULES.names()}
 
 
 def listing(model: ModelTable) -> Listing:
-    """The model and its external files. Which operators and rules exist decides what the model's code is, so it counts."""
+    """The model and its external files. Which operators and rules exist decides what the
+    model's code is, so it counts."""
     _, reader = frontend(model.path.path)
-    detail = {"ops": list(OPS.names()), "rules": list(RULES.names()), "suffix": model.path.path.suffix.lower()}
+    detail = {
+        "ops": list(OPS.names()),
+        "rules": list(RULES.names()),
+        "suffix": model.path.path.suffix.lower(),
+    }
     uses = {"frontends": FRONTENDS.names(), "rules": RULES.names()}
     return {"model": Item(reader.files(model.path.path), detail, uses)}
 

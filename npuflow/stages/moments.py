@@ -1,4 +1,5 @@
-"""The second moments of what every layer to be rounded reads, each layer an artifact of its own: exact integers.
+"""The second moments of what every layer to be rounded reads, each layer an artifact
+of its own: exact integers.
 
 Its steps: the samples that are looked at, the layers with the grid of each, and the columns of every sample.
 """
@@ -69,7 +70,8 @@ def grids(
     rounding: Round,
     quantize: Quantize,
 ) -> Iterator[tuple[str, Grid]]:
-    """A sample beyond the next power of two makes a grid coarser, and only then what was counted on it is counted again."""
+    """A sample beyond the next power of two makes a grid coarser, and only then what was
+    counted on it is counted again."""
     if not rounds(quantize, rounding):
         log("all weights are rounded to the nearest")
         return
@@ -148,30 +150,43 @@ class Moments(Artifact):
     def load(cls, folder: Reader) -> Self:
         about, a = folder.json("about"), folder.arrays("moments")
         layer, counts, named = Layer(**about["layer"]), about["counts"], about["matrix"]
-        one = Matrix(a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"])
+        one = Matrix(
+            a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"]
+        )
         fit = counting.Moments(counts["fit"], a["sums"], a["gram"], layer.fraction)
         if counts["held"] is None:
             return cls(layer, one, fit, None)
-        return cls(layer, one, fit, counting.Moments(counts["held"], a["held_sums"], a["held_gram"], layer.fraction))
+        return cls(
+            layer, one, fit, counting.Moments(counts["held"], a["held_sums"], a["held_gram"], layer.fraction)
+        )
 
     def summary(self) -> dict[str, Any]:
         return {"layer": self.layer.name, "columns": self.fit.count}
 
 
 @stage(
-    over="grids", when="round", wanted=rounds, parts=(picked, grids, columns), cpu="native", memory="2GB", batch=16,
-    lighter="[moments] most_terms = 2304", minor=True,
+    over="grids",
+    when="round",
+    wanted=rounds,
+    parts=(picked, grids, columns),
+    cpu="native",
+    memory="2GB",
+    batch=16,
+    lighter="[moments] most_terms = 2304",
+    minor=True,
 )
 def moments(
     grids: Items[Grid], columns: Items[Columns],
     graph: Parsed, table: Counting,
-) -> Iterator[tuple[str, Moments]]:  # fmt: skip
+) -> Iterator[tuple[str, Moments]]:
     """Add up columns, apart for the samples that weights are rounded by and for those that judge."""
     fit, held = split(list(columns.values()), table.held_out)
     for name, grid in grids.items():
         layer = grid.layer
         node = graph.graph.nodes[layer.node]
-        found = [counting.of_columns((one.layers[name] for one in some), layer.fraction) for some in (fit, held)]
+        found = [
+            counting.of_columns((one.layers[name] for one in some), layer.fraction) for some in (fit, held)
+        ]
         one = matrix(graph.graph, layer.node, layer.weight, tuple(names_of(node)), op_name(node))
         if found[0] is not None:
             yield name, Moments(layer, one, found[0], found[1])

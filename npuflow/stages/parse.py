@@ -36,8 +36,8 @@ class Parse(Config):
 
 @dataclass(frozen=True)
 class Parsed(Artifact):
-    """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model states; inputs
-    that take pixels, and the layers that pad them.
+    """The graph, what rules refused, what they did, what reading had to assume, and the codes that the model
+    states; inputs that take pixels, and the layers that pad them.
     """
 
     graph: Graph
@@ -67,11 +67,17 @@ class Parsed(Artifact):
         pixels = folder.json("pixels") if "pixels" in folder.names() else {"inputs": {}, "borders": []}
         trials = folder.json("corrections") if "corrections" in folder.names() else []
         return cls(
-            load_graph(folder), tuple(Refusal(*r) for r in folder.json("refusals")),
-            tuple(map(applied_of, folder.json("applied"))), tuple(folder.json("notes")), tuple(Trial(**t) for t in trials),
-            {name: quant_of(row) for name, row in folder.json("stated").items()} if "stated" in folder.names() else {},
-            {name: Pixels.read(row) for name, row in pixels["inputs"].items()}, tuple(map(Border.read, pixels["borders"])),
-        )  # fmt: skip
+            load_graph(folder),
+            tuple(Refusal(*r) for r in folder.json("refusals")),
+            tuple(map(applied_of, folder.json("applied"))),
+            tuple(folder.json("notes")),
+            tuple(Trial(**t) for t in trials),
+            {name: quant_of(row) for name, row in folder.json("stated").items()}
+            if "stated" in folder.names()
+            else {},
+            {name: Pixels.read(row) for name, row in pixels["inputs"].items()},
+            tuple(map(Border.read, pixels["borders"])),
+        )
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return {"ops": operators(self.graph)}
@@ -79,7 +85,7 @@ class Parsed(Artifact):
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             "nodes": len(self.graph.nodes), "rewrites": len(self.applied), "refusals": len(self.refusals),
-        }  # fmt: skip
+        }
         if stated := len(set(self.stated) - set(self.pixels)):
             found["stated_codes"] = stated
         if self.pixels:
@@ -90,7 +96,9 @@ class Parsed(Artifact):
 def applied_of(row: list[Any]) -> Applied:
     """A change as it was stored."""
     rule, node, removed, made = row
-    return Applied(rule, node, tuple((op, name) for op, name in removed), tuple((op, name) for op, name in made))
+    return Applied(
+        rule, node, tuple((op, name) for op, name in removed), tuple((op, name) for op, name in made)
+    )
 
 
 def parsed(data: Source | bytes, reader: Frontend, table: ModelTable, skip: tuple[str, ...] = ()) -> Parsed:
@@ -102,7 +110,11 @@ def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = N
     """Rewrite what was read; `most`: no more than so many changes."""
     graph, wanted = verify(reading.graph, "reading the model"), reading.graph.outputs
     # What the model rounds to codes is a value of its own: as an output, no rule may compute past it.
-    rounded = (v for v in reading.stated if v in graph.values and graph.const(v) is None and v not in (*wanted, *graph.inputs))
+    rounded = (
+        v
+        for v in reading.stated
+        if v in graph.values and graph.const(v) is None and v not in (*wanted, *graph.inputs)
+    )
     graph = graph.replaced(outputs=(*wanted, *rounded))
     done = rewrite(graph, [name for name in RULES.names() if name not in skip], most=most)
     final = told(prune(done.graph.replaced(outputs=wanted)))
@@ -111,7 +123,8 @@ def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = N
 
 
 def _computes(graph: Graph) -> None:
-    """A program computes its outputs from its inputs: a model without any, or one that hands an input on, is a ModelError."""
+    """A program computes its outputs from its inputs: a model without any, or one that hands
+    an input on, is a ModelError."""
     if not graph.inputs:
         raise ModelError(
             "the model has no inputs",

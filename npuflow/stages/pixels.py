@@ -58,7 +58,9 @@ def _inputs(graph: Graph, arrays: Mapping[str, Pixels]) -> Iterator[tuple[str, P
                 continue
             hint = "[data] fold_normalize = false leaves normalisation to the caller of the program"
             raise DataError(
-                f'the model input "{name}" is {kind.dtype}, and [data] normalizes it', hint=hint, code="NF-DATA-067"
+                f'the model input "{name}" is {kind.dtype}, and [data] normalizes it',
+                hint=hint,
+                code="NF-DATA-067",
             ).at(key="data.steps")
         axis = one.axis or 0
         if count > 1 and (len(kind.shape) < -axis or kind.shape[axis] not in (-1, count)):

@@ -21,7 +21,9 @@ class Placement(Artifact):
     placed: placing.Placement
 
     def save(self, folder: Writer) -> None:
-        folder.json("places", [[p.node, p.op, p.reason, p.macs, p.elements, p.moves] for p in self.placed.places])
+        folder.json(
+            "places", [[p.node, p.op, p.reason, p.macs, p.elements, p.moves] for p in self.placed.places]
+        )
         folder.json("host", asdict(self.placed.host))
 
     @classmethod
@@ -38,9 +40,16 @@ class Placement(Artifact):
 @stage(quick=True, minor=True)
 def placement(
     graph: Parsed,
-    numerics: Numerics, limits: Limits, memory: Memory, compute: Compute, dma: Dma, host: Host, placement: Least,
-) -> Placement:  # fmt: skip
-    """Ask every operator whether the target runs its node, and leave to the host what is not worth the way."""
+    numerics: Numerics,
+    limits: Limits,
+    memory: Memory,
+    compute: Compute,
+    dma: Dma,
+    host: Host,
+    placement: Least,
+) -> Placement:
+    """Ask every operator whether the target runs its node, and leave to the host
+    what is not worth the way."""
     target = Target(numerics=numerics, limits=limits, memory=memory, compute=compute, dma=dma, host=host)
     found = placing.place(graph.graph, target, placement)
     for (op, reason), count in found.reasons().most_common():

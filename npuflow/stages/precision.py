@@ -32,8 +32,8 @@ from npuflow.stages.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class Precision(Artifact):
-    """Overrides as a recipe writes them and ranges of what they widen; outputs before and after; estimated cycles, as
-    multiples of those with the recipe's widths."""
+    """Overrides as a recipe writes them and ranges of what they widen; outputs before and after; estimated
+    cycles, as multiples of those with the recipe's widths."""
 
     overrides: tuple[Override, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -67,7 +67,11 @@ class Precision(Artifact):
         worst = min(self.after, key=lambda one: min(one.sqnr, one.low))
         was = next(one for one in self.before if one.name == worst.name)
         found: dict[str, Any] = {names[kind]: count for kind, count in layers.items() if count}
-        return {**found, "sqnr_db": f"{was.sqnr:.1f} -> {worst.sqnr:.1f}", "estimated_cycles": f"{self.cycles:.2f}x"}
+        return {
+            **found,
+            "sqnr_db": f"{was.sqnr:.1f} -> {worst.sqnr:.1f}",
+            "estimated_cycles": f"{self.cycles:.2f}x",
+        }
 
 
 @stage(cpu="native", memory="1GB", floats=True)

@@ -29,8 +29,8 @@ class QdqCheckTable(Config, table="qdq_check"):
 
 @dataclass(frozen=True)
 class QdqComparison(Artifact):
-    """Every tensor, what they say together, tensors that the QDQ model lacks, why nothing was compared, and whether onnxruntime
-    loads the model.
+    """Every tensor, what they say together, tensors that the QDQ model lacks, why nothing was compared, and
+    whether onnxruntime loads the model.
     """
 
     tensors: Mapping[str, TensorParting]
@@ -72,12 +72,18 @@ class QdqComparison(Artifact):
         if not self.loads:
             told.append(f"the QDQ model cannot be used: {self.reason}")
         if self.missing:
-            told.append(f"the QDQ model lacks {len(self.missing)} tensors of the program, the first is {self.missing[0]!r}")
+            told.append(
+                f"the QDQ model lacks {len(self.missing)} tensors of the program, the first is "
+                f"{self.missing[0]!r}"
+            )
         return told
 
 
 ENOUGH = 4_000_000                        # codes
-HINT = "trust the program: it equals the reference; npuflow show qdq_check RECIPE --log lists the layers; please report it"
+HINT = (
+    "trust the program: it equals the reference; npuflow show qdq_check RECIPE --log lists the layers; "
+    "please report it"
+)
 
 
 @stage(cpu="native", floats=True, minor=True)
@@ -103,9 +109,13 @@ def qdq_check(
     except CannotRunError as fault:
         whole = "layer by layer" if runs(model) else "at all"
         log(f"onnxruntime does not run the QDQ model {whole}: {fault}")
-        return QdqComparison({}, loads=whole != "at all", reason=f"onnxruntime does not run it {whole}: {fault}")
+        return QdqComparison(
+            {}, loads=whole != "at all", reason=f"onnxruntime does not run it {whole}: {fault}"
+        )
     tensors = check.result()
-    found = QdqComparison(tensors, verdict(tensors, quantized.graph.outputs, numerics), check.missing, check.samples)
+    found = QdqComparison(
+        tensors, verdict(tensors, quantized.graph.outputs, numerics), check.missing, check.samples
+    )
     assert found.verdict is not None
     log(found.verdict.text)
     for name, one in tensors.items():
@@ -122,4 +132,8 @@ def line(name: str, one: TensorParting) -> str:
         return f"{name}: {alone}"
     rest = one.fed_different - one.rounding
     fed = f"on the program's codes {one.fed_different}, by rounding {one.rounding}, mean {one.mean:+.4f}"
-    return f"{name}: {alone}; {fed}" + (f", {rest} others {one.rms:.3f} rms" if rest else "") + (" BIAS" if one.biased else "")
+    return (
+        f"{name}: {alone}; {fed}"
+        + (f", {rest} others {one.rms:.3f} rms" if rest else "")
+        + (" BIAS" if one.biased else "")
+    )

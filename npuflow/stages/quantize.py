@@ -1,4 +1,5 @@
-"""The integer graph: weights and biases as codes, multipliers fixed, explicit boundaries to the float parts."""
+"""The integer graph: weights and biases as codes, multipliers fixed, explicit
+boundaries to the float parts."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ from npuflow.stages.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class Quantized(Artifact):
-    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, what corrections did, and the
-    inputs that take pixels. `float_macs`: multiply-accumulates of the float network, which the NPU's share is a share of.
-    `border`: the largest error of padding with whole pixels, in codes of a layer's output.
+    """The quantised graph, the nodes that stayed in float for their numbers, with the reason, what
+    corrections did, and the inputs that take pixels. `float_macs`: multiply-accumulates of the float
+    network, which the NPU's share is a share of. `border`: the largest error of padding with whole
+    pixels, in codes of a layer's output.
     """
 
     graph: Graph
@@ -81,7 +83,7 @@ class Quantized(Artifact):
         found: dict[str, Any] = {
             "integer_nodes": integer, "float_nodes": len(self.graph.nodes) - integer, "refused": refused,
             "npu_macs": round(self.share, 4), "host_macs": self.host_macs,
-        }  # fmt: skip
+        }
         if self.border:
             found["border_codes"] = float(f"{self.border:.2g}")
         return {**found, **summary(self.trials)}
@@ -96,7 +98,7 @@ def quantize(
     rounded: Rounded | None,
     quantize: Quantize,
     numerics: Numerics, memory: Memory, host: Host, least: Least,
-) -> Quantized:  # fmt: skip
+) -> Quantized:
     """Choose scales from the thresholds and turn every node that the target runs into integers."""
     stated = {**graph.stated, **thresholds.codes}
     placed, prices = placement.placed, Prices(Target(memory=memory, host=host), least)
@@ -113,4 +115,6 @@ def quantize(
     for note in notes:
         log(f"{'float' if note.on_host else 'note'}: {note.node}: {note.reason}")
     worst = max((one.codes for one in borders), default=0.0)
-    return Quantized(done.graph, notes, known.trials, float_macs=graph_macs(graph.graph), pixels=pixels, border=worst)
+    return Quantized(
+        done.graph, notes, known.trials, float_macs=graph_macs(graph.graph), pixels=pixels, border=worst
+    )

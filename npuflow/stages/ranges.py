@@ -27,8 +27,16 @@ def ranges(thresholds: Thresholds, graph: Parsed, files: Files, ranges: Ranges) 
     path, chosen = files.only(), files["table"].detail["format"]
     _, table = read_table(path.read_bytes(), path.name, chosen)
     found = taken(graph.graph, thresholds.ranges, thresholds.methods, table, chosen, ranges)
-    log(f"{found.used} of {len(table)} rows of {path.name} ({chosen}) are used, {len(found.codes)} with their codes")
-    for names, what in ((found.unknown, "name no tensor of the network"), (found.absent, "are calibrated, the table has none")):
+    log(
+        f"{found.used} of {len(table)} rows of {path.name} ({chosen}) are used, {len(found.codes)} with "
+        "their codes"
+    )
+    for names, what in (
+        (found.unknown, "name no tensor of the network"),
+        (found.absent, "are calibrated, the table has none"),
+    ):
         if names:
             log(f"{len(names)} {what}: {', '.join(names[:SHOWN])}{', ...' if len(names) > SHOWN else ''}")
-    return replace(thresholds, ranges=found.ranges, methods=found.methods, codes={**thresholds.codes, **found.codes})
+    return replace(
+        thresholds, ranges=found.ranges, methods=found.methods, codes={**thresholds.codes, **found.codes}
+    )

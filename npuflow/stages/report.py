@@ -91,10 +91,17 @@ def report(
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
     quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
-    stated = {name: span(quant) for name, quant in {**parse.stated, **thresholds.codes}.items() if name in thresholds.ranges}
+    stated = {
+        name: span(quant)
+        for name, quant in {**parse.stated, **thresholds.codes}.items()
+        if name in thresholds.ranges
+    }
     ranges = {**thresholds.ranges, **stated}
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
-    methods = {**thresholds.methods, **{n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}}
+    methods = {
+        **thresholds.methods,
+        **{n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated},
+    }
     extrema = channels.content if channels is not None else {}
     told = of_network(parse.graph, statistics.content, ranges, quants, extrema)
     said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
@@ -113,7 +120,9 @@ def report(
         histogram=partial(_histogram, statistics.content),
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            *tables(baseline.outputs, precision.after, verdict.outputs, wider, verdict.fixes, verdict.clipped),
+            *tables(
+                baseline.outputs, precision.after, verdict.outputs, wider, verdict.fixes, verdict.clipped
+            ),
             *_widths(quantize),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), statistics.broken),
@@ -184,8 +193,12 @@ def _accuracy(evaluation: Evaluation | None) -> list[tuple[str, Any]]:
     if evaluation is None:
         return []
     score = evaluation.score
-    found: list[tuple[str, Any]] = [(f"{name} on {score.samples} samples", round(v, 4)) for name, v in score.figures.items()]
-    found += [(f"{name} of the float model", round(v, 4)) for name, v in score.baseline.items() if name != "sqnr_db"]
+    found: list[tuple[str, Any]] = [
+        (f"{name} on {score.samples} samples", round(v, 4)) for name, v in score.figures.items()
+    ]
+    found += [
+        (f"{name} of the float model", round(v, 4)) for name, v in score.baseline.items() if name != "sqnr_db"
+    ]
     if score.agreement is not None and "agreement" not in score.figures:
         found.append(("agreement with the float model", round(score.agreement, 4)))
     return found

@@ -1,4 +1,5 @@
-"""Whether the rewritten float graph still computes what the source model does, on a few calibration samples."""
+"""Whether the rewritten float graph still computes what the source model does, on a
+few calibration samples."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class RewriteCheckTable(Config, table="rewrite_check"):
 
 @dataclass(frozen=True)
 class RewriteCheck(Artifact):
-    """The error of every output, what moved it, whether the graph is right without that, and why nothing was compared."""
+    """The error of every output, what moved it, whether the graph is right without that,
+    and why nothing was compared."""
 
     errors: tuple[OutputError, ...] = ()
     culprits: tuple[Culprit, ...] = ()
@@ -49,13 +51,19 @@ class RewriteCheck(Artifact):
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        culprits = tuple(Culprit(applied_of(row), before, after) for row, before, after in folder.json("culprits"))
+        culprits = tuple(
+            Culprit(applied_of(row), before, after) for row, before, after in folder.json("culprits")
+        )
         return cls(tuple(OutputError(**e) for e in folder.json("errors")), culprits, **folder.json("about"))
 
     @property
     def worst(self) -> OutputError | None:
         """The output that is farthest off, if there is one."""
-        return max(self.errors, key=lambda e: float("inf") if e.relative is None else e.relative / e.limit, default=None)
+        return max(
+            self.errors,
+            key=lambda e: float("inf") if e.relative is None else e.relative / e.limit,
+            default=None,
+        )
 
     def summary(self) -> dict[str, Any]:
         if self.worst is None:
@@ -68,8 +76,14 @@ class RewriteCheck(Artifact):
         """What is wrong with the outputs, and which rule did it."""
         assert self.worst is not None
         one = self.worst
-        away = one.note if one.relative is None else f"{one.absolute:.3g} off ({shown(one.relative)} of its largest value)"
-        found = f'the rewritten float graph does not compute what the model does: the output "{one.name}": {away}'
+        away = (
+            one.note
+            if one.relative is None
+            else f"{one.absolute:.3g} off ({shown(one.relative)} of its largest value)"
+        )
+        found = (
+            f'the rewritten float graph does not compute what the model does: the output "{one.name}": {away}'
+        )
         return "; ".join([found, *map(cause, self.culprits)])
 
     def hint(self) -> str:
@@ -90,7 +104,10 @@ def cause(culprit: Culprit) -> str:
     one = culprit.change
     if one.rule in (engine.READING, AFTER):
         return f"{one.rule} moved it"
-    return f'the rule "{one.rule}" moved it from {shown(culprit.before)} to {shown(culprit.after)} ({one.line()})'
+    return (
+        f'the rule "{one.rule}" moved it from {shown(culprit.before)} to {shown(culprit.after)} '
+        f'({one.line()})'
+    )
 
 
 @stage(cpu="native", floats=True, minor=True)
@@ -102,13 +119,15 @@ def rewrite_check(
     parse: Parse,
     rewrite_check: RewriteCheckTable,
 ) -> RewriteCheck:
-    """Run both on the same samples; where they differ by more than float32 rounding, replay the rewrites to name the rule."""
+    """Run both on the same samples; where they differ by more than float32 rounding, replay
+    the rewrites to name the rule."""
     found = _checked(source, graph, list(feeds(samples, graph.graph, rewrite_check.samples)), model, parse)
     if found.reason:
         log(f"not compared: {found.reason}")
     for e in found.errors:
         noise = f", the model itself {e.noise:.1e} when it is not optimised" if e.noise else ""
-        log(f"{e.name}: {e.note or f'largest error {e.absolute:.3g}, {shown(e.relative)} of its largest value'}{noise}")
+        error = f"largest error {e.absolute:.3g}, {shown(e.relative)} of its largest value"
+        log(f"{e.name}: {e.note or error}{noise}")
     for one in found.culprits:
         log(f"warning: {cause(one)}")
     return found

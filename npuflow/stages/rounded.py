@@ -36,7 +36,13 @@ class Rounding(Artifact):
 
     def save(self, folder: Writer) -> None:
         one, weight = self.done, self.done.weight
-        about = {"was": one.was, "now": one.now, "used": one.used, "bias": weight.bias, "quant": asdict(weight.quant)}
+        about = {
+            "was": one.was,
+            "now": one.now,
+            "used": one.used,
+            "bias": weight.bias,
+            "quant": asdict(weight.quant),
+        }
         folder.json("about", {"layer": asdict(self.layer), **about})
         arrays = {"codes": weight.codes}
         if weight.shift is not None and one.plain is not None:
@@ -63,7 +69,9 @@ class Rounded(Artifact):
 
     def save(self, folder: Writer) -> None:
         names = list(self.weights)
-        about = [{"value": v, "bias": one.bias, "quant": asdict(one.quant)} for v, one in self.weights.items()]
+        about = [
+            {"value": v, "bias": one.bias, "quant": asdict(one.quant)} for v, one in self.weights.items()
+        ]
         folder.json("weights", about)
         folder.json("corrections", [asdict(t) for t in self.trials])
         folder.arrays("codes", {f"{i:04}": self.weights[v].codes for i, v in enumerate(names)})
@@ -74,7 +82,9 @@ class Rounded(Artifact):
     def load(cls, folder: Reader) -> Self:
         codes, shifts = folder.arrays("codes"), folder.arrays("shifts")
         weights = {
-            row["value"]: RoundedWeight(codes[f"{i:04}"], quant_of(row["quant"]), row["bias"], shifts.get(f"{i:04}"))
+            row["value"]: RoundedWeight(
+                codes[f"{i:04}"], quant_of(row["quant"]), row["bias"], shifts.get(f"{i:04}")
+            )
             for i, row in enumerate(folder.json("weights"))
         }
         return cls(weights, tuple(Trial(**t) for t in folder.json("corrections")))
@@ -93,7 +103,8 @@ def chosen(
     quantize: Quantize,
     numerics: Numerics,
 ) -> Rounded:
-    """A method that judges itself by no sample is obeyed. Else all layers together are compared with rounding to the nearest."""
+    """A method that judges itself by no sample is obeyed. Else all layers together are compared
+    with rounding to the nearest."""
     source, done = graph.graph, {one.layer.name: one.done for one in rounding.values()}
     layers = {one.layer.weight: one for one in rounding.values() if one.done.used}
     told = trials(done.items())
@@ -117,7 +128,14 @@ def chosen(
 
 
 @stage(
-    over="moments", when="round", wanted=rounds, merge=chosen, cpu="native", memory="2GB", batch=4, floats=True,
+    over="moments",
+    when="round",
+    wanted=rounds,
+    merge=chosen,
+    cpu="native",
+    memory="2GB",
+    batch=4,
+    floats=True,
 )
 def rounded(
     moments: Items[Moments], table: Round, quantize: Quantize, numerics: Numerics

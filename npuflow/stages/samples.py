@@ -28,7 +28,12 @@ class Sample(Artifact):
 
     def save(self, folder: Writer) -> None:
         held = self.content
-        about = {"steps": list(held.steps), "picture": held.picture, "noise": held.noise, "broken": held.broken}
+        about = {
+            "steps": list(held.steps),
+            "picture": held.picture,
+            "noise": held.noise,
+            "broken": held.broken,
+        }
         folder.json("about", about)
         folder.arrays("arrays", dict(held.arrays))
 
@@ -51,7 +56,8 @@ def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
 
 @stage(over="files", files=listing, batch=32)
 def samples(files: Files) -> Iterator[tuple[str, Sample]]:
-    """Read the samples; a file that cannot be read is kept as a sample that says why, and is left out later."""
+    """Read the samples; a file that cannot be read is kept as a sample that says
+    why, and is left out later."""
     for name, content in read({name: (item.files, item.detail) for name, item in files.items()}):
         if content.broken:
             log(f"{name} is left out: {content.broken}")

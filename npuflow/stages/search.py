@@ -1,4 +1,5 @@
-"""Thresholds by the method whose quantised network comes closest to the float one, where [search] asks for it."""
+"""Thresholds by the method whose quantised network comes closest to the float one,
+where [search] asks for it."""
 
 from __future__ import annotations
 
@@ -36,13 +37,18 @@ class Rival(Artifact):
     methods: dict[str, str]
 
     def save(self, folder: Writer) -> None:
-        rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}
+        rows = {
+            name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()
+        }
         folder.json("ranges", rows)
 
     @classmethod
     def load(cls, folder: Reader) -> Rival:
         rows = folder.json("ranges")
-        return cls({n: (float(r["lo"]), float(r["hi"])) for n, r in rows.items()}, {n: str(r["method"]) for n, r in rows.items()})
+        return cls(
+            {n: (float(r["lo"]), float(r["hi"])) for n, r in rows.items()},
+            {n: str(r["method"]) for n, r in rows.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ def rivals(
     numerics: Numerics,
     search: Search,
 ) -> Iterator[tuple[str, Rival]]:
-    """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands where a rival
-    has no say; "mix": for each tensor the method with the least error at its consumers."""
+    """One item per method, named like it; "recipe": what the recipe's own table gives, which also stands
+    where a rival has no say; "mix": for each tensor the method with the least error at its consumers."""
     source, on_npu = graph.graph, placement.placed.on_npu
     chosen = choices(source, statistics.content, calibrate, quantize, numerics, [])
     free = {name: one for name, one in chosen.items() if not one.fixed}
@@ -149,9 +155,14 @@ def marked(
 
 
 def winner(
-    rated: Items[Rated], thresholds: Thresholds, rivals: Items[Rival], marked: Items[Marked] | None, search: Search
+    rated: Items[Rated],
+    thresholds: Thresholds,
+    rivals: Items[Rival],
+    marked: Items[Marked] | None,
+    search: Search,
 ) -> Thresholds:
-    """Replace the recipe's ranges, where they come from a method, if a rival is better by the stated objective."""
+    """Replace the recipe's ranges, where they come from a method, if a rival is
+    better by the stated objective."""
     ratings = {name: one.rating for name, one in rated.items()}
     marks = {name: one.first for name, one in marked.items()} if marked is not None else {}
     if search.objective == "metric" and not marks:
@@ -159,11 +170,15 @@ def winner(
             'objective = "metric" needs labelled samples', where=Where(key="search.objective"),
             hint='[search.labelled] source = "...", metric = "top1"; they are left out of the evaluation',
             code="NF-RECIPE-041",
-        )  # fmt: skip
+        )
 
     def worth(name: str) -> tuple[float, float, bool]:
         by_metric = marks[name][1] if search.objective == "metric" else 0.0
-        return by_metric, ratings[name].by("cosine" if search.objective == "cosine" else "sqnr"), name == "recipe"
+        return (
+            by_metric,
+            ratings[name].by("cosine" if search.objective == "cosine" else "sqnr"),
+            name == "recipe",
+        )
 
     first = max(ratings, key=worth)
     for name in sorted(ratings, key=worth, reverse=True):
@@ -180,8 +195,17 @@ def winner(
 
 
 @stage(
-    refines="thresholds", when="search", after=("clipping", "ranges"), parts=(rivals, marked), over="rivals", merge=winner,
-    cpu="native", memory="1GB", batch=4, floats=True, lighter="[search] samples = 4",
+    refines="thresholds",
+    when="search",
+    after=("clipping", "ranges"),
+    parts=(rivals, marked),
+    over="rivals",
+    merge=winner,
+    cpu="native",
+    memory="1GB",
+    batch=4,
+    floats=True,
+    lighter="[search] samples = 4",
 )
 def search(
     rivals: Items[Rival],

@@ -1,4 +1,5 @@
-"""The float network in consecutive segments, each a model of its own whose digest covers all that is above it."""
+"""The float network in consecutive segments, each a model of its own whose digest
+covers all that is above it."""
 
 from __future__ import annotations
 
@@ -24,20 +25,31 @@ class Segment(Artifact):
     def save(self, folder: Writer) -> None:
         one = self.content
         about = {
-            "inputs": {name: asdict(kind) for name, kind in one.inputs.items()}, "fed": list(one.fed), "made": list(one.made),
-            "names": list(one.names), "above": list(one.above), "cone": one.cone,
-            "weights": one.weights, "activations": one.activations,
-        }  # fmt: skip
+            "inputs": {name: asdict(kind) for name, kind in one.inputs.items()},
+            "fed": list(one.fed),
+            "made": list(one.made),
+            "names": list(one.names),
+            "above": list(one.above),
+            "cone": one.cone,
+            "weights": one.weights,
+            "activations": one.activations,
+        }
         folder.json("about", about)
         folder.bytes("segment.onnx", one.model)
 
     @classmethod
     def load(cls, folder: Reader) -> Segment:
         about = folder.json("about")
-        inputs = {name: TensorType(tuple(kind["shape"]), kind["dtype"]) for name, kind in about["inputs"].items()}
+        inputs = {
+            name: TensorType(tuple(kind["shape"]), kind["dtype"]) for name, kind in about["inputs"].items()
+        }
         fed, made, names, above = (tuple(about[key]) for key in ("fed", "made", "names", "above"))
         model = folder.bytes("segment.onnx")
-        return cls(cutting.Segment(model, inputs, fed, made, names, above, about["cone"], about["weights"], about["activations"]))
+        return cls(
+            cutting.Segment(
+                model, inputs, fed, made, names, above, about["cone"], about["weights"], about["activations"]
+            )
+        )
 
     def summary(self) -> dict[str, Any]:
         return {"tensors": len(self.content.names), "model_bytes": len(self.content.model)}
@@ -51,5 +63,9 @@ def segments(
     names = needed_values(graph.graph, placement.placed.on_npu)
     found = cutting.segments(graph.graph, names)
     for name, one in found.items():
-        log(f"{name}: {len(one.names)} tensors, {one.names[0]} to {one.names[-1]}" if one.names else f"{name}: no tensors")
+        log(
+            f"{name}: {len(one.names)} tensors, {one.names[0]} to {one.names[-1]}"
+            if one.names
+            else f"{name}: no tensors"
+        )
         yield name, Segment(one)

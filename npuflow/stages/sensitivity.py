@@ -1,4 +1,5 @@
-"""What every tensor and weight alone does to the outputs when it is quantised and everything else is float."""
+"""What every tensor and weight alone does to the outputs when it is quantised and
+everything else is float."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from npuflow.stages.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class Sensitivity(Artifact):
-    """`noise` [units, samples, outputs]: noise over signal; `names`: (kind, name) of every unit. Empty where the recipe's
-    widths are enough."""
+    """`noise` [units, samples, outputs]: noise over signal; `names`: (kind, name) of every unit. Empty where
+    the recipe's widths are enough."""
 
     names: tuple[tuple[str, str], ...]
     noise: Noise
@@ -40,7 +41,9 @@ class Sensitivity(Artifact):
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(tuple((str(kind), str(name)) for kind, name in folder.json("names")), folder.array("noise"))
+        return cls(
+            tuple((str(kind), str(name)) for kind, name in folder.json("names")), folder.array("noise")
+        )
 
     def summary(self) -> dict[str, Any]:
         if not self.names:

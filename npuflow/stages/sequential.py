@@ -1,4 +1,5 @@
-"""Weights rounded layer after layer, each by what the rounded layers before it make, where [round] says so."""
+"""Weights rounded layer after layer, each by what the rounded layers before it make,
+where [round] says so."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ def asked(table: Round) -> bool:
 
 
 @stage(
-    refines="rounded", wanted=asked, cpu="native", memory="2GB", floats=True, lighter="[moments] samples = 64",
+    refines="rounded",
+    wanted=asked,
+    cpu="native",
+    memory="2GB",
+    floats=True,
+    lighter="[moments] samples = 64",
 )
 def sequential(
     rounded: Rounded,
@@ -39,8 +45,8 @@ def sequential(
     quantize: Quantize,
     numerics: Numerics,
 ) -> Rounded:
-    """Go through the network once. A method that is judged is used where the outputs come closer than with all layers rounded
-    at once."""
+    """Go through the network once. A method that is judged is used where the outputs come closer than with
+    all layers rounded at once."""
     if not asked(table) or not moments:
         return rounded
     fit, held = split(list(feeds(samples, graph.graph, counting.samples)), counting.held_out)
@@ -53,12 +59,18 @@ def sequential(
         return to_nearest(graph.graph, name, quant, "", None)
 
     layers = [(one.layer, one.matrix) for one in moments.values()]
-    done = in_turn(graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments)))
+    done = in_turn(
+        graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments))
+    )
     weights = {name: one.weight for name, one in done.items()}
     told: tuple[Trial, ...] = ()
     if table.rounder.judged and weights:
-        nearest = {one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights}
-        trial = replace(judged(graph.graph, weights, {**nearest, **rounded.weights}, held), correction="sequential")
+        nearest = {
+            one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights
+        }
+        trial = replace(
+            judged(graph.graph, weights, {**nearest, **rounded.weights}, held), correction="sequential"
+        )
         told = (trial,)
         weights = weights if trial.kept else dict(rounded.weights)
     for one in told:

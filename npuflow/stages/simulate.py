@@ -32,7 +32,8 @@ class Simulate(Config):
 
 @dataclass(frozen=True)
 class Simulation(Artifact):
-    """Per tensor how it compares with the reference; cycles in all, the host's among them, and per layer of the NPU."""
+    """Per tensor how it compares with the reference; cycles in all, the host's among
+    them, and per layer of the NPU."""
 
     checks: tuple[TensorCheck, ...]
     layers: tuple[Mapping[str, Any], ...]
@@ -53,7 +54,11 @@ class Simulation(Artifact):
     def summary(self) -> dict[str, Any]:
         different, unseen = sum(1 for c in self.checks if c.different), sum(c.unseen for c in self.checks)
         tensors, total = sum(1 for c in self.checks if c.elements), self.totals
-        clock = {"cycles": round(total["cycles"]), "ms": _figures(total["milliseconds"]), "mb": _figures(total["bytes"] / 1e6)}
+        clock = {
+            "cycles": round(total["cycles"]),
+            "ms": _figures(total["milliseconds"]),
+            "mb": _figures(total["bytes"] / 1e6),
+        }
         clock |= {"host_cycles": round(total["host_cycles"]), "host_macs": total["host_macs"]}
         found = {**clock, "tensors": tensors, "different": different, "hazards": self.hazards}
         return {**found, "unseen": unseen} if unseen else found
@@ -82,7 +87,10 @@ def simulate(
     require_equal(checks, program)
     seen, unseen = sum(1 for c in checks if c.elements), sum(c.unseen for c in checks)
     rest = f", {unseen} elements not seen" if unseen else ""
-    log(f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} samples{rest}")
+    log(
+        f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} "
+        f"samples{rest}"
+    )
     found = profile(program)
     if found.host:
         log(f"NPU {found.cycles:,.0f} cycles; host {found.host.told(program.target)}")

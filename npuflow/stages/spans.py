@@ -1,4 +1,5 @@
-"""The layers that may run together from each layer on, by structure alone: what groups are costed, and how often."""
+"""The layers that may run together from each layer on, by structure alone: what
+groups are costed, and how often."""
 
 from __future__ import annotations
 
@@ -44,13 +45,16 @@ class Span(Artifact):
 def spans(
     quantized: Quantized, tiles: Items[Tile], effort: Effort, compute: Compute,
     memory: Memory, dma: Dma, numerics: Numerics,
-) -> Iterator[tuple[str, Span]]:  # fmt: skip
-    """From each part of the network the longest run that a group may hold; equal runs once, named by their content."""
+) -> Iterator[tuple[str, Span]]:
+    """From each part of the network the longest run that a group may hold; equal runs
+    once, named by their content."""
     if effort.level < FUSING:
         return
     graph = quantized.graph
     machine = Machine(compute, memory, dma, fits_shared(graph, memory))
-    planner = Planner(graph, machine, numerics, effort.level, {one.key: one.solution for one in tiles.values()})
+    planner = Planner(
+        graph, machine, numerics, effort.level, {one.key: one.solution for one in tiles.values()}
+    )
     parts = planner.groups()
     if planner.faults:
         return                              # `tiling` refuses the network, with all that does not fit
@@ -58,8 +62,11 @@ def spans(
     every = [
         found[0] for level in levels(effort.level) for start in range(len(parts))
         if (found := spanning.span_at(topology, parts, start, level)) is not None
-    ]  # fmt: skip
+    ]
     different = {one.name: one for one in every}
-    log(f"fusion groups can start at {len(every)} layers; {len(different)} different runs of layers follow these")
+    log(
+        f"fusion groups can start at {len(every)} layers; {len(different)} different runs of layers follow "
+        "these"
+    )
     for name, one in different.items():
         yield name, Span(one)

@@ -1,4 +1,5 @@
-"""Statistics of every needed tensor over all samples: each sample observed by itself, then added up in a tree."""
+"""Statistics of every needed tensor over all samples: each sample observed by
+itself, then added up in a tree."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ class Watch(Config, table="statistics"):
     """How the float network is run for its statistics."""
 
     max_memory: Annotated[str, Unkeyed()] = ""
-    """The most that the network's weights and activations may take of a worker's memory ("2GB"); empty: no bound. Segments of the
-    network then run in turns, with the same result."""
+    """The most that the network's weights and activations may take of a worker's memory ("2GB"); empty: no
+    bound. Segments of the network then run in turns, with the same result."""
 
     def check(self) -> Iterator[Fault]:
         try:
@@ -80,10 +81,12 @@ class Shard(Artifact):
         about = {
             "names": list(one.names), "samples": list(one.samples),
             "broken": [list(pair) for pair in self.broken], "noise": self.noise,
-        }  # fmt: skip
+        }
         folder.json("about", about)
         cells = {"offsets": one.offsets, "keys": one.keys, "counts": one.counts}
-        folder.arrays("statistics", {"lo": one.lo, "hi": one.hi, "tails": one.tails, "totals": one.totals, **cells})
+        folder.arrays(
+            "statistics", {"lo": one.lo, "hi": one.hi, "tails": one.tails, "totals": one.totals, **cells}
+        )
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
@@ -91,7 +94,7 @@ class Shard(Artifact):
         content = merging.Statistics(
             tuple(about["names"]), tuple(about["samples"]),
             a["lo"], a["hi"], a["tails"], a["totals"], a["offsets"], a["keys"], a["counts"],
-        )  # fmt: skip
+        )
         return cls(content, tuple((name, why) for name, why in about["broken"]), about["noise"])
 
     def summary(self) -> dict[str, Any]:
@@ -141,7 +144,10 @@ def region(shards: Items[Shard]) -> Shard:
 @part(cpu="native")
 def total(regions: Items[Shard]) -> Statistics:
     """Add up regions in sample order, and put the segments side by side."""
-    whole = [Shard.total(regions[name] for name in names) for _, names in groupby(regions, lambda name: parts(name)[0])]
+    whole = [
+        Shard.total(regions[name] for name in names)
+        for _, names in groupby(regions, lambda name: parts(name)[0])
+    ]
     if not whole or not whole[0].content.samples:
         broken = whole[0].broken if whole else ()
         raise DataError(
@@ -156,7 +162,13 @@ def total(regions: Items[Shard]) -> Statistics:
 
 
 @stage(
-    over="samples", by="segments", cpu="native", memory="1GB", batch=32, floats=True, merge=(shard, region, total),
+    over="samples",
+    by="segments",
+    cpu="native",
+    memory="1GB",
+    batch=32,
+    floats=True,
+    merge=(shard, region, total),
     lighter='[statistics] max_memory = "1GB"',
 )
 def statistics(
@@ -165,7 +177,11 @@ def statistics(
     """Run the float model on each sample in onnxruntime, one thread, and count what passes."""
     asked = {name: segments[name].content for name in segments.asked}
     wanted = {name for one in asked.values() for name in one.above}
-    above = {name: asked[name] if name in asked else segments[name].content for name in segments if name in {*asked, *wanted}}
+    above = {
+        name: asked[name] if name in asked else segments[name].content
+        for name in segments
+        if name in {*asked, *wanted}
+    }
     noise: dict[str, bool] = {}
     broken: dict[str, str] = {}
 
@@ -178,7 +194,9 @@ def statistics(
         return sample.feed(next(iter(above.values())).inputs)
 
     _report(above, watch.room)
-    for name, item, one in walk.observed(above, segments.asked, {item: partial(feed, item) for item in samples}, watch.room):
+    for name, item, one in walk.observed(
+        above, segments.asked, {item: partial(feed, item) for item in samples}, watch.room
+    ):
         yield pair(name, item), Observed(one, one.names, "", noise[item])
     for item, why in broken.items():
         for name, segment in asked.items():

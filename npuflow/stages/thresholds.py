@@ -20,7 +20,10 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.statistics import Statistics
 
-TAMED = "a layer that divides, takes a root or a logarithm: look at what it reads, or set [[calibrate.layers]] bounds"
+TAMED = (
+    "a layer that divides, takes a root or a logarithm: look at what it reads, or set [[calibrate.layers]] "
+    "bounds"
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,17 @@ class Thresholds(Artifact):
 
     @property
     def chosen(self) -> frozenset[str]:
-        """Values whose range the build chose itself; those that a user or a table states are not among them."""
+        """Values whose range the build chose itself; those that a user or a table
+        states are not among them."""
         own = ("tune", "unify")
-        return frozenset(v for v, m in self.methods.items() if v not in self.codes and (m in CALIBRATORS or m in own))
+        return frozenset(
+            v for v, m in self.methods.items() if v not in self.codes and (m in CALIBRATORS or m in own)
+        )
 
     def save(self, folder: Writer) -> None:
-        rows = {name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()}
+        rows = {
+            name: {"lo": lo, "hi": hi, "method": self.methods[name]} for name, (lo, hi) in self.ranges.items()
+        }
         folder.json("thresholds", rows)
         folder.json("notes", list(self.notes))
         if self.trials:
@@ -60,11 +68,18 @@ class Thresholds(Artifact):
         return cls(ranges, methods, notes, stated, tuple(Trial(**t) for t in trials))
 
     def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"tensors": len(self.ranges), **dict(Counter(self.methods.values()).most_common(2))}
+        found: dict[str, Any] = {
+            "tensors": len(self.ranges),
+            **dict(Counter(self.methods.values()).most_common(2)),
+        }
         found |= summary(self.trials)
         strange = [note for note in self.notes if " NaN, " in note]
         if strange:
-            more = f" (and {len(strange) - 1} more: npuflow show thresholds RECIPE --log)" if len(strange) > 1 else ""
+            more = (
+                f" (and {len(strange) - 1} more: npuflow show thresholds RECIPE --log)"
+                if len(strange) > 1
+                else ""
+            )
             text = f"the float model computes values that are not numbers: {strange[0]}{more}"
             found |= {"warning": text, "warning_hint": TAMED}
         return found

@@ -39,7 +39,7 @@ class Tile(Artifact):
 def tiles(
     layers: Items[Sketch], effort: Effort, compute: Compute, memory: Memory, dma: Dma,
     numerics: Numerics,
-) -> Iterator[tuple[str, Tile]]:  # fmt: skip
+) -> Iterator[tuple[str, Tile]]:
     """Try all sizes, orders and slots of a level, by estimated cycles."""
     for name, sketch in layers.items():
         machine = Machine(compute, memory, dma, sketch.inside)

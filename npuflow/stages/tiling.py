@@ -31,14 +31,14 @@ class Tiling(Config):
     groups: tuple[tuple[str, ...], ...] = ()
     """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
     allocation: Method = "greedy"
-    """How addresses in local and external memory are found: greedy, in several orders; climb: orders improved step by step;
-    exact: a bounded search that proves the fewest bytes where it ends."""
+    """How addresses in local and external memory are found: greedy, in several orders; climb: orders improved
+    step by step; exact: a bounded search that proves the fewest bytes where it ends."""
     keep: tuple[str, ...] = ()
     """Tensors that must stay in local memory from the layer that makes them to the last that reads them."""
     tiles: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Tile sizes of layers, `{ "conv1" = { co = 32, oh = 8 } }`; each is a group of its own, with the point-wise layers that
-    follow it. Axes of convolutions: n, co, oh, ow, ci; others: d0, d1, .. of the result; an unknown one is an error that
-    lists them."""
+    """Tile sizes of layers, `{ "conv1" = { co = 32, oh = 8 } }`; each is a group of its own, with the
+    point-wise layers that follow it. Axes of convolutions: n, co, oh, ow, ci; others: d0, d1, .. of the
+    result; an unknown one is an error that lists them."""
 
     without: tuple[str, ...] = ()
     """Search strategies to leave out, by the names that `npuflow show tiling RECIPE --strategies` prints."""
@@ -51,7 +51,8 @@ class Tiling(Config):
 
 @dataclass(frozen=True)
 class Tiled(Artifact):
-    """The plan: tile sizes, nesting, slots and costs of every integer node; what the host does, and its cycles."""
+    """The plan: tile sizes, nesting, slots and costs of every integer node; what the
+    host does, and its cycles."""
 
     plan: Plan
     host: Work = field(default_factory=Work)
@@ -79,10 +80,13 @@ def tiling(
     quantized: Quantized,
     tiles: Items[Tile], windows: Items[Window], effort: Effort, tiling: Tiling,
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
-) -> Tiled:  # fmt: skip
-    """Cut the network into groups by their costs, keep tensors in local memory, and take the plan that replays fastest."""
+) -> Tiled:
+    """Cut the network into groups by their costs, keep tensors in local memory, and take
+    the plan that replays fastest."""
     check_names(tiling.without)
-    wanted = Wanted(quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation)
+    wanted = Wanted(
+        quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation
+    )
     known = Known({t.key: t.solution for t in tiles.values()}, _costs(windows))
     try:
         plan = plan_network(*wanted.arguments, known, tiling.without)
@@ -99,7 +103,8 @@ def tiling(
             f"{len(plan.kept)} tensors resident in local memory between groups"
         )
     log(
-        f"{plan.cycles:.0f} cycles of the NPU; bounds: compute {bounds.compute:.0f}, traffic {bounds.traffic:.0f}, "
+        f"{plan.cycles:.0f} cycles of the NPU; bounds: compute {bounds.compute:.0f}, traffic "
+        f"{bounds.traffic:.0f}, "
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
@@ -114,7 +119,8 @@ def _costs(windows: Items[Window]) -> dict[str, Costs]:
 
 
 def shipped_targets() -> dict[str, Target]:
-    """Targets that come with npuflow, as what a refusal tries: a refusal is never stored, so that no key holds their files."""
+    """Targets that come with npuflow, as what a refusal tries: a refusal is never stored, so
+    that no key holds their files."""
     found = {}
     for path in library("target"):
         target, _ = read(Target, *parse(path.read_text(), str(path), path.parent))

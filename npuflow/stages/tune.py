@@ -1,4 +1,5 @@
-"""Thresholds whose ranges were judged by the outputs of the layers that read them, where [tune] asks for it."""
+"""Thresholds whose ranges were judged by the outputs of the layers that read them,
+where [tune] asks for it."""
 
 from __future__ import annotations
 
@@ -38,12 +39,15 @@ class Candidates(Artifact):
 
     @classmethod
     def load(cls, folder: Reader) -> Candidates:
-        return cls(tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), Grid(**folder.json("grid")))
+        return cls(
+            tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), Grid(**folder.json("grid"))
+        )
 
 
 @dataclass(frozen=True)
 class Judged(Artifact):
-    """The ranges, and [consumers, ranges]: squared error of what each consumer writes; no rows without consumers."""
+    """The ranges, and [consumers, ranges]: squared error of what each consumer
+    writes; no rows without consumers."""
 
     spans: tuple[tuple[float, float], ...]
     losses: npt.NDArray[np.float64]
@@ -74,18 +78,31 @@ def candidates(
 
 
 def chosen(judged: Items[Judged], thresholds: Thresholds, tune: Tune) -> Thresholds:
-    """Take each tensor's best range; of several consumers' favourites the largest. Ranges of the user's stay."""
+    """Take each tensor's best range; of several consumers' favourites the largest.
+    Ranges of the user's stay."""
     ranges, methods = dict(thresholds.ranges), dict(thresholds.methods)
     for name, one in judged.items():
         if len(one.losses) and name not in thresholds.codes and methods[name] in CALIBRATORS:
             ranges[name], methods[name] = one.spans[best(one.spans, one.losses)], "tune"
-    log(f"{sum(m == 'tune' for m in methods.values())} of {len(ranges)} ranges tuned on {tune.samples} samples")
+    log(
+        f"{sum(m == 'tune' for m in methods.values())} of {len(ranges)} ranges tuned on {tune.samples} "
+        "samples"
+    )
     return replace(thresholds, ranges=ranges, methods=methods)
 
 
 @stage(
-    refines="thresholds", when="tune", after=("clipping", "ranges", "search"), parts=(candidates,), over="candidates",
-    merge=chosen, cpu="native", memory="1GB", batch=64, floats=True, lighter="[tune] samples = 2",
+    refines="thresholds",
+    when="tune",
+    after=("clipping", "ranges", "search"),
+    parts=(candidates,),
+    over="candidates",
+    merge=chosen,
+    cpu="native",
+    memory="1GB",
+    batch=64,
+    floats=True,
+    lighter="[tune] samples = 2",
 )
 def tune(
     candidates: Items[Candidates],

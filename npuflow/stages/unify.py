@@ -24,7 +24,11 @@ from npuflow.stages.thresholds import Thresholds
 
 
 @stage(
-    refines="thresholds", when="unify", after=("clipping", "ranges", "search", "tune"), cpu="native", memory="1GB",
+    refines="thresholds",
+    when="unify",
+    after=("clipping", "ranges", "search", "tune"),
+    cpu="native",
+    memory="1GB",
     floats=True,
     lighter="[unify] samples = 16",
 )
@@ -41,11 +45,19 @@ def unify(
     """Try one addition after the other. Ranges for the trials come from samples that do not judge."""
     source, on_npu = graph.graph, placement.placed.on_npu
     stated = {**graph.stated, **thresholds.codes}
-    free = {name: span for name, span in thresholds.ranges.items() if name not in stated and name in thresholds.chosen}
+    free = {
+        name: span
+        for name, span in thresholds.ranges.items()
+        if name not in stated and name in thresholds.chosen
+    }
     pairs = partners(source, on_npu, free)
     fit, held = split(list(feeds(samples, source, unify.samples)), unify.held_out)
     if not pairs or not held or unify.scales == "off":
-        why = "it is off, or there is one sample" if pairs else "no operator adds values whose ranges may change"
+        why = (
+            "it is off, or there is one sample"
+            if pairs
+            else "no operator adds values whose ranges may change"
+        )
         log(f"nothing to unify: {why}")
         return thresholds
     own = observed_ranges(source, on_npu, fit, calibrate, quantize, numerics)

@@ -1,4 +1,5 @@
-"""Whether the quantised network can be used: its outputs on held-out samples, what spoils them, and fixes that were measured."""
+"""Whether the quantised network can be used: its outputs on held-out samples, what spoils them,
+and fixes that were measured."""
 
 from __future__ import annotations
 
@@ -49,16 +50,16 @@ class VerdictTable(Config, table="verdict"):
     """What a build does about outputs that are too far from the float network's."""
 
     advice: bool = True
-    """Find what spoils the output, apply fixes to it, and measure them; of outputs that are good, whether a method that
-    [calibrate] names is much worse than "auto"."""
+    """Find what spoils the output, apply fixes to it, and measure them; of outputs that are good, whether a
+    method that [calibrate] names is much worse than "auto"."""
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse")
     """Threshold methods that are tried where the recipe names one."""
 
 
 @dataclass(frozen=True)
 class Verdict(Artifact):
-    """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped values by tensor;
-    of the worst output what spoils it most, and fixes."""
+    """Outputs on `samples` held-out samples, or the `reason` why nothing can be judged; shares of clipped
+    values by tensor; of the worst output what spoils it most, and fixes."""
 
     outputs: tuple[Shown, ...] = ()
     samples: int = 0
@@ -72,10 +73,17 @@ class Verdict(Artifact):
 
     @property
     def statement(self) -> Statement:
-        return statement(self.outputs, self.samples, self.reason, self.budget, self.culprit, self.fixes, self.inputs)
+        return statement(
+            self.outputs, self.samples, self.reason, self.budget, self.culprit, self.fixes, self.inputs
+        )
 
     def save(self, folder: Writer) -> None:
-        about = {"samples": self.samples, "reason": self.reason, "budget": asdict(self.budget), "inputs": self.inputs}
+        about = {
+            "samples": self.samples,
+            "reason": self.reason,
+            "budget": asdict(self.budget),
+            "inputs": self.inputs,
+        }
         folder.json("about", about)
         folder.json("outputs", [asdict(one) for one in self.outputs])
         folder.json("clipped", dict(self.clipped))
@@ -88,14 +96,19 @@ class Verdict(Artifact):
         about, culprit = folder.json("about"), folder.json("culprit")
         outputs = tuple(Shown(Output(**one["output"]), one["ok"]) for one in folder.json("outputs"))
         fixes = tuple(
-            Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])}) for one in folder.json("fixes")
+            Fix(**{**one, "before": Output(**one["before"]), "after": Output(**one["after"])})
+            for one in folder.json("fixes")
         )
         held = dict(folder.json("clipped"))
         found = Culprit(**culprit) if culprit is not None else None
         budget, better = Budget(**about["budget"]), folder.json("better")
         if better is not None:
-            better = Better(**{**better, "named": Output(**better["named"]), "auto": Output(**better["auto"])})
-        return cls(outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better)
+            better = Better(
+                **{**better, "named": Output(**better["named"]), "auto": Output(**better["auto"])}
+            )
+        return cls(
+            outputs, about["samples"], about["reason"], budget, held, found, fixes, about["inputs"], better
+        )
 
     def summary(self) -> dict[str, Any]:
         said = self.statement
@@ -130,9 +143,9 @@ def verdict(
     correct: Correct,
     quantize: Quantize,
     numerics: Numerics, compute: Compute, memory: Memory, dma: Dma, host: Host,
-) -> Verdict:  # fmt: skip
-    """Run samples that no bias was fitted to through both networks; where an output is poor, look for the cause and for
-    what helps."""
+) -> Verdict:
+    """Run samples that no bias was fitted to through both networks; where an output is poor, look for
+    the cause and for what helps."""
     budget = widths.budget
     unlike = input_check.unlike[0] if input_check.unlike else ""
     if is_random(samples):
@@ -158,15 +171,23 @@ def verdict(
     target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
     rivals = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
     off = widths.strategy == "none"
-    searched = partial(_searched, rig, quantize, target, widths, probing, correct.bias != "off") if off else lambda: None
-    clinic = Clinic(rig, quantize, target, budget, correct.bias != "off", chosen.extrema, rivals, searched, log)
+    searched = (
+        partial(_searched, rig, quantize, target, widths, probing, correct.bias != "off")
+        if off
+        else lambda: None
+    )
+    clinic = Clinic(
+        rig, quantize, target, budget, correct.bias != "off", chosen.extrema, rivals, searched, log
+    )
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     place = graph.graph.outputs.index(worst.name)
     if place not in rig.which or not network.groups:
         return made
     blamed = culprits(rig, rig.which.index(place), progress)
     for guess in blamed[:10]:
-        log(f"{guess.kind} {guess.value} ({guess.layer}) in float: {guess.before:.1f} -> {guess.after:.1f} dB")
+        log(
+            f"{guess.kind} {guess.value} ({guess.layer}) in float: {guess.before:.1f} -> {guess.after:.1f} dB"
+        )
     fixes = clinic.fixes(worst.name, worst, blamed)
     return replace(made, culprit=blamed[0] if blamed else None, fixes=tuple(fixes))
 
@@ -187,7 +208,9 @@ class _Ranges:
         one = self.calibrate
         table = Calibrate(method, one.bounds, one.beyond, one.infinite, one.as_trimmed)
         on_npu = self.placement.placed.on_npu
-        return dict(chosen_by(self.graph, self.statistics.content, table, self.quantize, self.numerics, on_npu).ranges)
+        return dict(
+            chosen_by(self.graph, self.statistics.content, table, self.quantize, self.numerics, on_npu).ranges
+        )
 
     @cached_property
     def extrema(self) -> dict[str, tuple[float, float]]:
@@ -200,18 +223,27 @@ class _Ranges:
         """Additive masks, which are clamped whatever the method."""
         return dict(masked(self.graph, self.statistics.content))
 
-    def others(self, methods: Sequence[str], kept: frozenset[str]) -> dict[str, dict[str, tuple[float, float]]]:
+    def others(
+        self, methods: Sequence[str], kept: frozenset[str]
+    ) -> dict[str, dict[str, tuple[float, float]]]:
         """Of all tensors whose method the recipe names; what is written by hand or was widened stays."""
         own = self.calibrate.method
         if own == "auto":
             return {}
-        free = {v for v, method in self.thresholds.methods.items() if method == own and v not in kept and v not in self.masks}
+        free = {
+            v
+            for v, method in self.thresholds.methods.items()
+            if method == own and v not in kept and v not in self.masks
+        }
         return {m: {v: span for v, span in self.by(m).items() if v in free} for m in methods if m != own}
 
     def automatic(self, rig: Rig, built: Sequence[Shown], kept: frozenset[str]) -> Better | None:
         """Whether `auto` is much better than the method that the recipe names, where that chose ranges."""
         auto, method = Auto(), self.calibrate.method
-        chosen = {v for v, own in self.thresholds.methods.items() if own == method} - {*kept, *self.thresholds.codes}
+        chosen = {v for v, own in self.thresholds.methods.items() if own == method} - {
+            *kept,
+            *self.thresholds.codes,
+        }
         found = choices(self.graph, self.statistics.content, self.calibrate, self.quantize, self.numerics, [])
         free = {v: one.grid for v, one in found.items() if v in chosen}
         choosing = min(auto.samples, len(rig.fit))
@@ -219,7 +251,14 @@ class _Ranges:
             return None
         ready = replace(rig, held=[*rig.fit[:choosing], *rig.held], _known={})
         done = automatic(
-            ready, self.statistics.content, self.calibrate, self.quantize, self.masks, auto.methods, free, choosing
+            ready,
+            self.statistics.content,
+            self.calibrate,
+            self.quantize,
+            self.masks,
+            auto.methods,
+            free,
+            choosing,
         )
         return compared(ready, [one.output for one in built], method, done.ranges, choosing)
 
@@ -228,7 +267,9 @@ def _searched(
     rig: Rig, recipe: Quantize, target: Target, widths: Widths, probing: Probing, corrected: bool
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]]:
     """What `[precision] strategy = "auto"` would choose."""
-    ready = replace(rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out], _known={})
+    ready = replace(
+        rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out], _known={}
+    )
     noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)
     problem = SearchProblem(ready, cost, widths.budget, lambda: noise, probing.probes, corrected, log)
@@ -236,9 +277,15 @@ def _searched(
     return choice.overrides, choice.ranges
 
 
-def _looked(real: Graph, graph: Graph, found: Sequence[Shown], held: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+def _looked(
+    real: Graph, graph: Graph, found: Sequence[Shown], held: Sequence[Mapping[str, Array]]
+) -> dict[str, float]:
     """Shares of clipped values, and everything into the log."""
-    types = {v.id.removesuffix(":q"): v.quant for v in graph.values.values() if v.const is None and v.quant is not None}
+    types = {
+        v.id.removesuffix(":q"): v.quant
+        for v in graph.values.values()
+        if v.const is None and v.quant is not None
+    }
     shares = clipped(real, types, held)
     for one in found:
         log(f"{'good' if one.ok else 'POOR'}: {described(one.output)}")

@@ -1,4 +1,5 @@
-"""The cost of every group that starts at a span: the best number of stripes, split over cores, and tilings."""
+"""The cost of every group that starts at a span: the best number of stripes, split
+over cores, and tilings."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Window(Artifact):
 def windows(
     spans: Items[Span],
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
-) -> Iterator[tuple[str, Window]]:  # fmt: skip
+) -> Iterator[tuple[str, Window]]:
     """Cost the groups of a span; what spans have in common is costed once a batch."""
     shared = spanning.Shared(numerics)
     for name, span in spans.items():

@@ -1,8 +1,10 @@
-"""The cheapest widening until a budget holds: an order by gain per cycle, and the shortest prefix that is enough.
+"""The cheapest widening until a budget holds: an order by gain per cycle, and the
+shortest prefix that is enough.
 
-Units are put in order greedily: what takes most of the remaining noise away per added cycle comes first. The order rests on
-every unit's noise alone, which does not quite add up; so the prefix is looked for by measuring mixtures, and the quantised
-network itself has the last word. Where widest integers fail, what they fail at is left in float on the host.
+Units are put in order greedily: what takes most of the remaining noise away per added cycle comes first. The
+order rests on every unit's noise alone, which does not quite add up; so the prefix is looked for by
+measuring mixtures, and the quantised network itself has the last word. Where widest integers fail, what they
+fail at is left in float on the host.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from npuflow.base.tables import Range
 from npuflow.ir.contracts import STRATEGIES
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Problem, Strategy
 
-LEAST = 2e-5                              # of all cycles: what a unit costs at least, so that ratios stay finite
-FAILS = 3.0                               # dB by which all units wide must miss the budget before float is thought of
-DEAR = 2.0                                # times the cycles of all units wide: what float on the host may cost
+# of all cycles: what a unit costs at least, so that ratios stay finite
+LEAST = 2e-5
+# dB by which all units wide must miss the budget before float is thought of
+FAILS = 3.0
+# times the cycles of all units wide: what float on the host may cost
+DEAR = 2.0
 HALF = 0.5                                # of what a last step must gain, the whole way to the budget must
 CHECKS = 8                                # cheaper rungs that the quantised network itself judges, at most
 HALVES = 2                                # checks between the rung that is enough and the one before it
-SAVES = 0.01                              # of all cycles: what narrowing a unit again must save to be tried ...
+# of all cycles: what narrowing a unit again must save to be tried ...
+SAVES = 0.01
 TRIED = 16                                # ... of at most so many, the dearest, ...
 MISSES = 2                                # ... until so many of them break the budget
 RUNGS = tuple(round(1.04**i, 3) for i in range(36))     # times the cycles: the prefixes that are tried
@@ -51,7 +57,8 @@ class Auto(Strategy):
         return _Prefixes(problem, start, self._order(problem, start)).shortest(self.gain_db / self.for_cycles)
 
     def _in_float(self, problem: Problem, first: Levels) -> Levels:
-        """`first` with those activations in float at which the widest integers fail, unless the host is far too slow."""
+        """`first` with those activations in float at which the widest integers fail,
+        unless the host is far too slow."""
         budget = problem.budget
         wide = (WIDE,) * len(problem.units)
         found = problem.measured(wide)
@@ -62,7 +69,10 @@ class Auto(Strategy):
         total = np.sum(list(noise.values()), axis=0)
         levels, order = list(wide), []
         while noise:
-            worth = {k: _gain(total, n) / max(problem.delta(tuple(levels), k, FLOAT), 1.0) for k, n in noise.items()}
+            worth = {
+                k: _gain(total, n) / max(problem.delta(tuple(levels), k, FLOAT), 1.0)
+                for k, n in noise.items()
+            }
             k = max(worth, key=lambda k: worth[k])
             if worth[k] <= 0.0:
                 break
@@ -128,8 +138,8 @@ class _Prefixes:
         return sorted({*at, len(self.order)})
 
     def shortest(self, worth: float) -> Levels:
-        """The cheapest rung that holds the budget, if the way there gains half of `worth` dB for as many cycles again as there
-        are; else the one of most dB, less `worth` for as many cycles again."""
+        """The cheapest rung that holds the budget, if the way there gains half of `worth` dB for as many
+        cycles again as there are; else the one of most dB, less `worth` for as many cycles again."""
         problem, budget = self.problem, self.problem.budget
         base = problem.cycles(self.start)
         n = self._refined(self._cheapest())
@@ -139,20 +149,25 @@ class _Prefixes:
             if missing >= HALF * worth * (problem.cycles(levels) / base - 1):
                 return levels
         costs = {m: problem.cycles(self.levels(m)) / base - 1 for m in self.rungs}
-        gains = {n: min(problem.steady(self.levels(n)), budget.sqnr_db) - worth * costs[n] for n in self.rungs}
+        gains = {
+            n: min(problem.steady(self.levels(n)), budget.sqnr_db) - worth * costs[n] for n in self.rungs
+        }
         best = self.levels(max(self.rungs, key=lambda n: gains[n]))
         better = budget.level(problem.verified(best)) > budget.level(problem.verified(self.start))
         return best if better else self.start
 
     def _cheapest(self) -> int | None:
-        """The first rung that holds the budget, by the quantised network; from where fake quantisation says it is, down as
-        long as it holds, or up by growing steps and back by halves. None where not even the last one does."""
+        """The first rung that holds the budget, by the quantised network; from where fake
+        quantisation says it is, down as long as it holds, or up by growing steps and back by halves.
+        None where not even the last one does."""
         problem, budget, last = self.problem, self.problem.budget, len(self.rungs) - 1
 
         def holds(place: int) -> bool:
             return budget.holds(problem.verified(self.levels(self.rungs[place])))
 
-        guess = next((i for i, n in enumerate(self.rungs) if budget.holds(problem.measured(self.levels(n)))), last)
+        guess = next(
+            (i for i, n in enumerate(self.rungs) if budget.holds(problem.measured(self.levels(n)))), last
+        )
         if holds(guess):
             below = (place for place in range(guess - 1, max(guess - CHECKS, -1), -1) if not holds(place))
             return self.rungs[next(below, max(guess - CHECKS, -1)) + 1]

@@ -1,4 +1,5 @@
-"""Proofs that two commands do the same: for each rule, what cannot matter is taken out of the fields before they are compared."""
+"""Proofs that two commands do the same: for each rule, what cannot matter is taken out of the
+fields before they are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ Fields = dict[str, Any]
 Tables = Mapping[int, bytes]         # what constant operands hold, by their address in local memory
 Rule = Callable[[str, Fields, Tables], None]
 RULES: list[Rule] = []
-TABLES = (("w_zeros", "w_zero"), ("b_zeros", "b_zero"), ("multipliers", "multiplier"), ("los", "lo"), ("his", "hi"))
+TABLES = (
+    ("w_zeros", "w_zero"),
+    ("b_zeros", "b_zero"),
+    ("multipliers", "multiplier"),
+    ("los", "lo"),
+    ("his", "hi"),
+)
 
 
 def rule(function: Rule) -> Rule:
@@ -46,7 +53,8 @@ def unit_axes(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def one_run(opcode: str, f: Fields, tables: Tables) -> None:
-    """A copy of bytes is the set of (source, destination) pairs: axes and elements of runs that both sides join are one run."""
+    """A copy of bytes is the set of (source, destination) pairs: axes and elements of runs that
+    both sides join are one run."""
     sides = {"LOAD": ("external", "local"), "STORE": ("external", "local"), "COPY": ("x", "y")}.get(opcode)
     if sides is None:
         return
@@ -75,7 +83,8 @@ def shadowed(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def absent_bias(opcode: str, f: Fields, tables: Tables) -> None:
-    """Without a bias, its type and its shift are not read; without any table per channel, the channel axis is not."""
+    """Without a bias, its type and its shift are not read; without any table per
+    channel, the channel axis is not."""
     if f.get("bias") == NONE:
         f["bias_type"] = f["bias_shift"] = 0
     if opcode == "REQUANT" and all(f[n] == NONE for n in ("bias", "multipliers", "los", "his")):
@@ -91,31 +100,46 @@ def one_channel(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def windows(opcode: str, f: Fields, tables: Tables) -> None:
-    """Kernel, stride, dilation, origin and insertion only say which row and column of the tile each place reads, or none.
+    """Kernel, stride, dilation, origin and insertion only say which row and column of the
+    tile each place reads, or none.
 
-    A maximum does not ask which place of the window a number was in, an average only how many places count."""
+    A maximum does not ask which place of the window a number was in, an average only
+    how many places count."""
     if "kernel" not in f:
         return
     read, counts = [], []
     for axis, out in enumerate((f["out_height"], f["out_width"])):
         step, insert = f["stride"][axis], f.get("insert", (1, 1))[axis]
-        at = np.arange(out)[:, None] * step + np.arange(f["kernel"][axis]) * f["dilation"][axis] + f["origin"][axis]
+        at = (
+            np.arange(out)[:, None] * step
+            + np.arange(f["kernel"][axis]) * f["dilation"][axis]
+            + f["origin"][axis]
+        )
         inside = (at >= 0) & (at % insert == 0) & (at // insert < f["x_dims"][2 + axis])
         read.append(np.where(inside, at // insert, -1))
         if "count_lo" in f:
             counts.append(((at >= f["count_lo"][axis]) & (at < f["count_hi"][axis])).sum(1).tolist())
-    if not all((r >= 0).any() for r in read):      # then no window has a place in the tile, whatever the other axis says
+    # then no window has a place in the tile, whatever the other axis says
+    if not all((r >= 0).any() for r in read):
         read, f["x"], f["x_strides"] = [np.full_like(r, -1) for r in read], 0, (0, 0, 0, 0)
     used = [np.unique(r[r >= 0]).tolist() for r in read]
-    f["x_strides"] = (*f["x_strides"][:2], *(s if u[-1:] > [0] else 0 for s, u in zip(f["x_strides"][2:], used, strict=True)))
+    f["x_strides"] = (
+        *f["x_strides"][:2],
+        *(s if u[-1:] > [0] else 0 for s, u in zip(f["x_strides"][2:], used, strict=True)),
+    )
     f["x_dims"] = f["x_dims"][:2]
     places = [r.tolist() for r in read]
-    f["windows"] = places if "w" in f else [[sorted(p for p in row if p >= 0) for row in rows] for rows in places]
+    f["windows"] = (
+        places if "w" in f else [[sorted(p for p in row if p >= 0) for row in rows] for rows in places]
+    )
     if opcode == "MAXPOOL":
         f["windows"] = [[sorted(set(row)) for row in rows] for rows in f["windows"]]
-    if counts:                                   # where a window is empty, 0 is multiplied by whatever the count chooses
+    # where a window is empty, 0 is multiplied by whatever the count chooses
+    if counts:
         places = f["windows"]
-        f["counts"] = [[n if rows else -1 for n, rows in zip(counts[d], places[d], strict=True)] for d in (0, 1)]
+        f["counts"] = [
+            [n if rows else -1 for n, rows in zip(counts[d], places[d], strict=True)] for d in (0, 1)
+        ]
     for name in ("stride", "dilation", "origin", "insert", "count_lo", "count_hi"):
         f.pop(name, None)
     if "w" not in f:
@@ -124,8 +148,8 @@ def windows(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def one_side(opcode: str, f: Fields, tables: Tables) -> None:
-    """Where no code of x lies below the zero point, PRELU never reads its slope; where none lies above, never `multiplier`. Where
-    a whole side lies beyond a bound, the bound is what it gives."""
+    """Where no code of x lies below the zero point, PRELU never reads its slope; where none lies above, never
+    `multiplier`. Where a whole side lies beyond a bound, the bound is what it gives."""
     if opcode != "PRELU":
         return
     above, below = _sides(f)
@@ -148,7 +172,8 @@ def exact_quotients(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def unused_tables(opcode: str, f: Fields, tables: Tables) -> None:
-    """One table of exponentials has no low bits; a table without interpolation has codes, which no clamp touches."""
+    """One table of exponentials has no low bits; a table without interpolation has
+    codes, which no clamp touches."""
     if opcode == "SOFTMAX" and f["high"] == NONE:
         f["low_bits"] = 0
     if opcode == "LUT" and not f["bits"]:
@@ -157,8 +182,9 @@ def unused_tables(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
-    """How long a table is, or how large a tile whose places a table names, only says which reads are faults: as long as every
-    code finds its entry, and every entry of the table its place, more of them change nothing."""
+    """How long a table is, or how large a tile whose places a table names, only says which reads
+    are faults: as long as every code finds its entry, and every entry of the table its place,
+    more of them change nothing."""
     if opcode in ("LUT", "SOFTMAX"):
         lo, hi = ELEMENTS[f["x_type"]].range
         first, last = (lo - f["base"], hi - f["base"]) if opcode == "LUT" else (0, hi - lo)
@@ -167,7 +193,9 @@ def long_enough(opcode: str, f: Fields, tables: Tables) -> None:
         if first >= 0 and f["entries"] > most:
             f["entries"] = most + 1
     if opcode == "RESIZE" and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
-        places = [np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, :2].astype(np.int64) for n, _ in _AXES]
+        places = [
+            np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, :2].astype(np.int64) for n, _ in _AXES
+        ]
         read = [at + start for at, start in zip(places, f["origin"], strict=True)]
         if all((at >= 0).all() and (at < size).all() for at, size in zip(read, f["x_dims"][2:], strict=True)):
             f["x_dims"] = f["x_dims"][:2]
@@ -198,7 +226,8 @@ def lone_load(opcode: str, f: Fields, tables: Tables) -> None:
 
 @rule
 def reachable(opcode: str, f: Fields, tables: Tables) -> None:
-    """A bound that no result can reach clamps nothing; where every result lies beyond one bound, it alone is the answer.
+    """A bound that no result can reach clamps nothing; where every result lies beyond one
+    bound, it alone is the answer.
 
     The results are bounded by the ranges of the containers, or by the tables where these are constant."""
     found = _results(opcode, f, tables)
@@ -206,7 +235,11 @@ def reachable(opcode: str, f: Fields, tables: Tables) -> None:
         return
     low, high = found
     if f["lo"] >= high or f["hi"] <= low or low == high:
-        kept: Fields = {n: f[n] for n in ("y", "y_type", "y_strides", "dims", "x_dims", "out_height", "out_width") if n in f}
+        kept: Fields = {
+            n: f[n]
+            for n in ("y", "y_type", "y_strides", "dims", "x_dims", "out_height", "out_width")
+            if n in f
+        }
         answer = f["lo"] if f["lo"] >= high else f["hi"] if f["hi"] <= low else low
         f.clear()
         f.update(kept, constant=answer)
@@ -236,11 +269,14 @@ _AXES = (("rows", "out_height"), ("columns", "out_width"))
 
 
 def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
-    """Between what the results lie before they are clamped, as far as the fields and tables show; None: not known."""
+    """Between what the results lie before they are clamped, as far as the fields and
+    tables show; None: not known."""
     span = partial(span_of, f)
     if opcode == "MAXPOOL":
-        empty = not all(all(rows) for rows in f["windows"])          # such a window gives lo
-        return min(f["lo"] if empty else span("x")[0], span("x")[0]), max(f["lo"] if empty else span("x")[1], span("x")[1])
+        empty = not all(all(rows) for rows in f["windows"])  # such a window gives lo
+        return min(f["lo"] if empty else span("x")[0], span("x")[0]), max(
+            f["lo"] if empty else span("x")[1], span("x")[1]
+        )
     if opcode == "MINMAX":
         a, b, choose = span("a"), span("b"), max if f["maximum"] else min
         return choose(a[0], b[0]), choose(a[1], b[1])
@@ -274,7 +310,10 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
                     corners += [v * len(rows) * len(columns) * factors[up * across] for v in span("x")]
         return _rounded(f, min(corners), max(corners))
     if opcode == "RESIZE" and all(len(tables.get(f[n], b"")) == 16 * f[out] for n, out in _AXES):
-        both = [np.abs(np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, 2:].astype(np.int64)) for n in ("rows", "columns")]
+        both = [
+            np.abs(np.frombuffer(tables[f[n]], np.int32).reshape(-1, 4)[:, 2:].astype(np.int64))
+            for n in ("rows", "columns")
+        ]
         most = [int(w.sum(1).max()) for w in both]
         corners = [v * n * f["multiplier"] for v in span("x") for n in (0, most[0] * most[1])]
         return _rounded(f, min(corners), max(corners), 2 * f["weight_bits"])
@@ -282,10 +321,13 @@ def _results(opcode: str, f: Fields, tables: Tables) -> tuple[int, int] | None:
 
 
 def _sides(f: Fields) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Between what PRELU's results lie where x is not below its zero point, and where it is, before they are clamped."""
+    """Between what PRELU's results lie where x is not below its zero point, and where it
+    is, before they are clamped."""
     (down, up), slopes = span_of(f, "x"), span_of(f, "slope") if f["slope_type"] else (0, 0)
     below = sorted(v * s * f["negative"] for v in (min(-1, down), -1) for s in slopes)
-    return _rounded(f, 0, max(0, up) * f["multiplier"]), _rounded({**f, "shift": f["negative_shift"]}, below[0], below[-1])
+    return _rounded(f, 0, max(0, up) * f["multiplier"]), _rounded(
+        {**f, "shift": f["negative_shift"]}, below[0], below[-1]
+    )
 
 
 def _scaled(f: Fields, tables: Tables) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""A whole network on a target, from its float graph to simulated integers: what every target must do with every model."""
+"""A whole network on a target, from its float graph to simulated integers: what every
+target must do with every model."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one network went on one target. `reason` is empty where all is well; `host`: why nodes run there, with counts."""
+    """How one network went on one target. `reason` is empty where all is well; `host`: why
+    nodes run there, with counts."""
 
     macs: int = 0
     share: float = 0.0
@@ -70,14 +72,20 @@ def subject(name: str, graph: Graph, seed: int = 1) -> Subject:
 
 
 def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -> Verdict:
-    """Placed, quantised, planned, generated and read back; no hazard, and every integer tensor of the sample as the reference
-    has it. That no addresses overlap is proved while it is planned. `exact` False: nothing is run."""
+    """Placed, quantised, planned, generated and read back; no hazard, and every integer tensor of
+    the sample as the reference has it. That no addresses overlap is proved while it is planned.
+    `exact` False: nothing is run."""
     placement = place(one.graph, target)
     host = [f"{op} ({count}): {reason}" for (op, reason), count in placement.reasons().most_common()]
     macs, nodes = graph_macs(one.graph), len(one.graph.nodes)
     try:
         quantised = quantize_graph(
-            one.graph, placement.on_npu, one.ranges, scheme(target), target.numerics, stranded=placement.stranded
+            one.graph,
+            placement.on_npu,
+            one.ranges,
+            scheme(target),
+            target.numerics,
+            stranded=placement.stranded,
         )
         done, left = quantised.graph, [n for n in quantised.notes if n.on_host]
         host += [f"{name} ({count}): {reason}" for (name, reason), count in _counted(done, left).items()]
@@ -95,13 +103,25 @@ def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -
     measured = profile(program)
     total, forms = measured.totals(), compare_forms(measured)
     return Verdict(
-        macs, npu_share(done, macs), sum(n.is_integer for n in done.nodes), len(done.nodes), len(plan.groups), total["commands"],
-        sum(1 for c in checks if c.elements), total["npu_cycles"], total["bound_cycles"], total["bytes"],
-        forms[0].error if forms else 0.0, tuple(host), reason,
-    )  # fmt: skip
+        macs,
+        npu_share(done, macs),
+        sum(n.is_integer for n in done.nodes),
+        len(done.nodes),
+        len(plan.groups),
+        total["commands"],
+        sum(1 for c in checks if c.elements),
+        total["npu_cycles"],
+        total["bound_cycles"],
+        total["bytes"],
+        forms[0].error if forms else 0.0,
+        tuple(host),
+        reason,
+    )
 
 
 def _counted(graph: Graph, notes: Sequence[Note]) -> Counter[tuple[str, str]]:
     """(operator, the kind of reason) of the nodes that quantisation left to the host."""
     ops = {n.name: op_name(n) for n in graph.nodes}
-    return Counter((ops.get(n.node, "node"), re.sub(r"[\d.e+-]*\d", "N", n.reason).split(";")[0]) for n in notes)
+    return Counter(
+        (ops.get(n.node, "node"), re.sub(r"[\d.e+-]*\d", "N", n.reason).split(";")[0]) for n in notes
+    )

@@ -1,4 +1,5 @@
-"""ONNX's own node cases through npuflow: read, rewritten, exported, run, compared with their reference outputs."""
+"""ONNX's own node cases through npuflow: read, rewritten, exported, run, compared
+with their reference outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Outcome:
 
     name: str
     reason: str = ""
-    kind: str = ""            # "", "runtime" (onnxruntime cannot run the original either), "differs", "refused"
+    # "", "runtime" (onnxruntime cannot run the original either), "differs", "refused"
+    kind: str = ""
 
     @property
     def passed(self) -> bool:
@@ -57,7 +59,9 @@ def judge(case: Any) -> Outcome:
     data = case.model.SerializeToString()
     try:
         feeds = feeds_of(case.model, case.data_sets[0][0])
-        exported = export_model(through(data, {n: a.shape for n, a in feeds.items() if isinstance(a, np.ndarray)}))
+        exported = export_model(
+            through(data, {n: a.shape for n, a in feeds.items() if isinstance(a, np.ndarray)})
+        )
     except NpuflowError as fault:
         original = _original(data, case)
         said = f"{fault.message}{f': {fault.because}' if fault.because else ''}"
@@ -84,16 +88,22 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
     passed = sum(o.passed for o in outcomes)
     lines = [
-        "# ONNX node cases", "",
-        f"{passed} of the {len(outcomes)} node cases of onnx {onnx.__version__} give their reference outputs when they are read,",
+        "# ONNX node cases",
+        "",
+        (f"{passed} of the {len(outcomes)} node cases of onnx {onnx.__version__} give their reference "
+        "outputs when they are read,"),
         f"rewritten, exported and run by onnxruntime {onnxruntime.__version__}. The slow test of",
-        "`tests/frontends/test_node_cases.py` writes this page when `NPUFLOW_WRITE_DOCS` is set.", "",
-        "The others, with the reason:", "",
-    ]  # fmt: skip
+        "`tests/frontends/test_node_cases.py` writes this page when `NPUFLOW_WRITE_DOCS` is set.",
+        "",
+        "The others, with the reason:",
+        "",
+    ]
     titles = {
-        "refused": "npuflow does not build the case", "differs": "The result differs",
-        "runtime": "onnxruntime does not give the reference output for the original either, or cannot be fed its types",
-    }  # fmt: skip
+        "refused": "npuflow does not build the case",
+        "differs": "The result differs",
+        "runtime": "onnxruntime does not give the reference output for the original either, or cannot be "
+        "fed its types",
+    }
     for kind, title in titles.items():
         rows = sorted((o.name, o.reason) for o in outcomes if o.kind == kind)
         lines += [f"## {title} ({len(rows)})", "", "| case | reason |", "| --- | --- |"]
@@ -111,7 +121,9 @@ def _cell(reason: str) -> str:
 def feeds_of(model: Any, inputs: Sequence[Any]) -> dict[str, Any]:
     stored = {t.name for t in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in stored]
-    given = {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in zip(names, inputs, strict=False)}
+    given = {
+        n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in zip(names, inputs, strict=False)
+    }
     return {n: _values(a) if hasattr(a, "data_type") else a for n, a in given.items()}
 
 
@@ -158,5 +170,7 @@ def _array(index: int, a: Any, b: Any, rtol: float, atol: float) -> Iterator[str
             yield f"output {index} differs"
     elif a.dtype.kind in "fc" and not np.allclose(a, b, rtol, atol, equal_nan=True):
         yield f"output {index} differs by {np.nanmax(np.abs(a - b)):.3g}"
-    elif a.dtype.kind not in "fc" and not np.array_equal(a.astype(np.float64), b.astype(np.float64), equal_nan=True):
+    elif a.dtype.kind not in "fc" and not np.array_equal(
+        a.astype(np.float64), b.astype(np.float64), equal_nan=True
+    ):
         yield f"output {index} differs"

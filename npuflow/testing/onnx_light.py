@@ -1,4 +1,5 @@
-"""The `light` models that ship with onnx, end to end: read, compared with their published outputs, quantised, simulated."""
+"""The `light` models that ship with onnx, end to end: read, compared with their published
+outputs, quantised, simulated."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from npuflow.testing.op import check_program
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a model went; `reason` is empty when its float output was the published one and every integer the reference's."""
+    """How a model went; `reason` is empty when its float output was the published one and
+    every integer the reference's."""
 
     name: str
     macs: int = 0
@@ -52,14 +54,17 @@ def filled(graph: Graph, seed: int = 0) -> Graph:
         if array is None or array.dtype != np.float32 or array.ndim < 2 or array.min() != array.max():
             continue
         fan = prod(array.shape[1:]) if array.ndim > 2 else min(array.shape)
-        made, found = constant(name, rng.normal(0.0, (2.0 / max(fan, 1)) ** 0.5, array.shape).astype(np.float32), value.quant)
+        made, found = constant(
+            name, rng.normal(0.0, (2.0 / max(fan, 1)) ** 0.5, array.shape).astype(np.float32), value.quant
+        )
         values[name] = made
         consts.update(found)
     return graph.replaced(values=MappingProxyType(values), consts=MappingProxyType(consts))
 
 
 def published(path: Path) -> tuple[np.ndarray, ...]:
-    """The outputs that onnx publishes beside a model, for an input that counts evenly from 0 to 1 (its `fills` as weights)."""
+    """The outputs that onnx publishes beside a model, for an input that counts evenly from 0 to
+    1 (its `fills` as weights)."""
     from onnx import TensorProto, numpy_helper
 
     files = sorted(path.parent.glob(f"{path.stem}_output_*.pb"))
@@ -72,18 +77,24 @@ def counted(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def judge(path: Path, target: Target, config: Quantize) -> Outcome:
-    """One model: its float output beside the published one, then integers on random weights and one random image."""
+    """One model: its float output beside the published one, then integers on random
+    weights and one random image."""
     name = path.stem.removeprefix("light_")
     try:
         read = through(path.read_bytes())
-        found = host_session(export_model(read)).run(read.outputs, {i: counted(read.type(i).shape) for i in read.inputs})
+        found = host_session(export_model(read)).run(
+            read.outputs, {i: counted(read.type(i).shape) for i in read.inputs}
+        )
         for one, expected in zip(found, published(path), strict=True):
-            np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-7)  # onnx's own bounds for these models
+            # onnx's own bounds for these models
+            np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-7)
         graph = filled(read)
         rng = np.random.default_rng(1)
         feeds = {i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
         names = [o for n in graph.nodes for o in n.outputs if o and graph.type(o).dtype == "float32"]
-        arrays = dict(zip(names, host_session(export_model(graph, names)).run(names, feeds), strict=True)) | feeds
+        arrays = (
+            dict(zip(names, host_session(export_model(graph, names)).run(names, feeds), strict=True)) | feeds
+        )
         ranges = {n: (float(a.min()), float(a.max())) for n, a in arrays.items()}
         done = quantize_graph(graph, place(graph, target).on_npu, ranges, config, target.numerics).graph
         check_program(done, feeds, target, name)
@@ -101,14 +112,24 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
     exact = sum(not o.reason for o in outcomes)
     lines = [
-        "# ONNX's light models", "",
-        f"onnx {onnx.__version__} ships {len(outcomes)} well-known networks with fills for weights. {exact} of them, read and",
-        "rewritten, give the outputs that onnx publishes; and with random weights, at 8 bits, are quantised, compiled and",
-        "simulated with every integer tensor equal to the reference interpreter's, bit for bit. The slow test of",
-        "`tests/frontends/test_light_models.py` writes this page when `NPUFLOW_WRITE_DOCS` is set.", "",
-        "| model | MACs | on the NPU | integer nodes | result |", "| --- | --- | --- | --- | --- |",
-    ]  # fmt: skip
+        "# ONNX's light models",
+        "",
+        (f"onnx {onnx.__version__} ships {len(outcomes)} well-known networks with fills for weights. {exact} "
+        "of them, read and"),
+        ("rewritten, give the outputs that onnx publishes; and with random weights, at 8 bits, are "
+        "quantised, compiled and"),
+        ("simulated with every integer tensor equal to the reference interpreter's, bit for bit. The slow "
+        "test of"),
+        "`tests/frontends/test_light_models.py` writes this page when `NPUFLOW_WRITE_DOCS` is set.",
+        "",
+        "| model | MACs | on the NPU | integer nodes | result |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for o in sorted(outcomes, key=lambda o: o.name):
-        figures = f"{o.macs / 1e6:,.0f} M | {100 * o.share:.1f} % | {o.integer} of {o.nodes}" if o.nodes else " | | "
+        figures = (
+            f"{o.macs / 1e6:,.0f} M | {100 * o.share:.1f} % | {o.integer} of {o.nodes}"
+            if o.nodes
+            else " | | "
+        )
         lines.append(f"| {o.name} | {figures} | {o.reason or 'bit exact'} |")
     return "\n".join(lines) + "\n"

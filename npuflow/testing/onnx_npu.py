@@ -1,4 +1,5 @@
-"""ONNX's own node cases on the NPU: quantised, interpreted, compiled, simulated; counted apart from the float ones."""
+"""ONNX's own node cases on the NPU: quantised, interpreted, compiled, simulated;
+counted apart from the float ones."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Feeds = dict[str, Array]
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case went on the NPU. `reason` is empty when every node ran there within `codes` <= 1, and simulated exactly."""
+    """How a case went on the NPU. `reason` is empty when every node ran there within `codes`
+    <= 1, and simulated exactly."""
 
     name: str
     operators: tuple[str, ...] = ()
@@ -38,8 +40,8 @@ class Verdict:
 
 
 def judge(case: Any, target: Target, config: Quantize) -> Verdict:
-    """As the case states it; if its operator then stays on the host, with all inputs but the first held constant, as a
-    model holds its weights."""
+    """As the case states it; if its operator then stays on the host, with all inputs but the first held
+    constant, as a model holds its weights."""
     first = _attempt(case, target, config, held=False)
     if first.passed or not first.reason.startswith("host"):
         return first
@@ -54,7 +56,10 @@ def _attempt(case: Any, target: Target, config: Quantize, held: bool) -> Verdict
         placed = place(graph, target)
         away = [p for p in placed.places if not p.on_npu]
         if away or not placed.places:
-            return Verdict(case.name, reason=f"host: {away[0].op}: {away[0].reason}" if away else "host: nothing left to run")
+            return Verdict(
+                case.name,
+                reason=f"host: {away[0].op}: {away[0].reason}" if away else "host: nothing left to run",
+            )
         ranges = _ranges(graph, feeds)
         done = quantize_graph(graph, placed.on_npu, ranges, config, target.numerics)
         refused = [note for note in done.notes if note.on_host]

@@ -1,4 +1,5 @@
-"""The operator suite: what every operator, also a plug-in's, must satisfy. Each check raises AssertionError with numbers."""
+"""The operator suite: what every operator, also a plug-in's, must satisfy. Each check raises
+AssertionError with numbers."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def quantised(sample: Sample, numerics: Numerics, config: Quantize) -> tuple[Gra
 
 
 def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
-    """`integer` stays within the declared codes of the float reference on dequantised data; returns the distance."""
+    """`integer` stays within the declared codes of the float reference on dequantised
+    data; returns the distance."""
     graph, one = quantised(sample, numerics, config)
     kept = interpret(graph, one.inputs, numerics, keep=lambda _: True)
     worst = 0
@@ -112,21 +114,38 @@ def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
             found, slack = distance(graph, node, kept), coarseness(graph.site(node), numerics)
             # Rounding to nearest is half a code off, and so is the reference; truncation is one code off.
             allowed = sample.lsb + floor(slack + (0.5 if numerics.rounding == "truncate" else 0.0))
-            assert found <= allowed, f"{sample.op}: {found} codes from the float reference, {allowed} declared"
+            assert found <= allowed, (
+                f"{sample.op}: {found} codes from the float reference, {allowed} declared"
+            )
             worst = max(worst, found)
     return worst
 
 
 def coarseness(site: Site, numerics: Numerics) -> float:
-    """By how many codes a node's multipliers, each rounded to a whole number, can move a result that is not clamped."""
+    """By how many codes a node's multipliers, each rounded to a whole number, can move a
+    result that is not clamped."""
     if numerics.multiplier_bits == 1 or not site.params.keys() & {"shift", "multiplier"}:
-        return 0.0                                   # powers of two are exact; without multipliers there is nothing to round
-    if "a_multiplier" in site.params:                # of a sum: what both operands can be, each times half a unit
-        peaks = sum(max(abs(c - q.zero_point[0]) for c in (q.lo, q.hi)) for q in (site.quant(0), site.quant(1)))
+        # powers of two are exact; without multipliers there is nothing to round
+        return 0.0
+    # of a sum: what both operands can be, each times half a unit
+    if "a_multiplier" in site.params:
+        peaks = sum(
+            max(abs(c - q.zero_point[0]) for c in (q.lo, q.hi)) for q in (site.quant(0), site.quant(1))
+        )
         return 0.5 * peaks * 2.0 ** -site.param("shift")
-    y, bounds = site.out_quant, [np.asarray(site.params[n]) for n in ("lo", "los", "hi", "his") if n in site.params]
-    widest = max((float(np.abs(b.astype(np.int64) - y.zero_point[0]).max()) for b in bounds), default=float(y.hi - y.lo))
-    held = [np.asarray(site.params[n]).astype(np.int64) for n in ("multiplier", "multipliers", "negative") if n in site.params]
+    y, bounds = (
+        site.out_quant,
+        [np.asarray(site.params[n]) for n in ("lo", "los", "hi", "his") if n in site.params],
+    )
+    widest = max(
+        (float(np.abs(b.astype(np.int64) - y.zero_point[0]).max()) for b in bounds),
+        default=float(y.hi - y.lo),
+    )
+    held = [
+        np.asarray(site.params[n]).astype(np.int64)
+        for n in ("multiplier", "multipliers", "negative")
+        if n in site.params
+    ]
     least = min(int(m[m > 0].min()) for m in held)
     return 0.5 * widest / least
 
@@ -139,21 +158,27 @@ def distance(graph: Graph, node: Node, kept: Mapping[str, Array]) -> int:
         array = None if not value_id else stored if stored is not None else kept[value_id]
         quant = graph.values[value_id].quant if value_id else None
         if array is not None and quant is not None:
-            scale, zero = along(quant.scale, quant.axis, array.ndim), along(quant.zero_point, quant.axis, array.ndim)
+            scale, zero = (
+                along(quant.scale, quant.axis, array.ndim),
+                along(quant.zero_point, quant.axis, array.ndim),
+            )
             array = dequantize(array, scale, zero).astype(np.float64)
         real.append(array)
     worst = 0
     for value_id, expected in zip(node.outputs, node.op.clipped(*real), strict=True):
         quant = graph.values[value_id].quant if value_id else None
         if quant is not None:
-            assert kept[value_id].dtype.name == quant.dtype, f"{node.op}: {kept[value_id].dtype} instead of {quant.dtype}"
+            assert kept[value_id].dtype.name == quant.dtype, (
+                f"{node.op}: {kept[value_id].dtype} instead of {quant.dtype}"
+            )
             codes = quantize(expected, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi)
             worst = max(worst, _distance(codes, kept[value_id]))
     return worst
 
 
 def check_tiles(sample: Sample, target: Target, config: Quantize) -> None:
-    """Tiled for the target, generated, encoded and simulated, every integer tensor equals the specification bit for bit."""
+    """Tiled for the target, generated, encoded and simulated, every integer tensor equals
+    the specification bit for bit."""
     graph, one = quantised(sample, target.numerics, config)
     check_program(graph, one.inputs, target, str(sample.op))
 
@@ -184,7 +209,8 @@ def _distance(expected: npt.NDArray[np.int64], found: Array) -> int:
 
 
 class OpSuite:
-    """Derive a test class and set `name` to the operator's file name; pytest then runs every check on every sample."""
+    """Derive a test class and set `name` to the operator's file name; pytest then runs
+    every check on every sample."""
 
     name: str
     target: Target = Target(memory=Memory(local_bytes=16384, local_align=16, burst=16))

@@ -1,4 +1,5 @@
-"""Commands that scale, round and clamp, compared by the numbers at which their results go from one code to the next."""
+"""Commands that scale, round and clamp, compared by the numbers at which their results
+go from one code to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FAR = 1 << 200
 
 @dataclass(frozen=True)
 class Steps:
-    """code(p) = clamp(R((p + offset) * multiplier / 2^shift) + zero, lo, hi), which never falls as p grows."""
+    """code(p) = clamp(R((p + offset) * multiplier / 2^shift) + zero, lo, hi), which
+    never falls as p grows."""
 
     multiplier: int
     shift: int
@@ -45,7 +47,9 @@ class Steps:
             top, beyond = (k << n, False) if k > 0 else ((k - 1) << n, True)
         else:                                    # the tie k - 1/2 becomes k, or stays below
             top = (2 * k - 1) << (n - 1)
-            beyond = (self.rounding == "half_even" and k % 2 == 1) or (self.rounding == "half_away" and k <= 0)
+            beyond = (self.rounding == "half_even" and k % 2 == 1) or (
+                self.rounding == "half_away" and k <= 0
+            )
         return (top // m + 1 if beyond else -(-top // m)) - self.offset
 
 
@@ -63,7 +67,8 @@ def parting(a: Steps, b: Steps, low: int, high: int) -> list[Run]:
 
 @dataclass(frozen=True)
 class Sum:
-    """What one place of a result is scaled from: whole numbers, each times its weight, and the steps before and after."""
+    """What one place of a result is scaled from: whole numbers, each times its weight, and
+    the steps before and after."""
 
     place: tuple[int, ...]                    # of the result
     weights: Mapping[tuple[int, ...], int]    # by place of the operand
@@ -72,7 +77,8 @@ class Sum:
 
 
 def sums(opcode: str, before: Fields, after: Fields, tables: Tables) -> list[Sum] | None:
-    """The places of a result to look at; None if the two commands differ in more than how sums become codes."""
+    """The places of a result to look at; None if the two commands differ in more
+    than how sums become codes."""
     make = {"REQUANT": _requant, "AVGPOOL": _avgpool, "RESIZE": _resize}.get(opcode)
     steps = {"multiplier", "shift", "rounding", "zero", "lo", "hi", "bias_shift", "weight_bits"}
     if make is None or any(before[n] != after[n] for n in before if n not in steps):
@@ -80,7 +86,9 @@ def sums(opcode: str, before: Fields, after: Fields, tables: Tables) -> list[Sum
     return make(before, after, tables)
 
 
-def _steps(f: Fields, multiplier: int, extra: int = 0, offset: int = 0, lo: int | None = None, hi: int | None = None) -> Steps:
+def _steps(
+    f: Fields, multiplier: int, extra: int = 0, offset: int = 0, lo: int | None = None, hi: int | None = None
+) -> Steps:
     low, high = (f["lo"] if lo is None else lo), (f["hi"] if hi is None else hi)
     return Steps(multiplier, f["shift"] + extra, f["rounding"], f["zero"], low, high, offset)
 
@@ -96,7 +104,9 @@ def _requant(before: Fields, after: Fields, tables: Tables) -> list[Sum] | None:
                 if f[pointer] == NONE:
                     held[name] = 0 if name == "bias" else f[name]
                     continue
-                values = np.frombuffer(tables.get(f[pointer], b""), f["bias_type"] if pointer == "bias" else dtype)
+                values = np.frombuffer(
+                    tables.get(f[pointer], b""), f["bias_type"] if pointer == "bias" else dtype
+                )
                 if c >= len(values):
                     return None
                 held[name] = int(values[c])
@@ -107,7 +117,12 @@ def _requant(before: Fields, after: Fields, tables: Tables) -> list[Sum] | None:
     return found
 
 
-_PER_CHANNEL = (("bias", "bias", ""), ("multiplier", "multipliers", "uint32"), ("lo", "los", "int32"), ("hi", "his", "int32"))
+_PER_CHANNEL = (
+    ("bias", "bias", ""),
+    ("multiplier", "multipliers", "uint32"),
+    ("lo", "los", "int32"),
+    ("hi", "his", "int32"),
+)
 
 
 def _avgpool(before: Fields, after: Fields, tables: Tables) -> list[Sum] | None:
@@ -151,9 +166,11 @@ def _resize(before: Fields, after: Fields, tables: Tables) -> list[Sum] | None:
     return found
 
 
-def operands(one: Sum, span: Run, rng: np.random.Generator, tries: int = 60) -> dict[tuple[int, ...], int] | bool | None:
-    """Numbers within `span` whose weighted sum has different codes before and after; None: proved that there are none;
-    False: none were found."""
+def operands(
+    one: Sum, span: Run, rng: np.random.Generator, tries: int = 60
+) -> dict[tuple[int, ...], int] | bool | None:
+    """Numbers within `span` whose weighted sum has different codes before and after; None: proved that there
+    are none; False: none were found."""
     terms = sorted(one.weights.items(), key=lambda t: abs(t[1]))
     ends = [sorted((w * span[0], w * span[1])) for _, w in terms]
     runs = parting(one.before, one.after, sum(e[0] for e in ends), sum(e[1] for e in ends))
@@ -179,7 +196,9 @@ def _even(terms: Sequence[tuple[tuple[int, ...], int]], span: Run, total: int) -
     return {place: each + (i < more) for i, (place, _) in enumerate(terms)}
 
 
-def _mixed(terms: Sequence[tuple[tuple[int, ...], int]], span: Run, run: Run, rng: np.random.Generator) -> dict[Any, int] | None:
+def _mixed(
+    terms: Sequence[tuple[tuple[int, ...], int]], span: Run, run: Run, rng: np.random.Generator
+) -> dict[Any, int] | None:
     """All but two numbers at random, every one of the next, and the one of the least weight as it must be."""
     (least, w0), (next_, w1), *others = terms
     drawn = {place: int(rng.integers(span[0], span[1] + 1)) for place, _ in others}
@@ -198,7 +217,8 @@ SCALES = {"multiplier", "negative", "shift", "negative_shift", "rounding", "zero
 
 
 def alike(opcode: str, before: Fields, after: Fields) -> bool:
-    """Whether two element-wise commands have the same code for every number that their operands can make, and more."""
+    """Whether two element-wise commands have the same code for every number that their
+    operands can make, and more."""
     if any(before[n] != after[n] for n in before if n not in SCALES):
         return False
     if opcode == "MUL":
@@ -207,7 +227,10 @@ def alike(opcode: str, before: Fields, after: Fields) -> bool:
     elif opcode == "PRELU":
         (down, up), slopes = span_of(before, "x"), span_of(before, "slope")
         corners = [v * s for v in (min(down, -1), -1) for s in slopes]
-        sides = [("multiplier", "shift", 0, max(up, 0)), ("negative", "negative_shift", min(corners), max(corners))]
+        sides = [
+            ("multiplier", "shift", 0, max(up, 0)),
+            ("negative", "negative_shift", min(corners), max(corners)),
+        ]
     else:
         return False
     for multiplier, shift, low, high in sides:

@@ -1,4 +1,5 @@
-"""The target suite: what every target file, also one outside the tree, must satisfy. Each check raises AssertionError."""
+"""The target suite: what every target file, also one outside the tree, must satisfy. Each
+check raises AssertionError."""
 
 from __future__ import annotations
 
@@ -33,8 +34,12 @@ def scheme(target: Target) -> Quantize:
     """What the target's arithmetic can do at its narrowest widths."""
     n = target.numerics
     return Quantize(
-        weights=Weights(bits=min(b for b in n.weight_bits if b >= 8), per="channel" if n.per_channel_weights else "tensor"),
-        activations=Activations(bits=min(b for b in n.activation_bits if b >= 8), symmetric=not n.activation_zero_point),
+        weights=Weights(
+            bits=min(b for b in n.weight_bits if b >= 8), per="channel" if n.per_channel_weights else "tensor"
+        ),
+        activations=Activations(
+            bits=min(b for b in n.activation_bits if b >= 8), symmetric=not n.activation_zero_point
+        ),
     )
 
 
@@ -44,7 +49,9 @@ def check_words(path: Path) -> None:
     comment = " ".join(line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("#"))
     assert target.name == path.stem, f"{path.name} calls itself {target.name!r}"
     assert target.about and "\n" not in target.about, f"{path.name} has no line about itself"
-    assert "model" in comment and "product" in comment, f"{path.name} does not say that it is a model, no product"
+    assert "model" in comment and "product" in comment, (
+        f"{path.name} does not say that it is a model, no product"
+    )
 
 
 def check_rules(target: Target) -> None:
@@ -53,9 +60,14 @@ def check_rules(target: Target) -> None:
     for rule in target.limits.rules:
         unknown = set(rule.operators) - known
         assert not unknown, f"{rule.need}: no operator {sorted(unknown)}"
-        draws = ({n: int(random.choice((0, 1, 2, 3, 16, 64, 4096, 1 << 20))) for n in limits.VARIABLES} for _ in range(300))
+        draws = (
+            {n: int(random.choice((0, 1, 2, 3, 16, 64, 4096, 1 << 20))) for n in limits.VARIABLES}
+            for _ in range(300)
+        )
         verdicts = {bool(limits.broken(rule.need, numbers)) for numbers in draws}
-        assert verdicts == {False, True}, f"{rule.need} refuses {'everything' if True in verdicts else 'nothing'}"
+        assert verdicts == {False, True}, (
+            f"{rule.need} refuses {'everything' if True in verdicts else 'nothing'}"
+        )
     unknown = set(target.limits.refuse) - known
     assert not unknown, f"refused operators that do not exist: {sorted(unknown)}"
 
@@ -90,7 +102,8 @@ def _answer(sample: Sample, target: Target) -> Any:
 
 
 def check_operator(target: Target, name: str, most: int = 0) -> int:
-    """Accepted samples of an operator run bit for bit; one that needs another arithmetic says so. Returns how many ran."""
+    """Accepted samples of an operator run bit for bit; one that needs another arithmetic
+    says so. Returns how many ran."""
     ran = 0
     for sample in accepted(target, name)[: most or None]:
         try:
@@ -111,7 +124,8 @@ def check_clock(program: Program, bar: float = 0.15) -> None:
 
 
 class TargetSuite:
-    """Derive a test class and set `path` to the TOML file; pytest then runs every check. `operators`: names to try."""
+    """Derive a test class and set `path` to the TOML file; pytest then runs every
+    check. `operators`: names to try."""
 
     path: Path
     operators: tuple[str, ...] = ("conv", "gemm", "add", "maxpool", "averagepool", "relu", "concat", "resize")

@@ -69,7 +69,7 @@ def test_reaches_helpers_behind_facades_and_late_imports(write: Write) -> None:
     assert set(found.definitions) == {
         "pk.stage:run", "pk.stage:LIMIT", "pk.facade._impl:helper", "pk.facade._impl:Shape", "pk.tables:ROWS",
         "pk.late:finish",
-    }  # fmt: skip
+    }
     assert found.libraries == {}
 
 
@@ -176,7 +176,7 @@ def test_annotations_decorators_bases_and_defaults_are_followed(write: Write) ->
     )
     assert {name.partition(":")[2] for name in found.definitions} == {
         "run", "mark", "Base", "Value", "Field", "D", "Hint",
-    }  # fmt: skip
+    }
 
 
 def test_conditional_definitions_and_imports(write: Write) -> None:
@@ -248,15 +248,21 @@ def test_unknown_names_widen_to_the_whole_module(write: Write) -> None:
 )
 def test_dynamic_import_is_an_error(write: Write, text: str) -> None:
     with pytest.raises(CodeError) as caught:
-        closure_of(write, text, {"pk/deep.py": "import importlib\ndef f(n): return importlib.import_module(n)"})
+        closure_of(
+            write, text, {"pk/deep.py": "import importlib\ndef f(n): return importlib.import_module(n)"}
+        )
     assert caught.value.where.file is not None and caught.value.where.line
 
 
 def test_constant_import_is_followed(write: Write) -> None:
     deep = {"pk/deep.py": "def f(): return 1"}
-    found = closure_of(write, "import importlib\ndef run(): return importlib.import_module('pk.deep').f()", deep)
+    found = closure_of(
+        write, "import importlib\ndef run(): return importlib.import_module('pk.deep').f()", deep
+    )
     assert "pk.deep:f" in found.definitions
-    found = closure_of(write, "import importlib\ndef run(): return importlib.import_module('.deep', 'pk').f()", deep)
+    found = closure_of(
+        write, "import importlib\ndef run(): return importlib.import_module('.deep', 'pk').f()", deep
+    )
     assert "pk.deep:f" in found.definitions
 
 
@@ -314,7 +320,10 @@ def test_stops_at_the_contract(write: Write) -> None:
 
 
 def test_stage_options_do_not_count(write: Write) -> None:
-    text = "from npuflow.flow import stage as s\n@s.stage(batch=4, files=lister)\ndef run(t): return 1\ndef lister(): ..."
+    text = (
+        "from npuflow.flow import stage as s\n@s.stage(batch=4, files=lister)\ndef run(t): return 1\ndef "
+        "lister(): ..."
+    )
     before = closure_of(write, text).digest
     assert closure_of(write, text.replace("batch=4, files=lister", "memory='1GB'")).digest == before
 
@@ -390,4 +399,4 @@ def test_facets_reach_inherited_methods_and_calls_from_outside_the_class(write: 
     found = code.entry_closure("pk.ops.add", None, ("infer",))
     assert set(found.definitions) == {
         "pk.ops.add:Add", "pk.base:Op", "pk.base:Op.infer", "pk.base:Op.cost", "pk.base:helper",
-    }  # fmt: skip
+    }

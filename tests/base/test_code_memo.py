@@ -51,9 +51,12 @@ def test_a_damaged_memo_is_no_memo(tmp_path: Path, damage: str) -> None:
     first.save()
     data = path.read_bytes()
     changed = {
-        "cut": data[:-5], "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:], "other maker": b"y" + data[1:],
-        "empty": b"", "no text": b"\xff" * 40,
-    }[damage]  # fmt: skip
+        "cut": data[:-5],
+        "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:],
+        "other maker": b"y" + data[1:],
+        "empty": b"",
+        "no text": b"\xff" * 40,
+    }[damage]
     path.write_bytes(changed)
     second = code_memo.Pictures()
     second.open(path)

@@ -75,7 +75,22 @@ def test_golden_bytes_and_arrays(tmp_path: Path) -> None:
 
 def test_nothing_passes_for_another() -> None:
     values = [value for value, _ in GOLDEN]
-    values += [False, 0, 0.0, "1", b"1", "None", [None], {"": None}, frozenset(), [[]], ["ab"], ["a", "b"], "ab", 2]
+    values += [
+        False,
+        0,
+        0.0,
+        "1",
+        b"1",
+        "None",
+        [None],
+        {"": None},
+        frozenset(),
+        [[]],
+        ["ab"],
+        ["a", "b"],
+        "ab",
+        2,
+    ]
     values += [{"a": 1}, [["a", 1]], Colour.BLUE, Point(2, 1.0), {1, 2}, [1, 2], math.inf, -math.inf]
     assert len({encode(value) for value in values}) == len(values)
 
@@ -86,7 +101,9 @@ def test_order_of_keys_and_kind_of_sequence_do_not_count() -> None:
     assert digest({3, 1, 2}) == digest(frozenset([2, 3, 1]))
 
 
-@pytest.mark.parametrize("value", [object(), Loose(1), np.int64(1), np.zeros(1), {1: 2}, len, Point, [object()], 1j])
+@pytest.mark.parametrize(
+    "value", [object(), Loose(1), np.int64(1), np.zeros(1), {1: 2}, len, Point, [object()], 1j]
+)
 def test_what_cannot_be_encoded_is_an_error(value: object) -> None:
     with pytest.raises(TypeError):
         digest(value)
@@ -146,7 +163,10 @@ def test_arrays_without_canonical_bytes_are_refused() -> None:
 
 
 def test_imports_stay_light() -> None:
-    text = "import sys, npuflow.base.digest\nprint([m for m in ('numpy', 'dask', 'dataclasses') if m in sys.modules])"
+    text = (
+        "import sys, npuflow.base.digest\nprint([m for m in ('numpy', 'dask', 'dataclasses') if m in "
+        "sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path={sys.path!r}\n{text}"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+                          capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

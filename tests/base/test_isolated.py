@@ -48,7 +48,11 @@ def test_an_error_comes_back_with_its_place(tmp_path: Path) -> None:
 
 
 def test_a_crash_and_a_hang_are_one_error_each(tmp_path: Path) -> None:
-    for function, seconds, words in ((dies, 60.0, "SIGSEGV"), (fails, 60.0, "a fault of its own"), (hangs, 1.0, "1 s")):
+    for function, seconds, words in (
+        (dies, 60.0, "SIGSEGV"),
+        (fails, 60.0, "a fault of its own"),
+        (hangs, 1.0, "1 s"),
+    ):
         with pytest.raises(InputError) as caught:
             isolated(function, tmp_path / "a", seconds)
         assert words in caught.value.because and caught.value.code in ("NF-MODEL-060", "NF-MODEL-061")

@@ -18,7 +18,9 @@ OTHERS = [minor for minor in (11, 12, 13, 14, 15) if minor != sys.version_info.m
 def spoken(python: str) -> dict[str, str]:
     """What the witness says under an interpreter, label -> digest."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    done = subprocess.run([python, str(WITNESS), str(ROOT)], env=env, capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run(
+        [python, str(WITNESS), str(ROOT)], env=env, capture_output=True, text=True, timeout=240, check=True
+    )
     return {label: found for label, _, found in (line.rpartition(" ") for line in done.stdout.splitlines())}
 
 
@@ -32,7 +34,10 @@ def interpreter(minor: int) -> str | None:
     kept = (Path.home() / ".pyenv/versions", Path.home() / ".local/share/uv/python")
     found = [str(path) for root in kept for path in sorted(root.glob(f"*3.{minor}.*/bin/python3"))]
     for place in (shutil.which(f"python3.{minor}"), *found):
-        if place is not None and subprocess.run([place, "-c", ""], capture_output=True, check=False).returncode == 0:
+        if (
+            place is not None
+            and subprocess.run([place, "-c", ""], capture_output=True, check=False).returncode == 0
+        ):
             return place
     return None
 

@@ -13,7 +13,10 @@ from npuflow.base.code import plugin_closure
 from npuflow.base.errors import InputError, InternalError, NpuflowError
 from npuflow.base.registry import Registry, touching
 
-ENTRY = '"""File."""\nfrom rg import R\n@R.entry\nclass Entry:\n    """About {0}.\n\n    More."""\n    name = "{0}"\n'
+ENTRY = (
+    '"""File."""\nfrom rg import R\n@R.entry\nclass Entry:\n    """About {0}.\n\n    More."""\n    name = '
+    '"{0}"\n'
+)
 
 
 @pytest.fixture
@@ -21,7 +24,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "rg/things").mkdir(parents=True)
-    (tmp_path / "rg/__init__.py").write_text("from npuflow.base.registry import Registry\nR = Registry('rg', 'rg.things')")
+    (tmp_path / "rg/__init__.py").write_text(
+        "from npuflow.base.registry import Registry\nR = Registry('rg', 'rg.things')"
+    )
     (tmp_path / "rg/things/__init__.py").write_text("")
     for name in ("alpha", "beta", "_private"):
         (tmp_path / f"rg/things/{name}.py").write_text(ENTRY.format(name))
@@ -78,7 +83,13 @@ def test_unknown_names_bring_the_nearest(folder: Path) -> None:
 
 
 def test_plugins_enter_by_entry_points(folder: Path) -> None:
-    plugin(folder, "plug", "gamma = plug.one\ndelta = plug.two:Two", one=ENTRY.format("gamma"), two="class Two: name = 'delta'")
+    plugin(
+        folder,
+        "plug",
+        "gamma = plug.one\ndelta = plug.two:Two",
+        one=ENTRY.format("gamma"),
+        two="class Two: name = 'delta'",
+    )
     things = fresh()
     assert things.names() == ("alpha", "beta", "delta", "gamma")
     assert things["gamma"].name == "gamma" and things["delta"].name == "delta"

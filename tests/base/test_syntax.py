@@ -31,4 +31,6 @@ def test_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(8) as pool:
         trees = list(pool.map(syntax.module, [f"a = {k}" for k in range(16)]))
         values = list(pool.map(syntax.expression, [f"{k} + 1" for k in range(16)]))
-    assert most == 1 and [ast.unparse(t) for t in trees] == [f"a = {k}" for k in range(16)] and len(values) == 16
+    assert (
+        most == 1 and [ast.unparse(t) for t in trees] == [f"a = {k}" for k in range(16)] and len(values) == 16
+    )

@@ -16,7 +16,19 @@ from hypothesis import strategies as st
 
 from npuflow.base import tables, tables_types
 from npuflow.base.errors import RecipeError
-from npuflow.base.tables import Config, Doc, Fault, FilePath, Location, Range, canonical, parse, read, schema, table_of
+from npuflow.base.tables import (
+    Config,
+    Doc,
+    Fault,
+    FilePath,
+    Location,
+    Range,
+    canonical,
+    parse,
+    read,
+    schema,
+    table_of,
+)
 
 
 class Entries:
@@ -94,7 +106,9 @@ class Everything(Config, table="outer.everything"):
 
     def check(self) -> Iterable[Fault]:
         if self.pair[0] > self.pair[1]:
-            yield Fault("pair", "the first is larger", because=f"{self.pair[0]} > {self.pair[1]}", hint="swap them")
+            yield Fault(
+                "pair", "the first is larger", because=f"{self.pair[0]} > {self.pair[1]}", hint="swap them"
+            )
 
 
 def faults_of(text: str, cls: type[Config] = Everything, base: Path | None = None) -> list[str]:
@@ -199,7 +213,11 @@ class Several(Config):
 def test_a_list_of_names_has_no_options() -> None:
     assert 'unknown key "percentile"' in faults_of("percentile = { percent = 99.0 }", Several)[0]
     assert set(schema(Several)["properties"]) == {"tried", "by_kind"}
-    assert [name for _, name in tables.selections(Several(by_kind={"a": "kl"}))] == ["mse", "percentile", "kl"]
+    assert [name for _, name in tables.selections(Several(by_kind={"a": "kl"}))] == [
+        "mse",
+        "percentile",
+        "kl",
+    ]
 
 
 def test_names_are_known_without_loading_entries() -> None:
@@ -275,7 +293,7 @@ def test_schema_says_what_read_enforces() -> None:
     assert properties["percentile"]["properties"]["percent"]["maximum"] == 100
     assert properties["weights"]["properties"]["bits"] == {
         "type": "integer", "minimum": 2, "maximum": 16, "default": 8, "description": "width of the integers",
-    }  # fmt: skip
+    }
     assert properties["side"] == {"enum": ["left", "right"], "default": "left"}
     assert properties["wide"]["description"] == "a number or auto"
     assert schema(Scale)["required"] == ["factor"]
@@ -327,7 +345,9 @@ w = 1979-05-27T07:32:00Z
 KEYS = st.text("ab c.\"'#=\\é", min_size=1, max_size=4)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4)
 SCALARS = st.one_of(st.integers(-9, 9), st.booleans(), TEXTS, st.floats(allow_nan=False))
-VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=3), max_leaves=8)
+VALUES = st.recursive(
+    SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=3), max_leaves=8
+)
 
 
 def quote(text: str) -> str:

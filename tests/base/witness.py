@@ -1,9 +1,9 @@
 """Prints what keys are made of, for any Python from 3.11 on: needs the standard library alone.
 
-    python tests/base/witness.py ROOT          # one line for each value, each source file and each stage's code
+    python tests/base/witness.py ROOT      # a line for each value, source file and stage
 
-xxhash is replaced by a hash of the standard library, so that interpreters without it can be asked too: what is compared
-is the bytes that go into a digest, and these must be equal wherever a key is computed.
+xxhash is replaced by a hash of the standard library, so that interpreters without it can be asked too: what
+is compared is the bytes that go into a digest, and these must be equal wherever a key is computed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,36 @@ def stand_in() -> types.ModuleType:
 
 
 VALUES = [
-    None, True, False, 0, -1, 2**70, 1.0, -0.0, float("inf"), float("nan"), 1e-310, "", "a", "\N{SNOWMAN}\udc80", b"\0\xff",
-    (), [1, [2.5, "x"]], {"b": 1, "a": [None]}, {"ä": {}}, {1, 2, 3}, frozenset({"x", ("y", 1)}),
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**70,
+    1.0,
+    -0.0,
+    float("inf"),
+    float("nan"),
+    1e-310,
+    "",
+    "a",
+    "\N{SNOWMAN}\udc80",
+    b"\0\xff",
+    (),
+    [1, [2.5, "x"]],
+    {"b": 1, "a": [None]},
+    {"ä": {}},
+    {1, 2, 3},
+    frozenset({"x", ("y", 1)}),
+]
 
 TRICKY = {
     "f-strings": "x = f'{a!r:>{w}} {{}} {b}' f'{c=}' 'd' f''",
-    "generics": "def f(a: int, /, *b: str, c: float = 1.5, **d: bytes) -> None:\n    '''doc'''\n    return lambda x: x + 1j",
+    "generics": "def f(a: int, /, *b: str, c: float = 1.5, **d: bytes) -> None:\n    '''doc'''\n    return "
+    "lambda x: x + 1j",
     "match": "match p:\n    case {'k': [1, *r], **s} | P(x=-1.0): pass\n    case _ if g: ...",
-    "try": "try:\n    async def f():\n        async with a as b: await c\nexcept* (E, F) as g:\n    raise H from g",
+    "try": "try:\n    async def f():\n        async with a as b: await c\nexcept* (E, F) as g:\n    raise H "
+    "from g",
     "class": "class C[T: int](B, metaclass=M):\n    x: T = 1\n    type A = list[T]",
     "walrus": "y = [z := i for i in j if k] + [*l, -5, 1_000, 0x1F, '\\N{BULLET}', ...]",
 }

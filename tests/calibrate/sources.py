@@ -17,7 +17,9 @@ def table(folder: Path, source: str, **more: object) -> Data:
     made, faults = read(Data, {"source": source, **more}, Locator())
     assert not faults, faults
     assert made is not None
-    return Data(**{**{f: getattr(made, f) for f in made.__dataclass_fields__}, "source": Location(source, folder)})
+    return Data(
+        **{**{f: getattr(made, f) for f in made.__dataclass_fields__}, "source": Location(source, folder)}
+    )
 
 
 def loaded(data: Data) -> dict[str, Sample]:

@@ -1,4 +1,5 @@
-"""Extrema of channels, where a recipe asks for them: found inside the float network, exact, one sample at a time."""
+"""Extrema of channels, where a recipe asks for them: found inside the float network,
+exact, one sample at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ KIND = TensorType((1, 6, 5, 5))
 def network() -> Graph:
     """A sum with a fused clip, whose bounds are constants of the exported model."""
     clipped = OPS["add"](clip=(-1.5, 2.5))
-    nodes = (Node(OPS["tanh"](), ("x",), ("soft",), ("tanh",)), Node(clipped, ("x", "soft"), ("y",), ("sum",)))
+    nodes = (
+        Node(OPS["tanh"](), ("x",), ("soft",), ("tanh",)),
+        Node(clipped, ("x", "soft"), ("y",), ("sum",)),
+    )
     return Graph(("x",), ("y",), nodes, {v: Value(v, KIND) for v in ("x", "soft", "y")})
 
 
@@ -53,7 +57,10 @@ def test_where_channels_are(shape: tuple[int, ...], axis: int | None) -> None:
 def test_a_build_with_the_table_keeps_them_per_sample(tmp_path: Path) -> None:
     saved(tmp_path / "net.onnx")
     np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(0, 1, (20, 1, 12, 12)).astype(np.float32))
-    text = 'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npy"\ncount = 12\nchoose = "first"\n[channels]\n'
+    text = (
+        'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npy"\ncount = 12\nchoose = '
+        '"first"\n[channels]\n'
+    )
     (tmp_path / "net.toml").write_text(text)
     result = build(tmp_path / "net.toml", until="channels", cache=tmp_path / "cache")
     store = open_cache(load_recipe(tmp_path / "net.toml"), Settings(cache=tmp_path / "cache"))

@@ -93,12 +93,16 @@ def test_rows_of_npz(tmp_path: Path) -> None:
     listed = found(table(tmp_path, "d.npz"))
     assert list(listed) == ["d.npz#0", "d.npz#1", "d.npz#2", "d.npz#3"]
     assert [one.label for one in listed.values()] == [3, 1, 2, 0]
-    fed = loaded(table(tmp_path, "d.npz"))["d.npz#2"].feed({"a": TensorType((1, 6)), "b": TensorType((1, 1), "int64")})
+    fed = loaded(table(tmp_path, "d.npz"))["d.npz#2"].feed(
+        {"a": TensorType((1, 6)), "b": TensorType((1, 1), "int64")}
+    )
     assert np.array_equal(fed["a"], a[2:3]) and np.array_equal(fed["b"], b[2:3])
     named = table(tmp_path, "d.npz", arrays={"x": "a"})
     assert np.array_equal(loaded(named)["d.npz#1"].feed({"x": TensorType((1, 6))})["x"], a[1:2])
     np.save(tmp_path / "e.npy", a)
-    assert np.array_equal(loaded(table(tmp_path, "e.npy"))["e.npy#3"].feed({"x": TensorType((1, 6))})["x"], a[3:])
+    assert np.array_equal(
+        loaded(table(tmp_path, "e.npy"))["e.npy#3"].feed({"x": TensorType((1, 6))})["x"], a[3:]
+    )
     np.savez(tmp_path / "f.npz", a=a, c=b[:2])
     with pytest.raises(DataError, match="different numbers of rows"):
         found(table(tmp_path, "f.npz"))
@@ -114,7 +118,8 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
 
 def test_a_function_of_the_users(tmp_path: Path) -> None:
     (tmp_path / "gen_for_test.py").write_text(
-        "import numpy as np\ndef pairs():\n    for i in range(5):\n        yield f's{i}', {'x': np.full(3, i, np.float32)}\n"
+        "import numpy as np\ndef pairs():\n    for i in range(5):\n        yield f's{i}', {'x': np.full(3, "
+        "i, np.float32)}\n"
     )
     data = table(tmp_path, "python:gen_for_test:pairs", count=3)
     done = loaded(data)
@@ -187,11 +192,18 @@ def test_resizing(keep: str, align: str, size: tuple[int, int] | None) -> None:
 
 def test_short_side_then_crop_and_orders() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (20, 40, 3), dtype=np.uint8)
-    done = applied(picture, [Step(resize=(10, 10), keep_ratio="short").plain(), Step(center_crop=(10, 10)).plain()])
+    done = applied(
+        picture, [Step(resize=(10, 10), keep_ratio="short").plain(), Step(center_crop=(10, 10)).plain()]
+    )
     assert done.shape == (10, 10, 3)
     assert np.array_equal(applied(picture, [Step(channels="bgr").plain()]), picture[:, :, ::-1])
     grey = applied(picture, [Step(channels="grey").plain()])
-    assert np.abs(grey[:, :, 0].astype(int) - np.asarray(Image.fromarray(picture).convert("L")).astype(int)).max() <= 1
+    assert (
+        np.abs(
+            grey[:, :, 0].astype(int) - np.asarray(Image.fromarray(picture).convert("L")).astype(int)
+        ).max()
+        <= 1
+    )
     assert applied(picture, [Step(pad=(1, 2, 3, 4), fill=7.0).plain()]).shape == (24, 46, 3)
 
 
@@ -227,9 +239,12 @@ def test_a_fixed_batch_has_the_sample_in_every_place() -> None:
 
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
 def test_every_filter_enlarges_and_shrinks(method: str) -> None:
-    """Shrinking by whole factors, `area` is the mean of each block and `nearest` its middle; a filter keeps what is constant."""
+    """Shrinking by whole factors, `area` is the mean of each block and `nearest` its middle; a
+    filter keeps what is constant."""
     picture = np.random.default_rng(1).integers(0, 256, (12, 18, 3), dtype=np.uint8)
-    small, large = (applied(picture, [Step(resize=size, method=method).plain()]) for size in ((4, 6), (30, 40)))  # type: ignore[arg-type]
+    small, large = (
+        applied(picture, [Step(resize=size, method=method).plain()]) for size in ((4, 6), (30, 40))
+    )  # type: ignore[arg-type]
     assert small.shape == (4, 6, 3) and large.shape == (30, 40, 3) and small.dtype == large.dtype == np.uint8
     blocks = picture.reshape(4, 3, 6, 3, 3)
     if method == "area":
@@ -237,7 +252,11 @@ def test_every_filter_enlarges_and_shrinks(method: str) -> None:
     elif method == "nearest":
         assert np.array_equal(small, blocks[:, 1, :, 1])
     else:
-        assert np.abs(small - blocks.mean((1, 3))).mean() < 25 < np.abs(blocks[:, 1, :, 1] - blocks.mean((1, 3))).mean()
+        assert (
+            np.abs(small - blocks.mean((1, 3))).mean()
+            < 25
+            < np.abs(blocks[:, 1, :, 1] - blocks.mean((1, 3))).mean()
+        )
     flat = applied(np.full((12, 18), 0.3, np.float32), [Step(resize=(5, 7), method=method).plain()])  # type: ignore[arg-type]
     assert flat.dtype == np.float32 and np.allclose(flat, 0.3, atol=1e-6)
 
@@ -247,9 +266,10 @@ def test_steps_for_one_input_leave_the_others_alone(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", image=pictures, ids=ids)
     steps = [
         {"input": "image", "resize": [2, 2], "method": "area"},
-        {"input": "image", "normalize": {"scale": 0.5, "mean": [1.0], "std": [2.0]}}, {"input": "image", "layout": "nchw"},
+        {"input": "image", "normalize": {"scale": 0.5, "mean": [1.0], "std": [2.0]}},
+        {"input": "image", "layout": "nchw"},
         {"input": "ids", "dtype": "int32"},
-    ]  # fmt: skip
+    ]
     fed = loaded(table(tmp_path, "d.npz", steps=steps))["d.npz#1"].feed(
         {"image": TensorType((1, 3, 2, 2)), "ids": TensorType((1, 2), "int32")}
     )

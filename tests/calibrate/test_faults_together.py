@@ -21,7 +21,9 @@ def recipe(folder: Path, more: str = "", source: str = "nothing") -> Path:
     value = onnx.helper.make_tensor_value_info
     node = onnx.helper.make_node("Relu", ["input.1"], ["y"])
     graph = onnx.helper.make_graph([node], "g", [value("input.1", 1, [1, 4])], [value("y", 1, [1, 4])])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "m.onnx")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "m.onnx"
+    )
     np.save(folder / "d.npy", np.zeros((4, 4), np.float32))
     path = folder / "r.toml"
     path.write_text(f'target = "edge-4t"\n[model]\npath = "m.onnx"\n{more}\n[data]\nsource = "{source}"\n')
@@ -61,7 +63,9 @@ def test_activations_that_are_no_numbers_are_warned_of(tmp_path: Path) -> None:
     value = onnx.helper.make_tensor_value_info
     nodes = [onnx.helper.make_node("Log", ["x"], ["l"], "log"), onnx.helper.make_node("Relu", ["l"], ["y"])]
     graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, [1, 4])], [value("y", 1, [1, 4])])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx"
+    )
     data = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
     data[0] = 1
     np.save(tmp_path / "d.npy", data)

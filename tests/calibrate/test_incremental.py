@@ -1,4 +1,5 @@
-"""What a change of the data recomputes: new samples alone, and nothing when only their neighbours in a file are new."""
+"""What a change of the data recomputes: new samples alone, and nothing when only their
+neighbours in a file are new."""
 
 from __future__ import annotations
 
@@ -65,9 +66,16 @@ def test_a_hundred_more_images_compute_a_hundred(project: Path) -> None:
     pictures(project / "images", 20, 100)
     more = built(project)
     assert more["samples"] == more["statistics.items"] == 100
-    assert set(more) == {"samples", "statistics.items", "statistics.merge1", "statistics.merge2", "statistics"}
+    assert set(more) == {
+        "samples",
+        "statistics.items",
+        "statistics.merge1",
+        "statistics.merge2",
+        "statistics",
+    }
     (project / "images" / "0080.png").unlink()
-    merges = {"statistics.merge1": 1, "statistics.merge2": 1, "statistics": 1}      # of several shards, the one it was in
+    # of several shards, the one it was in
+    merges = {"statistics.merge1": 1, "statistics.merge2": 1, "statistics": 1}
     assert built(project) == merges
     assert built(project) == {}
 

@@ -40,7 +40,9 @@ def test_a_zarr_group_gives_rows_of_all_its_inputs(store: Path, source: str) -> 
     listed = found(table(store, source))
     assert list(listed) == [f"d.zarr#{i}" for i in range(10)]
     assert [one.label for one in listed.values()] == [i % 3 for i in range(10)]
-    fed = loaded(table(store, source))["d.zarr#7"].feed({"a": TensorType((1, 4)), "ids": TensorType((1, 2), "int64")})
+    fed = loaded(table(store, source))["d.zarr#7"].feed(
+        {"a": TensorType((1, 4)), "ids": TensorType((1, 2), "int64")}
+    )
     assert fed["a"].tolist() == [[28, 29, 30, 31]] and fed["ids"].tolist() == [[14, 15]]
 
 
@@ -55,10 +57,18 @@ def test_a_row_of_a_zarr_store_knows_its_own_chunks(store: Path) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_single_zarr_array_and_a_damaged_one(tmp_path: Path, version: int) -> None:
-    array = zarr.create_array(tmp_path / "x", shape=(5, 3), chunks=(1, 3), dtype="float32", zarr_format=version)  # type: ignore[arg-type]
+    array = zarr.create_array(
+        tmp_path / "x", shape=(5, 3), chunks=(1, 3), dtype="float32", zarr_format=version
+    )  # type: ignore[arg-type]
     array[:] = np.arange(15, dtype=np.float32).reshape(5, 3)
-    assert loaded(table(tmp_path, "x"))["x#4"].feed({"in": TensorType((1, 3))})["in"].tolist() == [[12, 13, 14]]
-    (chunk,) = (f for f in (tmp_path / "x").rglob("*") if f.is_file() and f.name in ("4.0", "0") and "4" in f.as_posix()[-5:])
+    assert loaded(table(tmp_path, "x"))["x#4"].feed({"in": TensorType((1, 3))})["in"].tolist() == [
+        [12, 13, 14]
+    ]
+    (chunk,) = (
+        f
+        for f in (tmp_path / "x").rglob("*")
+        if f.is_file() and f.name in ("4.0", "0") and "4" in f.as_posix()[-5:]
+    )
     chunk.write_bytes(b"nonsense")
     done = loaded(table(tmp_path, "x"))
     assert [name for name, one in done.items() if one.broken] == ["x#4"]
@@ -92,7 +102,8 @@ def test_a_damaged_array_file_among_others_is_left_out_by_name(tmp_path: Path, k
     assert [name for name, one in done.items() if one.broken] == [f"b.{kind}"]
     assert f'"b.{kind}" is not a readable' in done[f"b.{kind}"].broken and len(done) == 3
     with pytest.raises(DataError, match="is not a readable"):
-        found(table(tmp_path, f"b.{kind}"))                          # alone it is no sample that could be left out
+        # alone it is no sample that could be left out
+        found(table(tmp_path, f"b.{kind}"))
 
 
 def test_nan_is_left_out_by_name_or_an_error_or_kept(tmp_path: Path) -> None:
@@ -119,12 +130,17 @@ def _labelled_pictures(folder: Path) -> None:
 def test_a_balanced_choice(tmp_path: Path) -> None:
     _labelled_pictures(tmp_path)
     data = table(tmp_path, ".", count=15, choose="balanced")
-    for made in (with_labels(data, tmp_path / "labels.csv"), table(tmp_path, "labels.csv", count=15, choose="balanced")):
+    for made in (
+        with_labels(data, tmp_path / "labels.csv"),
+        table(tmp_path, "labels.csv", count=15, choose="balanced"),
+    ):
         kinds = Counter(one.label for one in found(made).values())
         assert kinds == {"cat": 7, "dog": 6, "bird": 2} or kinds == {"cat": 6, "dog": 7, "bird": 2}
     with pytest.raises(DataError, match="needs labels"):
         found(data)
-    assert list(found(with_labels(data, tmp_path / "labels.csv"))) == list(found(with_labels(data, tmp_path / "labels.csv")))
+    assert list(found(with_labels(data, tmp_path / "labels.csv"))) == list(
+        found(with_labels(data, tmp_path / "labels.csv"))
+    )
 
 
 def with_labels(data: Any, path: Path) -> Any:
@@ -163,16 +179,23 @@ def test_an_evaluation_chooses_balanced_too(tmp_path: Path) -> None:
     _labelled_pictures(tmp_path)
     where = Location(".", tmp_path)
     made = Evaluate(where, count=6, choose="balanced", labels=Location("labels.csv", tmp_path))
-    assert Counter(one.label for one in labelled(made, Data(where)).values()) == {"cat": 2, "dog": 2, "bird": 2}
+    assert Counter(one.label for one in labelled(made, Data(where)).values()) == {
+        "cat": 2,
+        "dog": 2,
+        "bird": 2,
+    }
 
 
 # --- what the model is fed
 
 
 def natural(rng: np.random.Generator, size: int = 32, order: tuple[int, ...] = (0, 1, 2)) -> Array:
-    """Something like a photograph, reddish: smooth shapes in three correlated channels, 0..255, channels first."""
+    """Something like a photograph, reddish: smooth shapes in three correlated
+    channels, 0..255, channels first."""
     coarse = rng.normal(size=(4, 4))
-    smooth = np.asarray(Image.fromarray(coarse.astype(np.float32)).resize((size, size), Image.Resampling.BICUBIC))
+    smooth = np.asarray(
+        Image.fromarray(coarse.astype(np.float32)).resize((size, size), Image.Resampling.BICUBIC)
+    )
     tint = np.array([140, 120, 95])[:, None, None] + rng.normal(0, 8, (3, 1, 1))
     colours = np.clip(tint + 35 * smooth + rng.normal(0, 2, (3, size, size)), 0, 255)
     return colours[list(order)][None].astype(np.float32)
@@ -214,14 +237,18 @@ def test_good_data_are_not_judged(photos: list[Array], others: list[Array]) -> N
         (lambda a: np.full_like(a, 3), "evaluation samples have the same value"),
     ],
 )
-def test_a_wrong_evaluation_is_named(photos: list[Array], others: list[Array], spoil: Any, words: str) -> None:
+def test_a_wrong_evaluation_is_named(
+    photos: list[Array], others: list[Array], spoil: Any, words: str
+) -> None:
     assert words in said(photos, [spoil(a) for a in others])
 
 
 def test_wrong_calibration_is_named(photos: list[Array]) -> None:
     rng = np.random.default_rng(3)
     assert "only 5 calibration samples" in said(photos[:5])
-    assert "look like random numbers" in said([rng.normal(size=(1, 3, 32, 32)).astype(np.float32) for _ in range(20)])
+    assert "look like random numbers" in said(
+        [rng.normal(size=(1, 3, 32, 32)).astype(np.float32) for _ in range(20)]
+    )
     assert "have the same value all over" in said([*photos[:20], np.zeros((1, 3, 32, 32), np.float32)])
     assert "are the same" in said(photos[:1] * 20)
     assert "only 4 of them differ" in said(photos[:4] * 6)
@@ -232,8 +259,12 @@ def test_wrong_calibration_is_named(photos: list[Array]) -> None:
 
 def test_channels_normalised_each_on_its_own_in_one_set_are_no_swapped_colours() -> None:
     rng = np.random.default_rng(3)
-    mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    pictures = np.cumsum(rng.normal(0, 12, (2, 24, 1, 3, 32, 32)), -1) + rng.uniform(0, 255, (2, 24, 1, 1, 1, 1))
+    mean, std = (
+        np.array(v, np.float32).reshape(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
+    pictures = np.cumsum(rng.normal(0, 12, (2, 24, 1, 3, 32, 32)), -1) + rng.uniform(
+        0, 255, (2, 24, 1, 1, 1, 1)
+    )
     ours, theirs = np.clip(pictures, 0, 255).astype(np.float32)
     text = said(list((ours / 255 - mean) / std), list((theirs - 127) / 128))
     assert "scaled each on its own" in text and "other order" not in text
@@ -260,6 +291,8 @@ def test_an_evaluation_beyond_the_calibrated_range_makes_ranges_worthless() -> N
     right = [("a" + str(i), {"x": rng.uniform(-1, 1, (1, 3, 8, 8)).astype(np.float32)}) for i in range(20)]
     dark = [(name, {"x": feed["x"] * np.float32(0.6) - np.float32(0.4)}) for name, feed in right]
     half = [(name, {"x": feed["x"] / 2 + np.float32(0.5)}) for name, feed in right]
-    assert list(unlike(profiled(right), profiled(right))) == [] == list(unlike(profiled(right), profiled(dark)))
+    assert (
+        list(unlike(profiled(right), profiled(right))) == [] == list(unlike(profiled(right), profiled(dark)))
+    )
     (said,) = unlike(profiled(half), profiled(right))
     assert '"x": calibration' in said and "evaluation -" in said

@@ -78,7 +78,8 @@ def test_kl_clips_a_lone_outlier() -> None:
 @pytest.mark.parametrize("size", [100, 2704, 50000])
 @pytest.mark.parametrize("spread", [0.3, 10.0])
 def test_kl_clips_no_values_away_that_lie_far_from_zero(size, spread) -> None:
-    """All mass in the last bin does not diverge from all mass in the last bin; a hundred values have no shape."""
+    """All mass in the last bin does not diverge from all mass in the last bin; a
+    hundred values have no shape."""
     raw = np.random.default_rng(4).gamma(2, spread, size).astype(np.float32) + np.float32(15)
     for method in (CALIBRATORS["kl"](), CALIBRATORS["kl"](sides="apart")):
         lo, hi = method(observed(raw), UNSIGNED)
@@ -103,7 +104,10 @@ def test_kl_blur_is_a_convolution() -> None:
     kernel[kernel < 1e-3] = 0
     kernel /= kernel.sum()
     near = range(-16, 17)
-    slow = [sum(kernel[300 + k] * counts[abs(i + k) if i + k < 300 else 599 - i - k] for k in near) for i in places]
+    slow = [
+        sum(kernel[300 + k] * counts[abs(i + k) if i + k < 300 else 599 - i - k] for k in near)
+        for i in places
+    ]
     assert np.allclose(blurred(counts, 4.0), slow)
 
 

@@ -42,9 +42,20 @@ def loss(raw: np.ndarray, lo: float, hi: float, grid: Grid) -> float:
 
 def test_every_method_is_registered() -> None:
     assert set(CALIBRATORS.names()) >= {
-        "minmax", "ema", "mean", "nstd", "percentile", "max_percentile", "kl", "mse", "aciq_gauss", "aciq_laplace", "octav",
-        "pow2_nonoverflow", "pow2_mse",
-    }  # fmt: skip
+        "minmax",
+        "ema",
+        "mean",
+        "nstd",
+        "percentile",
+        "max_percentile",
+        "kl",
+        "mse",
+        "aciq_gauss",
+        "aciq_laplace",
+        "octav",
+        "pow2_nonoverflow",
+        "pow2_mse",
+    }
 
 
 @pytest.mark.parametrize("name", CALIBRATORS.names())
@@ -91,7 +102,10 @@ def test_power_of_two_grids_are_judged_by_their_own_steps() -> None:
     grid = Grid(8, True, True, power_of_two=True)
     _, hi = CALIBRATORS["mse"]()(observed(raw), grid)
     step = 2.0 ** np.ceil(np.log2(hi / 127) - 1e-6)
-    candidates = {s: float(np.mean((np.clip(np.rint(raw / s), -128, 127) * s - raw) ** 2)) for s in 2.0 ** np.arange(-9, -4)}
+    candidates = {
+        s: float(np.mean((np.clip(np.rint(raw / s), -128, 127) * s - raw) ** 2))
+        for s in 2.0 ** np.arange(-9, -4)
+    }
     assert step == min(candidates, key=candidates.__getitem__)
 
 
@@ -110,7 +124,9 @@ def test_ema_step_by_step(momentum, batch) -> None:
 def test_mean_of_extrema() -> None:
     samples = batches()
     found = CALIBRATORS["mean"]()(statistics_of(*samples), UNSIGNED)
-    assert found == pytest.approx((np.mean([s.min() for s in samples]), np.mean([s.max() for s in samples])), rel=1e-6)
+    assert found == pytest.approx(
+        (np.mean([s.min() for s in samples]), np.mean([s.max() for s in samples])), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -173,7 +189,9 @@ def test_octav_on_raw_values(kind, bits) -> None:
         over = magnitudes > s
         held = (magnitudes > 0) & ~over
         s = magnitudes[over].sum() / (held.sum() / (3 * (grid.levels - 1) ** 2) + over.sum())
-    assert CALIBRATORS["octav"](rounds=60)(observed(raw), grid)[1] == pytest.approx(min(s, magnitudes.max()), rel=2e-3)
+    assert CALIBRATORS["octav"](rounds=60)(observed(raw), grid)[1] == pytest.approx(
+        min(s, magnitudes.max()), rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("kind", ["normal", "laplace", "skewed", "outlier"])
@@ -196,11 +214,17 @@ def test_octav_on_asymmetric_grids_is_stationary(kind) -> None:
 def test_powers_of_two(kind, grid) -> None:
     raw = data(kind)
     low, high = min(float(raw.min()), 0.0), max(float(raw.max()), 0.0)
-    need = max(high / (grid.levels // 2 - 1), -low / (grid.levels // 2)) if grid.symmetric else (high - low) / (grid.levels - 1)
+    need = (
+        max(high / (grid.levels // 2 - 1), -low / (grid.levels // 2))
+        if grid.symmetric
+        else (high - low) / (grid.levels - 1)
+    )
     widest = 2.0 ** int(np.ceil(np.log2(need)))
 
     def step(found: tuple[float, float]) -> float:
-        return found[1] / (grid.levels // 2 - 1) if grid.symmetric else (found[1] - found[0]) / (grid.levels - 1)
+        return (
+            found[1] / (grid.levels // 2 - 1) if grid.symmetric else (found[1] - found[0]) / (grid.levels - 1)
+        )
 
     assert step(CALIBRATORS["pow2_nonoverflow"]()(observed(raw), grid)) == pytest.approx(widest)
     spans = [CALIBRATORS["pow2_mse"](candidates=n)(observed(raw), grid) for n in (1, 5)]
@@ -255,7 +279,8 @@ def test_second_largest_in_place_of_infinity() -> None:
 
 
 def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
-    """Of a tensor that only a swish reads, what lies left of -8 needs no codes: the loss must not pay for it."""
+    """Of a tensor that only a swish reads, what lies left of -8 needs no codes: the
+    loss must not pay for it."""
     from npuflow.engine.calibrate.observe import Counter
     from npuflow.engine.calibrate.statistics import merged
     from npuflow.engine.calibrate.thresholds import Calibrate, thresholds
@@ -269,7 +294,9 @@ def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
     x = np.concatenate([rng.normal(0, 1.5, 4000), rng.uniform(-60, -9, 1000)]).astype(np.float32)
     y = (x / (1 + np.exp(-x))).astype(np.float32)
     kind = TensorType((5000,))
-    graph = Graph(("x",), ("y",), (Node(OPS["silu"](), ("x",), ("y",), ("swish",)),), {v: Value(v, kind) for v in "xy"})
+    graph = Graph(
+        ("x",), ("y",), (Node(OPS["silu"](), ("x",), ("y",), ("swish",)),), {v: Value(v, kind) for v in "xy"}
+    )
     counter = Counter(("x", "y"))
     statistics = merged([("0", counter.observe([x, y]))])
     numerics = Numerics()

@@ -17,7 +17,9 @@ from npuflow.ir.ragged import is_ragged, stacked
 LOGITS = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
 
 
-def run(name: str, out: np.ndarray, labels: list | None = None, reference: np.ndarray | None = None, **options) -> dict:
+def run(
+    name: str, out: np.ndarray, labels: list | None = None, reference: np.ndarray | None = None, **options
+) -> dict:
     metric: Metric = METRICS[name](**options)
     return metric({"y": out}, {"y": out if reference is None else reference}, labels)
 
@@ -58,7 +60,9 @@ def test_samples_without_labels_are_named() -> None:
 
 def test_sqnr() -> None:
     truth = np.array([[3.0, 4.0]])
-    assert run("sqnr", truth + np.array([[0.0, 0.5]]), reference=truth)["sqnr_db"] == pytest.approx(10 * math.log10(25 / 0.25))
+    assert run("sqnr", truth + np.array([[0.0, 0.5]]), reference=truth)["sqnr_db"] == pytest.approx(
+        10 * math.log10(25 / 0.25)
+    )
     assert run("sqnr", truth, reference=truth)["sqnr_db"] == 200.0
 
 
@@ -79,7 +83,12 @@ def test_detection_by_hand() -> None:
 def test_detection_counts_classes_apart() -> None:
     truth = [[[0, 0, 10, 10, 0], [0, 0, 10, 10, 1]]]
     rows = np.array([[[0, 0, 10, 10, 0.9, 0], [0, 0, 10, 10, 0.8, 1]]], float)
-    assert run("detection", rows, truth, decoder="boxes") == {"f1": 1.0, "precision": 1.0, "recall": 1.0, "ap50": 1.0}
+    assert run("detection", rows, truth, decoder="boxes") == {
+        "f1": 1.0,
+        "precision": 1.0,
+        "recall": 1.0,
+        "ap50": 1.0,
+    }
     swapped = np.array([[[0, 0, 10, 10, 0.9, 0], [0, 0, 10, 10, 0.8, 0]]], float)
     assert run("detection", swapped, truth, decoder="boxes")["ap50"] == 0.5
 
@@ -88,7 +97,8 @@ def test_yolox_heads_are_decoded() -> None:
     cells = 4 + 1
     rows = np.full((1, cells, 6), -5.0)
     rows[..., 4:] = 0.0
-    rows[0, 3] = [0.5, 0.5, math.log(2), math.log(1), 1.0, 0.9]     # cell (1, 1) of stride 8: centre 12, 12; 16 x 8
+    # cell (1, 1) of stride 8: centre 12, 12; 16 x 8
+    rows[0, 3] = [0.5, 0.5, math.log(2), math.log(1), 1.0, 0.9]
     found = run("detection", rows, [[[4, 8, 16, 8]]], size=(16, 16), strides=(8, 16))
     assert found == {"f1": 1.0, "precision": 1.0, "recall": 1.0, "ap50": 1.0}     # overlap 96 of 128
     missed = run("detection", rows, [[[4, 8, 16, 8]]], size=(16, 16), strides=(8, 16), overlap=0.8)
@@ -100,7 +110,9 @@ def test_yolox_heads_are_decoded() -> None:
 
 
 def test_spearman(tmp_path: Path) -> None:
-    assert run("spearman", np.array([[1.0], [5.0], [9.0], [20.0]]), [1, 2, 3, 4])["spearman"] == pytest.approx(1.0)
+    assert run("spearman", np.array([[1.0], [5.0], [9.0], [20.0]]), [1, 2, 3, 4])[
+        "spearman"
+    ] == pytest.approx(1.0)
     assert run("spearman", np.array([[1.0], [5.0], [9.0]]), [3, 2, 1])["spearman"] == pytest.approx(-1.0)
     np.savez(tmp_path / "p.npz", pairs=np.array([[0, 1], [0, 2], [1, 2]]), scores=np.array([0.1, 0.2, 0.9]))
     rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]])
@@ -141,7 +153,9 @@ def ragged(*rows: list[list[float]]) -> dict[str, np.ndarray]:
 
 def test_outputs_of_changing_shape_are_compared_where_shapes_match() -> None:
     truth, found = ragged([[3, 4]], [[1, 2], [3, 4]], []), ragged([[3, 4.5]], [[1, 2]], [])
-    assert is_ragged(truth["y"]) and METRICS["agreement"]()(found, truth, None) == {"agreement": pytest.approx(2 / 3)}
+    assert is_ragged(truth["y"]) and METRICS["agreement"]()(found, truth, None) == {
+        "agreement": pytest.approx(2 / 3)
+    }
     assert METRICS["sqnr"]()(found, truth, None)["sqnr_db"] == pytest.approx(20.0)
     other = ragged([[1, 1], [1, 1]], [[1, 2]], [[0, 0]])
     assert METRICS["sqnr"]()(other, truth, None) == {"sqnr_db": -200.0}
@@ -160,6 +174,10 @@ def test_an_evaluation_counts_samples_of_other_shapes() -> None:
             return [{"y": np.ones((n, 2), np.float32)} for n in self.rows]
 
     found = score([({}, None)] * 3, Model(1, 2, 0), Model(1, 1, 0), METRICS["agreement"](), "agreement", 1.0)
-    assert found.unlike == {"y": 1} and found.sqnr_db == {"y": 200.0} and found.figures["agreement"] == pytest.approx(2 / 3)
+    assert (
+        found.unlike == {"y": 1}
+        and found.sqnr_db == {"y": 200.0}
+        and found.figures["agreement"] == pytest.approx(2 / 3)
+    )
     none = score([({}, None)], Model(2), Model(1), METRICS["agreement"](), "agreement", 1.0)
     assert none.unlike == {"y": 1} and none.sqnr_db == {} and none.figures["agreement"] == 0

@@ -28,7 +28,9 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def normalised(array: np.ndarray, **numbers: object) -> np.ndarray:
-    return applied(array, [{"normalize": {"scale": 1.0, "mean": [1.0, 2.0, 3.0], "std": [2.0, 4.0, 8.0], **numbers}}])
+    return applied(
+        array, [{"normalize": {"scale": 1.0, "mean": [1.0, 2.0, 3.0], "std": [2.0, 4.0, 8.0], **numbers}}]
+    )
 
 
 def test_numbers_per_channel_go_along_their_axis() -> None:
@@ -46,7 +48,11 @@ def test_numbers_per_channel_go_along_their_axis() -> None:
     assert "two axes" in caught.value.because and "axis = 0" in caught.value.hint
     with pytest.raises(DataError, match="3 numbers per channel"):
         normalised(first, axis=1)
-    _, faults = read(Data, {"source": "x", "steps": [{"normalize": {"mean": [1.0, 2.0, 3.0], "std": [1.0, 2.0]}}]}, Locator())
+    _, faults = read(
+        Data,
+        {"source": "x", "steps": [{"normalize": {"mean": [1.0, 2.0, 3.0], "std": [1.0, 2.0]}}]},
+        Locator(),
+    )
     assert "3 numbers for mean and 2 for std" in str(faults[0])
 
 
@@ -64,7 +70,11 @@ def test_bytes_keep_their_steps_but_for_the_normalisation(tmp_path: Path, pictur
     data = table(pictures, ".", steps=[{"resize": [8, 8]}, {"channels": "bgr"}, normalize])
     assert folded(data, folding, numerics) == {"": Pixels((1 / 128,), (-127 / 128,), None, 127)}
     one = next(iter(adapted(found(data), data, folding, numerics).values()))
-    assert [next(k for k in step if k != "input") for step in one.detail["steps"]] == ["resize", "channels", "normalize"]
+    assert [next(k for k in step if k != "input") for step in one.detail["steps"]] == [
+        "resize",
+        "channels",
+        "normalize",
+    ]
     assert one.detail["steps"][-1]["normalize"] == {"scale": 1.0, "mean": (127.0,), "std": (1.0,)}
     ((_, sample),) = samples({"one": (one.files, one.detail)})
     fed = sample.feed({"x": IMAGE})["x"]
@@ -73,7 +83,8 @@ def test_bytes_keep_their_steps_but_for_the_normalisation(tmp_path: Path, pictur
     assert set(np.unique(fed + 127)) <= set(range(256))
     for steps in (
         [normalize, {"resize": [8, 8]}],                                     # geometry over real numbers
-        [normalize, {"channels": "bgr"}],                                    # channels change places after their numbers
+        # channels change places after their numbers
+        [normalize, {"channels": "bgr"}],
         [{"dtype": "int8"}, normalize],                                      # no bytes any more
         [normalize, {"dtype": "float16"}],                                   # rounds
     ):

@@ -1,4 +1,5 @@
-"""Steps of stored bytes: the axis of numbers per channel, and what is left of the steps when the network normalises."""
+"""Steps of stored bytes: the axis of numbers per channel, and what is left of the steps
+when the network normalises."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ __all__ = ["pictures"]                    # the fixture
 
 
 def normalised(array: np.ndarray, **numbers: object) -> np.ndarray:
-    return applied(array, [{"normalize": {"scale": 1.0, "mean": [1.0, 2.0, 3.0], "std": [2.0, 4.0, 8.0], **numbers}}])
+    return applied(
+        array, [{"normalize": {"scale": 1.0, "mean": [1.0, 2.0, 3.0], "std": [2.0, 4.0, 8.0], **numbers}}]
+    )
 
 
 def test_numbers_per_channel_go_along_their_axis() -> None:
@@ -40,7 +43,11 @@ def test_numbers_per_channel_go_along_their_axis() -> None:
     assert "two axes" in caught.value.because and "axis = 0" in caught.value.hint
     with pytest.raises(DataError, match="3 numbers per channel"):
         normalised(first, axis=1)
-    _, faults = read(Data, {"source": "x", "steps": [{"normalize": {"mean": [1.0, 2.0, 3.0], "std": [1.0, 2.0]}}]}, Locator())
+    _, faults = read(
+        Data,
+        {"source": "x", "steps": [{"normalize": {"mean": [1.0, 2.0, 3.0], "std": [1.0, 2.0]}}]},
+        Locator(),
+    )
     assert "3 numbers for mean and 2 for std" in str(faults[0])
 
 
@@ -58,7 +65,11 @@ def test_bytes_keep_their_steps_but_for_the_normalisation(tmp_path: Path, pictur
     data = table(pictures, ".", steps=[{"resize": [8, 8]}, {"channels": "bgr"}, normalize])
     assert folded(data, folding, numerics) == {"": Pixels((1 / 128,), (-127 / 128,), None, 127)}
     one = next(iter(adapted(found(data), data, folding, numerics).values()))
-    assert [next(k for k in step if k != "input") for step in one.detail["steps"]] == ["resize", "channels", "normalize"]
+    assert [next(k for k in step if k != "input") for step in one.detail["steps"]] == [
+        "resize",
+        "channels",
+        "normalize",
+    ]
     assert one.detail["steps"][-1]["normalize"] == {"scale": 1.0, "mean": (127.0,), "std": (1.0,)}
     ((_, sample),) = samples({"one": (one.files, one.detail)})
     fed = sample.feed({"x": IMAGE})["x"]
@@ -67,7 +78,8 @@ def test_bytes_keep_their_steps_but_for_the_normalisation(tmp_path: Path, pictur
     assert set(np.unique(fed + 127)) <= set(range(256))
     for steps in (
         [normalize, {"resize": [8, 8]}],                                     # geometry over real numbers
-        [normalize, {"channels": "bgr"}],                                    # channels change places after their numbers
+        # channels change places after their numbers
+        [normalize, {"channels": "bgr"}],
         [{"dtype": "int8"}, normalize],                                      # no bytes any more
         [normalize, {"dtype": "float16"}],                                   # rounds
     ):
@@ -108,9 +120,17 @@ def test_an_array_of_another_name_is_for_the_only_input(tmp_path: Path) -> None:
 def test_axes_in_another_order_before_a_normalisation(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 3, 6, 8), np.uint8))
     normalize = {"normalize": {"mean": [1.0, 2.0, 3.0], "std": [2.0, 4.0, 8.0]}}
-    for steps, axis in (([normalize], -3), ([{"transpose": [1, 2, 0]}, {"resize": [4, 4]}, normalize, {"layout": "nchw"}], -3)):
+    for steps, axis in (
+        ([normalize], -3),
+        ([{"transpose": [1, 2, 0]}, {"resize": [4, 4]}, normalize, {"layout": "nchw"}], -3),
+    ):
         (one,) = folded(table(tmp_path, "x.npy", steps=steps), Folding(), Numerics()).values()
         assert one.axis == axis
-    (one,) = folded(table(tmp_path, "x.npy", steps=[{"transpose": [1, 2, 0]}, normalize]), Folding(), Numerics()).values()
+    (one,) = folded(
+        table(tmp_path, "x.npy", steps=[{"transpose": [1, 2, 0]}, normalize]), Folding(), Numerics()
+    ).values()
     assert one.axis == -1
-    assert folded(table(tmp_path, "x.npy", steps=[normalize, {"transpose": [1, 2, 0]}]), Folding(), Numerics()) == {}
+    assert (
+        folded(table(tmp_path, "x.npy", steps=[normalize, {"transpose": [1, 2, 0]}]), Folding(), Numerics())
+        == {}
+    )

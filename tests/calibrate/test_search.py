@@ -52,7 +52,9 @@ def rivals() -> dict[str, Rival]:
     return {n: Rival({"a": (0.0, float(i))}, {"a": n}) for i, n in enumerate(("recipe", "kl", "ema"))}
 
 
-def picked(marks: dict[str, float] | None, sqnr: tuple[float, ...] = (10.0, 20.0, 19.0), objective: str = "metric") -> str:
+def picked(
+    marks: dict[str, float] | None, sqnr: tuple[float, ...] = (10.0, 20.0, 19.0), objective: str = "metric"
+) -> str:
     names = list(rivals())
     rated = {n: Rated(Rating(db, 0.9)) for n, db in zip(names, sqnr, strict=True)}
     marked = {n: Marked({"top1": v}, {"top1": 1.0}) for n, v in marks.items()} if marks is not None else None
@@ -63,7 +65,8 @@ def picked(marks: dict[str, float] | None, sqnr: tuple[float, ...] = (10.0, 20.0
 def test_the_metric_decides_and_among_equals_the_outputs_do() -> None:
     assert picked({"recipe": 0.5, "kl": 0.6, "ema": 0.7}) == "ema"
     assert picked({"recipe": 0.7, "kl": 0.7, "ema": 0.6}) == "kl"
-    assert picked({"recipe": 0.7, "kl": 0.6, "ema": 0.6}) == "mse"             # what the recipe's own method gave
+    # what the recipe's own method gave
+    assert picked({"recipe": 0.7, "kl": 0.6, "ema": 0.6}) == "mse"
     assert picked({"recipe": 0.5, "kl": 0.6, "ema": 0.7}, objective="sqnr") == "kl"
 
 
@@ -100,6 +103,7 @@ def test_a_build_searches_by_its_labels_and_evaluates_on_others(tmp_path: Path) 
     result = build(recipe, until="evaluate", cache=tmp_path / "cache")
     store = open_cache(load_recipe(recipe), Settings(cache=tmp_path / "cache"))
     assert store.load(result.outputs["evaluate"], Evaluation).score.samples == 20
-    assert set(store.load(result.outputs["search"], Thresholds).methods.values()) <= {"minmax", "mse", "kl"}  # never nstd
+    # never nstd
+    assert set(store.load(result.outputs["search"], Thresholds).methods.values()) <= {"minmax", "mse", "kl"}
     again = build(recipe, ["search.labelled.count=31"], until="search.marked", cache=tmp_path / "cache")
     assert sum(how == "ran" for how in again.status["labelled"].values()) == 1

@@ -1,4 +1,5 @@
-"""Statistics by segments of the network: an edit near the output leaves the trunk's valid, and memory may be bounded."""
+"""Statistics by segments of the network: an edit near the output leaves the trunk's
+valid, and memory may be bounded."""
 
 from __future__ import annotations
 
@@ -39,17 +40,24 @@ source = "x.npy"
 
 
 def network(path: Path, last: float = 1.0, first: float = 1.0) -> None:
-    """Forty convolutions with sums around pairs of them; the weights of the first and the last may be scaled."""
+    """Forty convolutions with sums around pairs of them; the weights of the first
+    and the last may be scaled."""
     rng = np.random.default_rng(0)
     nodes, held, top, ways = [], [], "x", 3
     for i in range(LAYERS):
-        weight = rng.normal(0, 0.05, (64, ways, 3, 3)).astype(np.float32) * (last if i == LAYERS - 1 else first if i == 0 else 1)
+        weight = rng.normal(0, 0.05, (64, ways, 3, 3)).astype(np.float32) * (
+            last if i == LAYERS - 1 else first if i == 0 else 1
+        )
         held.append(numpy_helper.from_array(weight.astype(np.float32), f"w{i}"))
         nodes.append(helper.make_node("Conv", [top, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1], name=f"conv{i}"))
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
         top, ways = f"r{i}", 64
         if i % 2 == 0 and i:
-            nodes.append(helper.make_node("Add", [f"r{i}", f"r{i - 2}" if i == 2 else f"s{i - 2}"], [f"s{i}"], name=f"sum{i}"))
+            nodes.append(
+                helper.make_node(
+                    "Add", [f"r{i}", f"r{i - 2}" if i == 2 else f"s{i - 2}"], [f"s{i}"], name=f"sum{i}"
+                )
+            )
             top = f"s{i}"
     nodes.append(helper.make_node("GlobalAveragePool", [top], ["y"]))
     info = helper.make_tensor_value_info
@@ -94,7 +102,9 @@ def by_segment(result: Result) -> dict[str, Counter[str]]:
     return found
 
 
-def observations(parts: Any, room: int | None = None, asked: list[str] | None = None) -> dict[tuple[str, str], bytes]:
+def observations(
+    parts: Any, room: int | None = None, asked: list[str] | None = None
+) -> dict[tuple[str, str], bytes]:
     """(sample, tensor) -> all that was observed, as bytes."""
     feeds = {f"s{i}": (lambda x=x: {"x": x[None]}) for i, x in enumerate(inputs(5))}
     found = {}
@@ -164,7 +174,11 @@ def test_an_edit_of_the_last_layer_leaves_the_trunk(project: Path) -> None:
     again = built(project)
     found = by_segment(again)
     assert all(found[part] == {"hit": 12} for part in parts[:-1]) and found[parts[-1]] == {"ran": 12}
-    hits = {str(item).partition(":")[0] for item, status in again.status["statistics.merge1"].items() if status == "hit"}
+    hits = {
+        str(item).partition(":")[0]
+        for item, status in again.status["statistics.merge1"].items()
+        if status == "hit"
+    }
     assert hits == set(parts[:-1])
     clean = built(project, cache="clean")
     assert clean.outputs["statistics"] == again.outputs["statistics"] != first.outputs["statistics"]
@@ -189,7 +203,16 @@ def planned(project: Path, *options: str) -> dict[str, Counter[str]]:
     """Stage -> how many of its steps a plan says of each status."""
     from npuflow.cli._app import application
 
-    line = ["plan", str(project / "net.toml"), "--cache", str(project / "cache"), "--until", "statistics", "--json", *options]
+    line = [
+        "plan",
+        str(project / "net.toml"),
+        "--cache",
+        str(project / "cache"),
+        "--until",
+        "statistics",
+        "--json",
+        *options,
+    ]
     found: dict[str, Counter[str]] = {}
     for text in CliRunner().invoke(application("plan"), line).output.splitlines():
         step = json.loads(text)
@@ -199,7 +222,8 @@ def planned(project: Path, *options: str) -> dict[str, Counter[str]]:
 
 
 def test_plan_says_exactly_what_an_edit_leaves(project: Path) -> None:
-    """After an edit of the model, which no build has seen, a plan counts what will be observed again, and a build does that."""
+    """After an edit of the model, which no build has seen, a plan counts what will be observed
+    again, and a build does that."""
     parts = list(by_segment(built(project)))
     network(project / "net.onnx", last=1.5)
     before = sorted(path for path in (project / "cache" / "objects").rglob("*"))
@@ -219,12 +243,18 @@ def test_plan_of_an_edit_that_changes_no_graph_has_nothing_to_observe(project: P
     onnx.save(model, project / "net.onnx")
     found = planned(project)
     assert found["model"] == {"run": 1} and found["parse"] == {"run": 1}
-    assert {status for name in ("placement", "segments", "statistics.items", "statistics") for status in found[name]} == {"hit"}
+    assert {
+        status
+        for name in ("placement", "segments", "statistics.items", "statistics")
+        for status in found[name]
+    } == {"hit"}
 
 
 def test_plan_of_a_model_that_cannot_be_parsed_waits_for_it(project: Path) -> None:
     found = planned(project, "--set", 'model.outputs=["nowhere"]')
-    assert found["model"] == found["parse"] == {"run": 1} and found["segments"] == found["statistics"] == {"maybe": 1}
+    assert found["model"] == found["parse"] == {"run": 1} and found["segments"] == found["statistics"] == {
+        "maybe": 1
+    }
 
 
 def test_max_memory_is_in_no_key(project: Path) -> None:

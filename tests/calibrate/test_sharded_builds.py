@@ -29,9 +29,10 @@ def network(path: Path, last: float = 1.0) -> None:
     first = rng.normal(0, 0.5, (4, 1, 3, 3)).astype(np.float32)
     second = (rng.normal(0, 0.5, (3, 4, 3, 3)) * last).astype(np.float32)
     nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
         helper.make_node("Conv", ["b", "w2"], ["y"], pads=[1, 1, 1, 1]),
-    ]  # fmt: skip
+    ]
     info = helper.make_tensor_value_info
     held = [numpy_helper.from_array(first, "w1"), numpy_helper.from_array(second, "w2")]
     ends = [info("x", TensorProto.FLOAT, [1, 1, 12, 12])], [info("y", TensorProto.FLOAT, [1, 3, 12, 12])]
@@ -43,13 +44,23 @@ def network(path: Path, last: float = 1.0) -> None:
 def recipe(tmp_path: Path) -> Path:
     network(tmp_path / "net.onnx")
     np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(0, 1, (90, 1, 12, 12)).astype(np.float32))
-    text = 'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npy"\ncount = 70\nchoose = "first"\n'
+    text = (
+        'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npy"\ncount = 70\nchoose = '
+        '"first"\n'
+    )
     (tmp_path / "net.toml").write_text(text + '[calibrate]\nmethod = "kl"\n')
     return tmp_path / "net.toml"
 
 
 def run(recipe: Path, cache: str, *sets: str, **more: object) -> Result:
-    return build(recipe, sets, cache=recipe.parent / cache, out=recipe.parent / f"out-{cache}", until="thresholds", **more)
+    return build(
+        recipe,
+        sets,
+        cache=recipe.parent / cache,
+        out=recipe.parent / f"out-{cache}",
+        until="thresholds",
+        **more,
+    )
 
 
 def products(result: Result) -> dict[str, str]:
@@ -68,12 +79,14 @@ def test_threads_processes_and_a_cluster_give_the_same_bytes(recipe: Path) -> No
 
 @pytest.mark.slow
 def test_a_killed_worker_costs_its_shard(recipe: Path) -> None:
-    """A worker dies by the kernel's hand while it observes: the build goes on without it, to the same bytes."""
+    """A worker dies by the kernel's hand while it observes: the build goes on
+    without it, to the same bytes."""
     from distributed import Client, LocalCluster
 
     sets = "data.count=90", 'statistics.max_memory="1MB"'
     one = products(run(recipe, "one", *sets, jobs=1))
-    run(recipe, "killed", *sets[1:], scheduler="threads", jobs=1)                  # 70 of 90 samples are there already
+    # 70 of 90 samples are there already
+    run(recipe, "killed", *sets[1:], scheduler="threads", jobs=1)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:
         with Client(cluster) as client:
             pids = list(client.run(os.getpid).values())
@@ -84,7 +97,9 @@ def test_a_killed_worker_costs_its_shard(recipe: Path) -> None:
                 for pid in victims:
                     os.kill(pid, signal.SIGKILL)
 
-        settings = Settings(cache=recipe.parent / "killed", until="thresholds", scheduler=cluster.scheduler_address)
+        settings = Settings(
+            cache=recipe.parent / "killed", until="thresholds", scheduler=cluster.scheduler_address
+        )
         loaded = load(recipe, sets)
         plan, store = plan_recipe(loaded, STAGES, settings), open_cache(loaded, settings)
         result = run_plan(plan, loaded, store, settings, kill).check()
@@ -95,8 +110,11 @@ def test_a_killed_worker_costs_its_shard(recipe: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_with_stores_of_their_own_share_an_object_server(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two machines that have nothing but an S3 server between them: the second computes only what the first has not."""
+def test_processes_with_stores_of_their_own_share_an_object_server(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines that have nothing but an S3 server between them: the second computes
+    only what the first has not."""
     moto = pytest.importorskip("moto.server")
     s3fs = pytest.importorskip("s3fs")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -125,7 +143,8 @@ def apart(recipe: Path, cache: str, *sets: str, remote: str) -> dict[str, Any]:
         "places = dict(cache=Path(cache), out=Path(cache + '-out'), remote=remote)\n"
         "found = build(Path(recipe), sets, until='thresholds', jobs=1, **places)\n"
         "outputs = {stage: found.outputs[stage] for stage in ('statistics', 'thresholds')}\n"
-        "print(json.dumps({'ran': found.ran, 'outputs': outputs, 'observed': Counter(found.status['observed'].values())}))\n"
+        "print(json.dumps({'ran': found.ran, 'outputs': outputs, 'observed': "
+        "Counter(found.status['observed'].values())}))\n"
     )
     command = [sys.executable, "-c", code, str(recipe), str(recipe.parent / cache), remote, *sets]
     root = Path(__file__).resolve().parents[2]

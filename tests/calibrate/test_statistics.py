@@ -117,7 +117,10 @@ def test_tensors_counted_apart_stand_beside_each_other(observer) -> None:
     whole = merged(shards(observer, x))
     counters = [Counter(["x"]), Counter(["y", "z"])]
     arrays = [([one], [one + one, np.maximum(one + one, 0)]) for one in x]
-    apart = [merged([(str(i), counter.observe(pair[k])) for i, pair in enumerate(arrays)]) for k, counter in enumerate(counters)]
+    apart = [
+        merged([(str(i), counter.observe(pair[k])) for i, pair in enumerate(arrays)])
+        for k, counter in enumerate(counters)
+    ]
     assert whole is not None and all(apart)
     joined = beside([one for one in apart if one is not None])
     assert joined.names == whole.names and same(joined, whole)
@@ -130,7 +133,10 @@ def test_tensors_counted_apart_stand_beside_each_other(observer) -> None:
 def test_an_observation_is_read_as_it_was_written(observer, x) -> None:
     one = observer.observe({"x": x})
     back = Observation.unpacked(one.names, one.packed())
-    assert all(np.array_equal(getattr(one, f), getattr(back, f)) for f in ("lo", "hi", "tails", "counts", "offsets", "blob"))
+    assert all(
+        np.array_equal(getattr(one, f), getattr(back, f))
+        for f in ("lo", "hi", "tails", "counts", "offsets", "blob")
+    )
     assert back.packed() == one.packed()
 
 
@@ -145,7 +151,9 @@ def test_counts_and_extrema_are_exact(observer, x) -> None:
     assert tensor.count == finite.size == tensor.counts.sum()
     if finite.size:
         # Magnitudes below 2.3e-41, the last cell before zero, may be taken for zero.
-        assert (tensor.lo, tensor.hi) == pytest.approx((float(finite.min()), float(finite.max())), rel=0, abs=2.3e-41)
+        assert (tensor.lo, tensor.hi) == pytest.approx(
+            (float(finite.min()), float(finite.max())), rel=0, abs=2.3e-41
+        )
         keys, counts = np.unique(finite.view(np.uint32) >> (23 - MANTISSA), return_counts=True)
         assert np.array_equal(tensor.keys, keys)
         assert np.array_equal(tensor.counts, counts)
@@ -154,11 +162,14 @@ def test_counts_and_extrema_are_exact(observer, x) -> None:
 @pytest.mark.parametrize("size", [3_000, 40_001])                # with one table of counters, and with four
 @pytest.mark.parametrize("kind", ["patterns", "rows of zeros", "edges of lines"])
 def test_counts_of_any_size_survive_their_encoding(kind, size) -> None:
-    """Counts around and far above what a byte holds, at the first and last keys of a line, in rows that are skipped."""
+    """Counts around and far above what a byte holds, at the first and last keys of a
+    line, in rows that are skipped."""
     rng = np.random.default_rng(size)
     bits = rng.integers(0, 1 << 32, size, np.uint32)
     if kind == "rows of zeros":
-        bits = np.where(np.repeat(rng.random(size // 8 + 1) < 0.6, 8)[:size], 0, bits & 0x81FFFFFF | 0x3F000000).astype(np.uint32)
+        bits = np.where(
+            np.repeat(rng.random(size // 8 + 1) < 0.6, 8)[:size], 0, bits & 0x81FFFFFF | 0x3F000000
+        ).astype(np.uint32)
     elif kind == "edges of lines":
         places = np.array([0, 1, 63, 64, 65, 127, 128, 65023, 131072, 131135, 131136, 196095], np.uint32)
         often = np.array([254, 255, 256, 1, 2, 382, 383, 3, 300, 128, 127, size])
@@ -172,7 +183,9 @@ def test_counts_of_any_size_survive_their_encoding(kind, size) -> None:
         found = merged([(str(i), one) for i in range(times)])
         assert found is not None
         assert np.array_equal(found["x"].keys, keys) and np.array_equal(found["x"].counts, times * counts)
-    assert not found.minus({"0": one, "1": one}).keys.size and np.array_equal(found.minus({"0": one})["x"].counts, counts)
+    assert not found.minus({"0": one, "1": one}).keys.size and np.array_equal(
+        found.minus({"0": one})["x"].counts, counts
+    )
 
 
 def test_hidden_tensors_are_observed(observer) -> None:
@@ -198,9 +211,12 @@ def test_an_outlier_costs_nothing(observer) -> None:
 def test_derived_figures_against_raw_values(kind) -> None:
     rng = np.random.default_rng(1)
     raw = {
-        "normal": rng.normal(0, 3, 20000), "relu6": np.clip(rng.normal(1, 3, 20000), 0, 6),
-        "heavy": rng.standard_cauchy(20000), "constant": np.full(20000, 0.3), "tiny": rng.normal(0, 1e-20, 20000),
-    }[kind].astype(np.float32)  # fmt: skip
+        "normal": rng.normal(0, 3, 20000),
+        "relu6": np.clip(rng.normal(1, 3, 20000), 0, 6),
+        "heavy": rng.standard_cauchy(20000),
+        "constant": np.full(20000, 0.3),
+        "tiny": rng.normal(0, 1e-20, 20000),
+    }[kind].astype(np.float32)
     tensor = statistics_of(raw)
     lo, hi = tensor.lo, tensor.hi
     span = 2.0**-MANTISSA
@@ -222,15 +238,23 @@ def test_derived_figures_against_raw_values(kind) -> None:
 def test_moments_below_one_place_are_those_of_an_array() -> None:
     tensor = statistics_of(np.random.default_rng(2).normal(0.5, 1, 4000).clip(0, 3).astype(np.float32))
     places = np.concatenate([np.linspace(-1, 4, 101), tensor.cells()[0][:50], tensor.cells()[1][-50:]])
-    assert np.array([tensor.moments.under(float(x)) for x in places]).T.tobytes() == tensor.moments.below(places).tobytes()
+    assert (
+        np.array([tensor.moments.under(float(x)) for x in places]).T.tobytes()
+        == tensor.moments.below(places).tobytes()
+    )
 
 
 def test_what_onnxruntime_refuses_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
     """By the error that is raised, with all of its text, and not on the terminal as well."""
     shape = helper.make_tensor_value_info("s", TensorProto.INT64, [2])
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 6] if name == "x" else None) for name in "xy")
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 6] if name == "x" else None)
+        for name in "xy"
+    )
     graph = helper.make_graph([helper.make_node("Reshape", ["x", "s"], ["y"])], "g", [x, shape], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
     one = Observer(model, ["x", "s"], ["x"], ["y"])
     with pytest.raises(ModelError, match="does not run") as caught:
         one.run({"x": np.zeros((1, 6), np.float32), "s": np.array([4, 4])})

@@ -67,7 +67,10 @@ def test_channels() -> None:
 def test_pictures_have_the_panels_and_thresholds(normal: list[Array]) -> None:
     one = of(normal)["x"]
     counts = one.histogram(40, one.lo, one.hi).tolist()
-    panels = [Panel("a <tensor> & more", one.lo, one.hi, counts, (-2.0, 9.0), ["line one"]), Panel("empty", 1.0, 1.0, [])]
+    panels = [
+        Panel("a <tensor> & more", one.lo, one.hi, counts, (-2.0, 9.0), ["line one"]),
+        Panel("empty", 1.0, 1.0, []),
+    ]
     drawn = Xml.fromstring(svg(panels))
     texts = [t.text for t in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert "a <tensor> & more" in texts and "line one" in texts and "-2" in texts and "empty" in texts
@@ -84,13 +87,20 @@ def test_values_below_half_a_step(normal: list[Array]) -> None:
     """A few large values set the step; most others become 0."""
     wide = [np.append(row * np.float32(0.1), np.float32([-40, 40])) for row in normal]
     quant = QuantType(8, True, (80 / 255,), (0,))
-    found = [s for s in suggestions(of(wide)["x"], of(wide).samples, (-40.0, 40.0), quant) if s.kind == "small values"]
+    found = [
+        s
+        for s in suggestions(of(wide)["x"], of(wide).samples, (-40.0, 40.0), quant)
+        if s.kind == "small values"
+    ]
     share = np.mean(np.abs(np.concatenate(wide)) < 40 / 255)
     assert f"{100 * share:.0f} %" in found[0].text and "coarser" not in found[0].text
-    assert "small values" not in kinds(normal, span=(-4.0, 4.0), quant=quant)     # an eighth of them is no harm
+    # an eighth of them is no harm
+    assert "small values" not in kinds(normal, span=(-4.0, 4.0), quant=quant)
     coarse = suggestions(of(normal)["x"], of(normal).samples, (-4.0, 4.0), quant.with_(scale=(1.0,)))
     assert "32 times coarser" in next(s for s in coarse if s.kind == "small values").text
-    assert "small values" not in kinds(wide, span=(-40.0, 40.0), quant=QuantType(16, True, (80 / 65535,), (0,)))
+    assert "small values" not in kinds(
+        wide, span=(-40.0, 40.0), quant=QuantType(16, True, (80 / 65535,), (0,))
+    )
 
 
 def test_channels_of_weights_that_one_scale_loses() -> None:
@@ -107,6 +117,10 @@ def test_channels_of_activations() -> None:
     assert list(channel_suggestions(even)) == []
     same = np.concatenate([even, [[0.0, 3.0], [0.0, 3.0]]], axis=1)
     told = list(channel_suggestions(same))
-    assert [s.kind for s in told] == ["dead channels"] and "2 of 22" in told[0].text and "channel 20" in told[0].text
+    assert (
+        [s.kind for s in told] == ["dead channels"]
+        and "2 of 22" in told[0].text
+        and "channel 20" in told[0].text
+    )
     small = np.concatenate([even, [[-0.001] * 5, [0.001] * 5]], axis=1)
     assert [s.kind for s in channel_suggestions(small)] == ["uneven channels"]

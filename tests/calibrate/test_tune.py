@@ -9,7 +9,15 @@ from npuflow.engine.calibrate.observe import Counter
 from npuflow.engine.calibrate.rate import Rating, rating
 from npuflow.engine.calibrate.statistics import merged
 from npuflow.engine.calibrate.thresholds import Calibrate, Layer, choices
-from npuflow.engine.calibrate.tune import Search, Tune, best, consumers_of, judged, spans_to_search, spans_to_tune
+from npuflow.engine.calibrate.tune import (
+    Search,
+    Tune,
+    best,
+    consumers_of,
+    judged,
+    spans_to_search,
+    spans_to_tune,
+)
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
@@ -43,7 +51,9 @@ def codes(x: np.ndarray, lo: float, hi: float) -> np.ndarray:
     """Rounded to 256 codes with a zero point, written out."""
     step = np.float32((hi - lo) / 255)
     zero = np.clip(np.rint(-lo / float(step)), 0, 255)
-    return ((np.clip(np.rint(x.astype(np.float64) / float(step)) + zero, 0, 255) - zero) * float(step)).astype(np.float32)
+    return (
+        (np.clip(np.rint(x.astype(np.float64) / float(step)) + zero, 0, 255) - zero) * float(step)
+    ).astype(np.float32)
 
 
 def test_losses_are_those_at_the_consumers_outputs() -> None:
@@ -62,7 +72,9 @@ def test_losses_are_those_at_the_consumers_outputs() -> None:
     assert best(spans["x"], found) == 1
 
 
-@pytest.mark.parametrize("grid", [Grid(4, False, False), Grid(6, True, True, narrow=True), Grid(16, False, False)])
+@pytest.mark.parametrize(
+    "grid", [Grid(4, False, False), Grid(6, True, True, narrow=True), Grid(16, False, False)]
+)
 def test_losses_of_any_width_in_any_parts(grid, monkeypatch) -> None:
     spans = {"x": [(-2.0, 2.0), (-6.0, 6.0)], "soft": [(-1.0, 1.0), (-0.5, 0.5)]}
     args = (network(), lambda i: True, spans, {"x": grid, "soft": grid}, feeds())
@@ -96,8 +108,11 @@ def test_candidates_lie_between_kl_and_the_extrema() -> None:
     chosen = made()
     own = {name: one.range() for name, one in chosen.items()}
     spans = spans_to_tune(chosen, own, Tune(candidates=5))
-    assert set(spans) == {"x"}                            # the other's range was written by hand
-    kl, whole = CALIBRATORS["kl"]()(chosen["x"].tensor, UNSIGNED), CALIBRATORS["minmax"]()(chosen["x"].tensor, UNSIGNED)
+    assert set(spans) == {"x"}  # the other's range was written by hand
+    kl, whole = (
+        CALIBRATORS["kl"]()(chosen["x"].tensor, UNSIGNED),
+        CALIBRATORS["minmax"]()(chosen["x"].tensor, UNSIGNED),
+    )
     assert spans["x"][0] == own["x"] and spans["x"][-1] == whole
     assert kl in spans["x"] or kl == whole
     assert all(whole[0] <= lo <= 0 <= hi <= whole[1] for lo, hi in spans["x"])
@@ -125,7 +140,9 @@ def test_tune_leaves_what_was_written_by_hand() -> None:
 @pytest.mark.parametrize(("objective", "best"), [("sqnr", "kl"), ("cosine", "ema")])
 def test_search_takes_the_best_rival(objective, best) -> None:
     ratings = {"recipe": Rating(10.0, 0.98), "kl": Rating(20.0, 0.99), "ema": Rating(19.0, 0.995)}
-    rivals = {n: Rival({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n}) for i, n in enumerate(ratings)}
+    rivals = {
+        n: Rival({"a": (0.0, float(i)), "b": (0.0, 9.0)}, {"a": n, "b": n}) for i, n in enumerate(ratings)
+    }
     rated = {n: Rated(one) for n, one in ratings.items()}
     done = winner(rated, thresholds(), rivals, None, Search(objective=objective))
     assert done.methods == {"a": best, "b": "by hand"} and done.ranges["b"] == (0.0, 2.0)

@@ -30,13 +30,17 @@ BATCH = 32                     # of the stage `observed`
 def recipe(tmp_path: Path) -> Path:
     network(tmp_path / "net.onnx")
     np.save(tmp_path / "x.npy", np.random.default_rng(1).normal(0, 1, (COUNT, 1, 12, 12)).astype(np.float32))
-    text = f'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npy"\ncount = {COUNT}\nchoose = "first"\n'
+    text = (
+        f'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "x.npy"\ncount = {COUNT}\nchoose '
+        '= "first"\n'
+    )
     (tmp_path / "net.toml").write_text(text)
     return tmp_path / "net.toml"
 
 
 def tracing(path: Path) -> Any:
-    """A plugin of workers: whoever observes a sample writes its process and the sample's name, and is slow about it."""
+    """A plugin of workers: whoever observes a sample writes its process and the sample's
+    name, and is slow about it."""
     from distributed import WorkerPlugin
 
     class Tracing(WorkerPlugin):  # type: ignore[misc]
@@ -113,10 +117,14 @@ def networks() -> Iterator[tuple[str, str, str]]:
         for i, name in enumerate(names):
             assert ip("-n", name, "link", "set", "lo", "up")
             if i:
-                assert ip("-n", names[0], "link", "add", f"v{i}", "type", "veth", "peer", "name", "v", "netns", name)
+                assert ip(
+                    "-n", names[0], "link", "add", f"v{i}", "type", "veth", "peer", "name", "v", "netns", name
+                )
                 assert ip("-n", names[0], "addr", "add", f"10.77.{i}.1/24", "dev", f"v{i}")
                 assert ip("-n", names[0], "link", "set", f"v{i}", "up")
-                assert ip("-n", name, "addr", "add", f"10.77.{i}.2/24", "dev", "v") and ip("-n", name, "link", "set", "v", "up")
+                assert ip("-n", name, "addr", "add", f"10.77.{i}.2/24", "dev", "v") and ip(
+                    "-n", name, "link", "set", "v", "up"
+                )
         yield names  # type: ignore[misc]
     finally:
         for name in names:
@@ -133,14 +141,17 @@ recipe, address = Path(sys.argv[1]), sys.argv[2]
 with Client(address) as client:
     client.wait_for_workers(2, timeout=60)
     places = sorted(client.scheduler_info()["workers"])
-found = build(recipe, cache=recipe.parent / "far", out=recipe.parent / "far-out", until="thresholds", scheduler=address)
+far, out = recipe.parent / "far", recipe.parent / "far-out"
+found = build(recipe, cache=far, out=out, until="thresholds", scheduler=address)
 outputs = {stage: found.outputs[stage] for stage in ("statistics", "thresholds")}
 print(json.dumps({"outputs": outputs, "places": places, "ran": found.ran}))
 """
 
 
 @pytest.mark.slow
-def test_workers_in_networks_of_their_own_give_the_bytes_of_one_thread(recipe: Path, networks: tuple[str, str, str]) -> None:
+def test_workers_in_networks_of_their_own_give_the_bytes_of_one_thread(
+    recipe: Path, networks: tuple[str, str, str]
+) -> None:
     one = products(run(recipe, "one", jobs=1))
     root = Path(__file__).resolve().parents[2]
     env = {**os.environ, "PYTHONPATH": str(root)}
@@ -149,14 +160,18 @@ def test_workers_in_networks_of_their_own_give_the_bytes_of_one_thread(recipe: P
         return ["ip", "netns", "exec", name, sys.executable, *words]
 
     quiet: Any = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    commands = [inside(networks[0], "-m", "distributed.cli.dask_scheduler", "--port", "8786", "--no-dashboard")]
+    commands = [
+        inside(networks[0], "-m", "distributed.cli.dask_scheduler", "--port", "8786", "--no-dashboard")
+    ]
     for i in (1, 2):
         worker = inside(networks[i], "-m", "distributed.cli.dask_worker", f"tcp://10.77.{i}.1:8786")
         commands.append([*worker, "--nthreads", "1", "--no-dashboard", "--no-nanny"])
     running = [subprocess.Popen(command, **quiet) for command in commands]
     try:
         driver = inside(networks[0], "-c", BUILD, str(recipe), "tcp://127.0.0.1:8786")
-        done = subprocess.run(driver, env=env, cwd=root, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(
+            driver, env=env, cwd=root, capture_output=True, text=True, check=False, timeout=300
+        )
     finally:
         for process in running:
             process.terminate()

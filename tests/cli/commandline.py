@@ -40,5 +40,7 @@ def environment(**more: str) -> dict[str, str]:
 def fresh(*args: str, **more: str) -> Ran:
     """Call the command line in a process of its own."""
     command = [sys.executable, "-m", "npuflow", *args]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(**more), timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(**more), timeout=120, check=False
+    )
     return Ran(done.returncode, done.stdout, done.stderr)

@@ -34,7 +34,12 @@ def test_a_build_writes_its_products_and_a_second_does_nothing(npuflow: Npuflow,
 
 def test_plain_lines_when_not_a_terminal(npuflow: Npuflow) -> None:
     said = npuflow("build", "words.toml").err.splitlines()
-    assert [line.split()[:2] for line in said] == [["words", "ran"], ["tally", "ran"], ["total", "ran"], ["page", "ran"]]
+    assert [line.split()[:2] for line in said] == [
+        ["words", "ran"],
+        ["tally", "ran"],
+        ["total", "ran"],
+        ["page", "ran"],
+    ]
     assert "2/2 items" in said[0]
     assert "words 6" in said[2]  # the artifact's own summary
     assert npuflow("build", "words.toml", "--quiet").err == ""
@@ -56,8 +61,12 @@ def test_json_lines(npuflow: Npuflow, project: Path) -> None:
     assert ran.err == ""
     assert {one["stage"] for one in paces} == {"words", "tally"}
     last = {one["stage"]: one for one in paces}
-    assert all((one["done"], one["total"], one["hits"], one["shard"]) == (2, 2, 0, 2) for one in last.values())
-    assert all(one["rate"] > 0 and one["workers"] == 1 and one["memory"] > 10_000_000 for one in last.values())
+    assert all(
+        (one["done"], one["total"], one["hits"], one["shard"]) == (2, 2, 0, 2) for one in last.values()
+    )
+    assert all(
+        one["rate"] > 0 and one["workers"] == 1 and one["memory"] > 10_000_000 for one in last.values()
+    )
     assert all(set(step) == STEP | {"figures"} and step["event"] == "step" for step in steps)
     assert statuses(steps) == {"words": ["ran"] * 2, "tally": ["ran"] * 2, "total": ["ran"], "page": ["ran"]}
     assert {step["item"] for step in steps if step["stage"] == "words"} == {"one.txt", "two.txt"}
@@ -187,10 +196,15 @@ def test_the_cache_is_where_it_is_said_to_be(npuflow: Npuflow, project: Path, tm
         return made[0]
 
     assert used() == tmp_path / "home/npuflow"
-    (project / "words.toml").write_text((project / "words.toml").read_text() + '[build]\ncache = "../of-recipe"\n')
+    (project / "words.toml").write_text(
+        (project / "words.toml").read_text() + '[build]\ncache = "../of-recipe"\n'
+    )
     assert used() == tmp_path / "of-recipe"
     assert used(NPUFLOW_CACHE=str(tmp_path / "of-env")) == tmp_path / "of-env"
-    assert used("--cache", str(tmp_path / "of-flag"), NPUFLOW_CACHE=str(tmp_path / "of-env")) == tmp_path / "of-flag"
+    assert (
+        used("--cache", str(tmp_path / "of-flag"), NPUFLOW_CACHE=str(tmp_path / "of-env"))
+        == tmp_path / "of-flag"
+    )
 
 
 def test_a_tagged_cache_folder_above_the_recipe_is_used(npuflow: Npuflow, project: Path) -> None:

@@ -71,12 +71,17 @@ def test_cache_stats(npuflow: Npuflow, project: Path) -> None:
 def test_cache_push(npuflow: Npuflow, project: Path) -> None:
     npuflow("build", "words.toml", "--cache", "c")
     refused = npuflow("cache", "push", "--cache", "c")
-    assert refused.code == 2 and "no remote cache is configured" in refused.err and "--remote URL" in refused.err
+    assert (
+        refused.code == 2 and "no remote cache is configured" in refused.err and "--remote URL" in refused.err
+    )
     words = ("cache", "push", "--cache", "c", "--remote", f"file://{project}/share")
     assert npuflow(*words, "--dry-run").out.startswith("would send: 6 records, 6 objects, ")
     assert npuflow(*words).out.startswith("sent: 6 records, 6 objects, ")
     assert npuflow(*words).out == "sent: 0 records, 0 objects, 0 B; there already: 6 records\n"
-    assert json.loads(npuflow(*words, "--recipe", "words.toml", "--last-build", "--json").out)["records_there"] == 6
+    assert (
+        json.loads(npuflow(*words, "--recipe", "words.toml", "--last-build", "--json").out)["records_there"]
+        == 6
+    )
     assert npuflow(*words, "--last-build").code == 2
     out = npuflow("build", "words.toml", "--cache", "d", "--remote", f"file://{project}/share").out
     assert "(0 ran, 6 hit" in out

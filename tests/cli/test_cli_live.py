@@ -33,7 +33,9 @@ def on_a_terminal(*args: str, **more: str) -> tuple[int, str, str]:
     env = {**environment(TERM="xterm-256color", COLUMNS="110", LINES="40"), **more}
     env.pop("NO_COLOR", None)
     line = [sys.executable, "-m", "npuflow", *args]
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=slave, text=True, env=env, timeout=120, check=False)
+    done = subprocess.run(
+        line, stdout=subprocess.PIPE, stderr=slave, text=True, env=env, timeout=120, check=False
+    )
     os.close(slave)
     ear.join(timeout=20)
     os.close(master)
@@ -48,9 +50,13 @@ def plain(text: str) -> list[str]:
 def test_a_terminal_shows_a_table_that_moves(project: Path) -> None:
     code, out, err = on_a_terminal("build", "words.toml")
     assert code == 0
-    assert "\x1b[?25l" in err and err.rstrip().endswith("\x1b[?25h"), "the cursor is hidden while it moves, and comes back"
+    assert "\x1b[?25l" in err and err.rstrip().endswith("\x1b[?25h"), (
+        "the cursor is hidden while it moves, and comes back"
+    )
     lines = plain(err)
-    last = {name: next(line for line in reversed(lines) if line[2:].startswith(f"{name} ")) for name in STAGES}
+    last = {
+        name: next(line for line in reversed(lines) if line[2:].startswith(f"{name} ")) for name in STAGES
+    }
     settled = {"words": "2/2", "tally": "2/2", "total": "ran", "page": "ran"}
     assert all(last[name].startswith("+") and text in last[name] for name, text in settled.items()), last
     assert "Traceback" not in err and "words: done" in out

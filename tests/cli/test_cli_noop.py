@@ -11,7 +11,19 @@ from pathlib import Path
 
 from commandline import Npuflow, environment, fresh
 
-HEAVY = {"numpy", "dask", "distributed", "zarr", "onnx", "onnxruntime", "numba", "scipy", "typer", "rich", "click"}
+HEAVY = {
+    "numpy",
+    "dask",
+    "distributed",
+    "zarr",
+    "onnx",
+    "onnxruntime",
+    "numba",
+    "scipy",
+    "typer",
+    "rich",
+    "click",
+}
 SCRIPT = """
 import sys
 from npuflow.cli import main
@@ -42,7 +54,8 @@ def test_a_noop_says_the_same_in_json(npuflow: Npuflow, project: Path) -> None:
     first = [line for line in lines if line["event"] != "progress"]
     loaded, out = modules("build", "words.toml", "--json")
     assert not loaded & HEAVY
-    full = npuflow("build", "words.toml", "--json", "--jobs", "1").lines  # another command, so without the memo
+    # another command, so without the memo
+    full = npuflow("build", "words.toml", "--json", "--jobs", "1").lines
     quick = [json.loads(line) for line in out.splitlines()]
     for line in (*quick, *full, *first):
         line.pop("seconds")
@@ -68,7 +81,9 @@ def test_every_change_is_seen(npuflow: Npuflow, project: Path, tmp_path: Path) -
     assert rebuilt() == 4 and "1 new" in page.read_text()
     (project / "texts/three.txt").unlink()
     assert rebuilt() == 0 and "1 new" not in page.read_text()  # all of it is still in the cache
-    (project / "words.toml").write_text((project / "words.toml").read_text().replace("least = 1", "least = 2"))
+    (project / "words.toml").write_text(
+        (project / "words.toml").read_text().replace("least = 1", "least = 2")
+    )
     assert rebuilt() == 4
     page.unlink()
     assert rebuilt() == 0 and page.is_file()
@@ -115,7 +130,9 @@ def test_a_noop_is_quick(npuflow: Npuflow) -> None:
         times = []
         for _ in range(5):
             begun = time.perf_counter()
-            subprocess.run([sys.executable, *command], env=environment(), check=True, capture_output=True, timeout=60)
+            subprocess.run(
+                [sys.executable, *command], env=environment(), check=True, capture_output=True, timeout=60
+            )
             times.append(time.perf_counter() - begun)
         return min(times)
 
@@ -124,7 +141,8 @@ def test_a_noop_is_quick(npuflow: Npuflow) -> None:
 
 
 def test_what_was_read_is_remembered_between_processes(project: Path) -> None:
-    """Digests of source files by what `stat` says, and what sources of stages are, by content: for `build` and `plan`."""
+    """Digests of source files by what `stat` says, and what sources of stages are, by
+    content: for `build` and `plan`."""
     time.sleep(2.1)  # files younger than this are read again
     assert fresh("plan", "words.toml", "--cache", "kept").code == 0
     kept = project / "kept" / "memo"

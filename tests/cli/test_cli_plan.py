@@ -62,7 +62,7 @@ def test_a_new_item_and_what_may_follow(npuflow: Npuflow, project: Path) -> None
     ran = npuflow("build", "words.toml", "--json").lines
     assert {(s["stage"], s["item"]) for s in ran if s["event"] == "step" and s["status"] == "ran"} == {
         ("words", "three.txt"), ("tally", "three.txt"), ("total", None), ("page", None),
-    }  # fmt: skip
+    }
 
 
 def test_a_change_of_config_runs_from_there(npuflow: Npuflow) -> None:

@@ -49,9 +49,13 @@ def test_show_a_step_and_its_log_also_after_a_hit(npuflow: Npuflow) -> None:
     npuflow("build", "words.toml")
     npuflow("build", "words.toml")
     shown = npuflow("show", "total", "words.toml").out
-    assert "step      total" in shown and 'count = {"case": "fold", "least": 1}' in shown and "counts" in shown
+    assert (
+        "step      total" in shown and 'count = {"case": "fold", "least": 1}' in shown and "counts" in shown
+    )
     assert npuflow("show", "total", "words.toml", "--log").out == "4 different words\n"
-    assert npuflow("show", "words", "words.toml", "--log").out.startswith("== one.txt\none.txt: 8 characters\n")
+    assert npuflow("show", "words", "words.toml", "--log").out.startswith(
+        "== one.txt\none.txt: 8 characters\n"
+    )
     assert npuflow("show", "words/two.txt", "words.toml", "--log").out == "two.txt: 4 characters\n"
     digest = shown.split("artifact  Total ")[1].split("\n")[0]
     assert "counts" in npuflow("show", digest[:12]).out
@@ -124,7 +128,18 @@ def npuflow_version() -> str:
 
 def test_verb_files_import_lightly() -> None:
     """Help imports every verb; their tops must cost nothing."""
-    slow = {"asyncio", "multiprocessing", "concurrent", "unittest", "xml", "http", "urllib", "email", "ssl", "tkinter"}
+    slow = {
+        "asyncio",
+        "multiprocessing",
+        "concurrent",
+        "unittest",
+        "xml",
+        "http",
+        "urllib",
+        "email",
+        "ssl",
+        "tkinter",
+    }
     allowed = {"typer", "npuflow", *sys.stdlib_module_names} - slow
     for path in sorted(Path(npuflow.cli.__file__).parent.glob("[!_]*.py")):
         for node in ast.parse(path.read_text()).body:

@@ -1,4 +1,5 @@
-"""`npuflow sweep`: every combination once, common steps once, faults before anything runs, and the best points."""
+"""`npuflow sweep`: every combination once, common steps once, faults before anything
+runs, and the best points."""
 
 from __future__ import annotations
 
@@ -35,22 +36,38 @@ def test_every_point_is_built_and_common_steps_run_once(npuflow: Npuflow, swept:
     assert [p["figures"]["total.words"] for p in found] == [6, 6, 2, 4]          # a b A c | c d
     pages = {p["products"]["page"] for p in found}
     assert len(pages) == 4 and all(Path(page).is_file() for page in pages)
-    assert {Path(page).parent.name for page in pages} == {f"least-{n}_{c}" for n in (1, 2) for c in ("keep", "fold")}
-    assert "1/4  least 1, case keep: done (6 ran, 0 hit" in done.err             # two texts: words, tally; total, page
+    assert {Path(page).parent.name for page in pages} == {
+        f"least-{n}_{c}" for n in (1, 2) for c in ("keep", "fold")
+    }
+    # two texts: words, tally; total, page
+    assert "1/4  least 1, case keep: done (6 ran, 0 hit" in done.err
     assert "4/4  least 2, case fold: done (4 ran, 2 hit" in done.err             # words are read once
     again = npuflow("sweep", "words.toml")
     assert "4 points (0 ran, 24 hit" in again.out
-    assert npuflow("build", "words.toml").code == 0                              # the table is no part of a build
+    # the table is no part of a build
+    assert npuflow("build", "words.toml").code == 0
 
 
 def test_axes_from_the_command_line_and_values_that_are_tables(npuflow: Npuflow, project: Path) -> None:
-    done = npuflow("sweep", "words.toml", "--over", 'count=[{least=2, case="fold"}, {least=1}]', "--goal", "max:total.words",
-                   "--csv", "s.csv", "--show", "all")  # fmt: skip
+    done = npuflow(
+        "sweep",
+        "words.toml",
+        "--over",
+        'count=[{least=2, case="fold"}, {least=1}]',
+        "--goal",
+        "max:total.words",
+        "--csv",
+        "s.csv",
+        "--show",
+        "all",
+    )
     assert done.code == 0, done.err
     assert "1 marked * that no other beats by most total.words" in done.out
     rows = list(csv.DictReader((project / "s.csv").open()))
     assert [(r["total.words"], r["best"]) for r in rows] == [("4", ""), ("6", "yes")]
-    assert npuflow("sweep", "words.toml", "--over", "count.least=[1, 2]", "--set", "count.case=fold").code == 0
+    assert (
+        npuflow("sweep", "words.toml", "--over", "count.least=[1, 2]", "--set", "count.case=fold").code == 0
+    )
 
 
 def test_a_point_that_fails_is_told_and_the_others_are_built(npuflow: Npuflow, project: Path) -> None:
@@ -64,10 +81,13 @@ def test_a_point_that_fails_is_told_and_the_others_are_built(npuflow: Npuflow, p
 def test_all_faults_before_anything_runs(npuflow: Npuflow, project: Path) -> None:
     recipe = project / "words.toml"
     clean = recipe.read_text()
-    recipe.write_text(clean + '[sweep]\n"count.least" = 3\n"count.case" = ["keep", "keep"]\nextends = ["x.toml"]\n')
+    recipe.write_text(
+        clean + '[sweep]\n"count.least" = 3\n"count.case" = ["keep", "keep"]\nextends = ["x.toml"]\n'
+    )
     done = npuflow("sweep", "words.toml")
     assert done.code == 2 and done.err.count("error:") == 3 and "expected a list of values" in done.err
-    assert npuflow("build", "words.toml").code == 2                              # a recipe is right or it is not
+    # a recipe is right or it is not
+    assert npuflow("build", "words.toml").code == 2
     recipe.write_text(clean + '[sweep]\n"count.leest" = [1, 2]\n"count.case" = ["fold", "upper"]\n')
     done = npuflow("sweep", "words.toml")
     assert done.code == 2 and 'unknown key "leest"' in done.err and '"upper"' in done.err
@@ -76,7 +96,10 @@ def test_all_faults_before_anything_runs(npuflow: Npuflow, project: Path) -> Non
     recipe.write_text(clean)
     assert "nothing to sweep" in npuflow("sweep", "words.toml").err
     assert "no list of values" in npuflow("sweep", "words.toml", "--over", "count.least=3").err
-    assert "10000 at most" in npuflow("sweep", "words.toml", "--over", f"count.least={list(range(1, 20000))}").err
+    assert (
+        "10000 at most"
+        in npuflow("sweep", "words.toml", "--over", f"count.least={list(range(1, 20000))}").err
+    )
     assert not list(project.glob("out/words/sweep/*"))
     wrong = npuflow("sweep", "words.toml", "--over", "count.least=[1, 2]", "--goal", "total.wrods")
     assert wrong.code == 2 and '"total.words"' in wrong.err
@@ -93,7 +116,11 @@ def test_a_plot_of_two_goals(npuflow: Npuflow, swept: Path, project: Path) -> No
 
 @pytest.mark.parametrize(
     ("low", "high", "want"),
-    [(0.0, 3.3, [0, 1, 2, 3]), (0.018, 0.049, [0.02, 0.03, 0.04]), (13_000, 940_000, [200_000, 400_000, 600_000, 800_000])],
+    [
+        (0.0, 3.3, [0, 1, 2, 3]),
+        (0.018, 0.049, [0.02, 0.03, 0.04]),
+        (13_000, 940_000, [200_000, 400_000, 600_000, 800_000]),
+    ],
 )
 def test_ticks_are_round(low: float, high: float, want: list[float]) -> None:
     assert ticks(low, high) == want
@@ -110,7 +137,9 @@ def test_the_front_is_what_no_row_beats() -> None:
 
 
 def test_names_of_points_are_folders_of_their_own(tmp_path: Path) -> None:
-    recipe = load(None, tables={"sweep": {"a": [[1], [2]], "b": ["x/y.toml", "y"], "target": {"c": [1.5, 2]}}})
+    recipe = load(
+        None, tables={"sweep": {"a": [[1], [2]], "b": ["x/y.toml", "y"], "target": {"c": [1.5, 2]}}}
+    )
     names = [p.name for p in points(axes_of(recipe))]
     assert len(set(names)) == 8 and not any("/" in n or n in (".", "..") for n in names)
 
@@ -120,11 +149,13 @@ def test_targets_and_their_own_keys_are_axes(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('extends = "edge-4t"\n[memory]\nlocal_banks = 7\n')
     recipe = tmp_path / "r.toml"
     recipe.write_text('target = "aries"\n[sweep]\ntarget = ["zhouyi-z2", "mine.toml"]\n"target.memory" = '
-                      "[{ local_bytes = 4096, burst = 8 }, { local_bytes = 8192 }]\n")  # fmt: skip
+                      "[{ local_bytes = 4096, burst = 8 }, { local_bytes = 8192 }]\n")
     read = [load(recipe, point.overrides).tables["target"] for point in points(axes_of(load(recipe)))]
     alone = {name: load(recipe, [f"target={name}"]).tables["target"] for name in ("zhouyi-z2", "edge-4t")}
     burst = [8, alone["zhouyi-z2"]["memory"]["burst"], 8, alone["edge-4t"]["memory"]["burst"]]
     assert [t["memory"]["local_bytes"] for t in read] == [4096, 8192, 4096, 8192]
     assert [t["memory"]["burst"] for t in read] == burst
     assert [t["memory"]["local_banks"] for t in read][2:] == [7, 7]
-    assert [t["compute"] for t in read] == [alone["zhouyi-z2"]["compute"]] * 2 + [alone["edge-4t"]["compute"]] * 2
+    assert [t["compute"] for t in read] == [alone["zhouyi-z2"]["compute"]] * 2 + [
+        alone["edge-4t"]["compute"]
+    ] * 2

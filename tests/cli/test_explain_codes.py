@@ -26,9 +26,12 @@ def entries() -> dict[str, Entry]:
 
 
 def error_classes() -> dict[Path, dict[str, bool]]:
-    """File -> names of error classes in it, and whether the class states its code itself (in its `__init__`)."""
+    """File -> names of error classes in it, and whether the class states its code
+    itself (in its `__init__`)."""
     local: dict[Path, dict[str, bool]] = {path: {} for path in FILES}
-    modules = {path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", "."): path for path in FILES}
+    modules = {
+        path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", "."): path for path in FILES
+    }
     local[PACKAGE / "base" / "errors.py"]["NpuflowError"] = False
     local[PACKAGE / "base" / "tables_types.py"]["Fault"] = False
     local[PACKAGE / "base" / "tables.py"]["Fault"] = False
@@ -39,7 +42,9 @@ def error_classes() -> dict[Path, dict[str, bool]]:
             for node in ast.walk(tree):
                 if isinstance(node, ast.ImportFrom) and node.module in modules:
                     theirs = local[modules[node.module]]
-                    local[path].update({a.asname or a.name: theirs[a.name] for a in node.names if a.name in theirs})
+                    local[path].update(
+                        {a.asname or a.name: theirs[a.name] for a in node.names if a.name in theirs}
+                    )
                 elif isinstance(node, ast.ClassDef):
                     known = [b.id for b in node.bases if isinstance(b, ast.Name) and b.id in local[path]]
                     if known:
@@ -62,7 +67,9 @@ def coded(call: ast.Call) -> bool:
     code = next((k.value for k in call.keywords if k.arg == "code"), None)
     if isinstance(code, ast.Constant):
         return isinstance(code.value, str) and CODE.fullmatch(code.value) is not None
-    return (isinstance(code, ast.Attribute) and code.attr == "code") or (isinstance(code, ast.Name) and code.id == "code")
+    return (isinstance(code, ast.Attribute) and code.attr == "code") or (
+        isinstance(code, ast.Name) and code.id == "code"
+    )
 
 
 def collects(call: ast.Call, name: str) -> bool:
@@ -84,7 +91,11 @@ def without_code(path: Path, known: dict[str, bool], tree: ast.Module) -> list[s
 
 def test_every_error_has_a_code() -> None:
     classes = error_classes()
-    made = sum(isinstance(c.func, ast.Name) and c.func.id in classes[p] for p, tree in FILES.items() for c in calls(tree))
+    made = sum(
+        isinstance(c.func, ast.Name) and c.func.id in classes[p]
+        for p, tree in FILES.items()
+        for c in calls(tree)
+    )
     assert made > 400
     wrong = [line for path, tree in FILES.items() for line in without_code(path, classes[path], tree)]
     assert not wrong, "\n".join(wrong)
@@ -93,27 +104,39 @@ def test_every_error_has_a_code() -> None:
 @pytest.mark.parametrize(
     ("text", "good"),
     [
-        ('DataError("no data")', False), ('DataError("no data", code="raw")', False), ('Fault("key", "wrong")', False),
-        ('RecipeError("wrong")', False), ('RecipeError(f"wrong {key}")', False), ('RecipeError(text, hint="x")', False),
-        ('DataError("no data", code="NF-DATA-001")', True), ("RecipeError(faults)", True),
+        ('DataError("no data")', False),
+        ('DataError("no data", code="raw")', False),
+        ('Fault("key", "wrong")', False),
+        ('RecipeError("wrong")', False),
+        ('RecipeError(f"wrong {key}")', False),
+        ('RecipeError(text, hint="x")', False),
+        ('DataError("no data", code="NF-DATA-001")', True),
+        ("RecipeError(faults)", True),
         ("DataError(text, code=fault.code)", True),
     ],
-)  # fmt: skip
+)
 def test_a_forgotten_code_is_found(text: str, good: bool) -> None:
     known = {"DataError": False, "Fault": False, "RecipeError": False}
     assert (not without_code(Path("a.py"), known, ast.parse(text))) == good
 
 
 def test_no_code_means_two_things(entries: dict[str, Entry]) -> None:
-    """A code with several messages says in `EXPLAINED` what they have in common; one kind of message has one code."""
-    assert not [f"{c}: {e.messages}" for c, e in entries.items() if len(e.messages) != 1 and c not in EXPLAINED]
+    """A code with several messages says in `EXPLAINED` what they have in common; one
+    kind of message has one code."""
+    assert not [
+        f"{c}: {e.messages}" for c, e in entries.items() if len(e.messages) != 1 and c not in EXPLAINED
+    ]
     assert set(EXPLAINED) <= set(entries) and {e.area for e in entries.values()} == set(AREAS)
     twice = Counter((e.area, m) for e in entries.values() for m in e.messages)
     assert not [key for key, count in twice.items() if count > 1]
 
 
 def test_messages_that_say_nothing_are_explained(entries: dict[str, Entry]) -> None:
-    bare = [c for c, e in entries.items() if not re.search(r"[a-z]{3}", re.sub(r"<[^<>]*>|NF-\S+", "", e.messages[0]))]
+    bare = [
+        c
+        for c, e in entries.items()
+        if not re.search(r"[a-z]{3}", re.sub(r"<[^<>]*>|NF-\S+", "", e.messages[0]))
+    ]
     assert not [c for c in bare if c not in EXPLAINED]
     # Where a message is filled in by a caller, the entry shows what callers say.
     said = {c: entries[c].messages for c in ("NF-QUANT-001", "NF-TARGET-011", "NF-PROGRAM-009")}
@@ -134,7 +157,9 @@ def test_explain_knows_every_code(npuflow: Npuflow, entries: dict[str, Entry]) -
 
 def test_explain_prints_message_cause_and_suggestion(npuflow: Npuflow) -> None:
     ran = npuflow("explain", "nf-usage-7")
-    assert ran.code == 0 and ran.out.startswith('NF-USAGE-007  --override <pair>: no file or folder "<path>"\n')
+    assert ran.code == 0 and ran.out.startswith(
+        'NF-USAGE-007  --override <pair>: no file or folder "<path>"\n'
+    )
     assert "  because  looked at <" in ran.out and AREAS["USAGE"] in ran.out
     line = npuflow("explain", "STEP-002", "--json").lines[0]
     assert line["explanation"] == EXPLAINED["NF-STEP-002"] and len(line["messages"]) > 2

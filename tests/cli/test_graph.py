@@ -17,7 +17,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 def states(path: Path) -> dict[str, str]:
     """Stage -> what its box says."""
     texts = [one.text or "" for one in ET.parse(path).getroot().iter(f"{SVG}text")]
-    return {name: texts[index + 1] for index, name in enumerate(texts) if name in ("words", "tally", "total", "page")}
+    return {
+        name: texts[index + 1]
+        for index, name in enumerate(texts)
+        if name in ("words", "tally", "total", "page")
+    }
 
 
 def test_a_stage_stands_below_what_it_needs() -> None:
@@ -42,7 +46,7 @@ def test_plan_draws_what_it_would_do(npuflow: Npuflow, project: Path) -> None:
     npuflow("plan", "words.toml", "--graph", "g.svg")
     assert states(project / "g.svg") == {
         "words": "2 in the cache", "tally": "2 in the cache", "total": "in the cache", "page": "in the cache",
-    }  # fmt: skip
+    }
     arrows = list(ET.parse(project / "g.svg").getroot().iter(f"{SVG}path"))
     assert len(arrows) == 3, "what another input needs already has no arrow of its own"
 

@@ -12,7 +12,8 @@ from onnx import parser
 from npuflow.cli._app import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,T] x) => (float[N,T] y) {
-    s = Sigmoid(x) a = Mul(x, s) b = ReverseSequence<batch_axis=0, time_axis=1>(a, lengths) c = Relu(b) y = Tanh(c) }"""
+    s = Sigmoid(x) a = Mul(x, s) b = ReverseSequence<batch_axis=0, time_axis=1>(a, lengths) c = Relu(b) y =
+    Tanh(c) }"""
 
 
 @pytest.fixture
@@ -28,7 +29,14 @@ def test_the_page_says_what_happened(model: str, capsys: pytest.CaptureFixture[s
     assert run(["inspect", model, "--input", "x=2,5"]) == 0
     out = capsys.readouterr().out
     host = "host: ReverseSequence (1)"
-    for part in ("float32[2, 5]", "before: 5 nodes", "after: 4 nodes", "recognise_gated 1", host, "segments: 2"):
+    for part in (
+        "float32[2, 5]",
+        "before: 5 nodes",
+        "after: 4 nodes",
+        "recognise_gated 1",
+        host,
+        "segments: 2",
+    ):
         assert part in out
 
 
@@ -40,14 +48,19 @@ def test_the_hosts_part_is_priced_on_the_page(model: str, capsys: pytest.Capture
 
 
 def test_what_depends_on_data_is_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = TEXT[: TEXT.index("g (")] + "g (float[2,5] x) => (float[2,K] y) { p = NonZero(x) c = Cast<to=1>(p) y = Tanh(c) }"
+    text = (
+        TEXT[: TEXT.index("g (")]
+        + "g (float[2,5] x) => (float[2,K] y) { p = NonZero(x) c = Cast<to=1>(p) y = Tanh(c) }"
+    )
     path = tmp_path / "places.onnx"
     path.write_bytes(parser.parse_model(text).SerializeToString())
     assert run(["inspect", str(path)]) == 0
     assert "not counted, as shapes depend on data or on graphs inside: " in capsys.readouterr().out
 
 
-def test_free_dimensions_are_an_error_with_what_to_write(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_free_dimensions_are_an_error_with_what_to_write(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["inspect", model, "--dim", "N=2"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert '"x" is declared [N, T]: dimension 1 (T)' in said and "x = [2, ?]" in said
@@ -57,7 +70,8 @@ def test_json_and_text(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", model, "--input", "x=2,5", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["after"]["silu"] == 1 and len(report["places"]) == 4
-    # ReverseSequence and the sigmoid gate, too little for the way there: 10 elements each, 10 codes cross, one element a cycle
+    # ReverseSequence and the sigmoid gate, too little for the way there: 10 elements each, 10
+    # codes cross, one element a cycle
     host = report["host"]
     assert (host["macs"], host["elements"], host["bytes"]) == (0, 30, 10) and not host["unknown"]
     assert host["cycles"] == sum(host["terms"].values()) == 30 + 10 / 16
@@ -69,7 +83,7 @@ def test_json_and_text(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("options", "message"),
     [(["--input", "x"], '"="'), (["--input", "x=a"], "no number"), (["--input", "z=1"], "no input"),
      (["--target", "nope"], "no target")],
-)  # fmt: skip
+)
 def test_wrong_options_are_explained(
     model: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,5 @@
-"""The log of a build: one line for a stage with its parts and refinements, none for minor ones unless asked."""
+"""The log of a build: one line for a stage with its parts and refinements, none for
+minor ones unless asked."""
 
 from __future__ import annotations
 
@@ -81,7 +82,10 @@ def forge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forge]:
     forge = Forge(tmp_path / "src", "logged", monkeypatch)
     forge.put("kinds", KINDS)
     for name, text in FILES.items():
-        forge.put(f"stages/{name}", HEAD + textwrap.dedent(text).replace("Items[Number]) -> Sum", "Items[Value]) -> Sum"))
+        forge.put(
+            f"stages/{name}",
+            HEAD + textwrap.dedent(text).replace("Items[Number]) -> Sum", "Items[Value]) -> Sum"),
+        )
     yield forge
     forge.close()
 
@@ -90,7 +94,9 @@ def plan(forge: Forge, at: str = "") -> Plan:
     return wire(forge.registry(), Recipe(None, "toy", {"fault": {"at": at}}, Locator()))
 
 
-def said(forge: Forge, cache: Path, capsys: pytest.CaptureFixture[str], at: str = "", every: bool = False) -> list[list[str]]:
+def said(
+    forge: Forge, cache: Path, capsys: pytest.CaptureFixture[str], at: str = "", every: bool = False
+) -> list[list[str]]:
     taken = plan(forge, at)
     build(taken, Store(cache), jobs=1, on_event=Plain(taken, every).show)
     return [line.split() for line in capsys.readouterr().err.splitlines()]

@@ -34,7 +34,9 @@ def product(built: Path, suffix: str) -> str:
     return str(next(p for p in built.rglob(f"*{suffix}") if "cache" not in p.parts))
 
 
-def call(capfd: pytest.CaptureFixture[str], built: Path, verb: str, *args: str, recipe: str = "net.toml") -> Ran:
+def call(
+    capfd: pytest.CaptureFixture[str], built: Path, verb: str, *args: str, recipe: str = "net.toml"
+) -> Ran:
     capfd.readouterr()
     code = main([verb, str(built / recipe), *args, "--cache", str(built / "cache")])
     out, err = capfd.readouterr()
@@ -42,7 +44,9 @@ def call(capfd: pytest.CaptureFixture[str], built: Path, verb: str, *args: str, 
     return Ran(code, out, err)
 
 
-def test_eval_states_the_program_beside_its_float_model(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_eval_states_the_program_beside_its_float_model(
+    built: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     told = call(capfd, built, "eval")
     assert told.code == 0 and "top1" in told.out and "12 samples" in told.out and "SQNR" in told.out
     (score,) = call(capfd, built, "eval", "--json").lines
@@ -50,10 +54,16 @@ def test_eval_states_the_program_beside_its_float_model(built: Path, capfd: pyte
     assert score["delta"]["top1"] == pytest.approx(score["figures"]["top1"] - score["baseline"]["top1"])
 
 
-def test_eval_takes_programs_and_models_that_the_recipe_did_not_build(built: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_eval_takes_programs_and_models_that_the_recipe_did_not_build(
+    built: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (own,) = call(capfd, built, "eval", "--json").lines
     (given,) = call(capfd, built, "eval", "--program", product(built, ".npu"), "--json").lines
-    assert given["figures"] == own["figures"] and given["sqnr_db"] == own["sqnr_db"] and given["npu_macs"] == own["npu_macs"]
+    assert (
+        given["figures"] == own["figures"]
+        and given["sqnr_db"] == own["sqnr_db"]
+        and given["npu_macs"] == own["npu_macs"]
+    )
     (floats,) = call(capfd, built, "eval", "--program", str(EXAMPLE / "fashion.onnx"), "--json").lines
     assert floats["figures"] == own["baseline"] and floats["agreement"] == 1.0
     (qdq,) = call(capfd, built, "eval", "--program", product(built, ".qdq.onnx"), "--json").lines
@@ -90,7 +100,7 @@ def test_other_verbs_say_what_is_wrong(built: Path, capfd: pytest.CaptureFixture
         ("export", "qdq", str(built / "none.toml"), "-o", str(built / "q.onnx")): "none.toml",
         ("show", "tiling", str(built / "none.toml")): "none.toml",
         ("show", "tilling", str(built / "net.toml")): "tiling",
-    }  # fmt: skip
+    }
     for args, said in wrong.items():
         capfd.readouterr()
         code = main(list(args))

@@ -323,7 +323,9 @@ def test_without_data_the_recipe_builds_on_noise(tmp_path: Path, call: Callable[
 
 def test_a_data_function_is_named_from_the_recipes_folder(tmp_path: Path, call: Callable[..., Ran]) -> None:
     net = model(tmp_path / "net.onnx", {"x": (X, [1, 4])})
-    text = "import numpy as np\ndef some():\n    yield from ((str(i), np.ones(4, 'f4') * i) for i in range(4))\n"
+    text = (
+        "import numpy as np\ndef some():\n    yield from ((str(i), np.ones(4, 'f4') * i) for i in range(4))\n"
+    )
     (tmp_path / "feed_new.py").write_text(text)
     (tmp_path / "sub").mkdir()
     assert call("new", str(net), "--data", "python:feed_new.py:some", "-o", "sub/net.toml").code == 0

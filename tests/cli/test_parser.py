@@ -1,4 +1,5 @@
-"""A command line that cannot be parsed is an error like any other: a code, the place, what to try, exit code 2."""
+"""A command line that cannot be parsed is an error like any other: a code, the
+place, what to try, exit code 2."""
 
 from __future__ import annotations
 
@@ -12,20 +13,42 @@ from tests.cli.commandline import Npuflow
 @pytest.mark.parametrize(
     ("args", "code", "said", "hint"),
     [
-        (("build", "--jsno", "x.toml"), "NF-USAGE-064", 'npuflow build has no option "--jsno"', "--json, or npuflow build"),
+        (
+            ("build", "--jsno", "x.toml"),
+            "NF-USAGE-064",
+            'npuflow build has no option "--jsno"',
+            "--json, or npuflow build",
+        ),
         (("build", "-Z"), "NF-USAGE-064", 'has no option "-Z"', "npuflow build --help"),
         (("--foo",), "NF-USAGE-064", 'npuflow has no option "--foo"', "npuflow --help"),
         (("build",), "NF-USAGE-065", "npuflow build: RECIPE... is missing", "npuflow build --help"),
-        (("cache", "push", "--nothing"), "NF-USAGE-064", "npuflow cache push has no option", "npuflow cache push --help"),
-        (("build", "x.toml", "--until"), "NF-USAGE-066", "cannot read an option: option --until requires", "build --help"),
+        (
+            ("cache", "push", "--nothing"),
+            "NF-USAGE-064",
+            "npuflow cache push has no option",
+            "npuflow cache push --help",
+        ),
+        (
+            ("build", "x.toml", "--until"),
+            "NF-USAGE-066",
+            "cannot read an option: option --until requires",
+            "build --help",
+        ),
         (("build", "--json=5", "x.toml"), "NF-USAGE-066", "--json", "npuflow build --help"),
-        (("build", "x.toml", "--jobs", "many"), "NF-USAGE-067", "npuflow build: --jobs has a wrong value", "build --help"),
+        (
+            ("build", "x.toml", "--jobs", "many"),
+            "NF-USAGE-067",
+            "npuflow build: --jobs has a wrong value",
+            "build --help",
+        ),
         (("biuld", "x.toml"), "NF-USAGE-068", 'npuflow has no verb "biuld"', '"build"'),
         (("cache", "psh"), "NF-USAGE-068", 'npuflow cache has no verb "psh"', '"push"'),
         (("targets", "a", "b"), "NF-USAGE-069", "the command line cannot be read", "npuflow targets --help"),
     ],
-)  # fmt: skip
-def test_faults_have_a_code_and_the_usual_form(npuflow: Npuflow, args: tuple[str, ...], code: str, said: str, hint: str) -> None:
+)
+def test_faults_have_a_code_and_the_usual_form(
+    npuflow: Npuflow, args: tuple[str, ...], code: str, said: str, hint: str
+) -> None:
     ran = npuflow(*args)
     assert ran.code == 2 and ran.out == ""
     first, *rest = ran.err.splitlines()

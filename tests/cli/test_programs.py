@@ -1,4 +1,5 @@
-"""run, compare and disasm on a real program: npy, npz and pictures in, npz out; against its ONNX and itself."""
+"""run, compare and disasm on a real program: npy, npz and pictures in, npz out;
+against its ONNX and itself."""
 
 from __future__ import annotations
 
@@ -46,13 +47,20 @@ def call(capfd: pytest.CaptureFixture[str], *args: str) -> Ran:
     return Ran(code, out, err)
 
 
-def test_run_takes_arrays_and_pictures(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_takes_arrays_and_pictures(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     program = product(built, ".npu")
     one, all_, picture = (tmp_path / n for n in ("one.npz", "all.npz", "picture.npz"))
     assert call(capfd, "run", program, str(built / "two.npy"), "-o", str(one)).code == 0
     np.savez(tmp_path / "in.npz", image=np.load(built / "two.npy"))
     assert call(capfd, "run", program, str(tmp_path / "in.npz"), "-o", str(all_), "--dump-all").code == 0
-    assert call(capfd, "run", program, str(built / "image.png"), "-o", str(picture), "--json").lines[0]["samples"] == 1
+    assert (
+        call(capfd, "run", program, str(built / "image.png"), "-o", str(picture), "--json").lines[0][
+            "samples"
+        ]
+        == 1
+    )
     first, everything = np.load(one), np.load(all_)
     assert len(everything.files) > len(first.files) + 3
     for name in first.files:
@@ -60,13 +68,16 @@ def test_run_takes_arrays_and_pictures(built: Path, tmp_path: Path, capfd: pytes
         np.testing.assert_array_equal(first[name], everything[name])
 
 
-def test_compare_finds_the_first_divergence(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compare_finds_the_first_divergence(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     program, qdq, inputs = product(built, ".npu"), product(built, ".qdq.onnx"), str(built / "two.npy")
     assert call(capfd, "compare", program, program, "-i", inputs, "--all").code == 0
     against = call(capfd, "compare", program, MODEL, "-i", inputs, "--json")
     assert against.code == 1 and 10 < float(against.lines[0]["sqnr"]) < 80
     close = call(capfd, "compare", program, qdq, "-i", inputs, "--json")
-    assert float(close.lines[0]["sqnr"]) > 20 and "session.disable_quant_qdq" in close.err   # 18.1 dB with saturating kernels
+    # 18.1 dB with saturating kernels
+    assert float(close.lines[0]["sqnr"]) > 20 and "session.disable_quant_qdq" in close.err
     a, b = {"x": np.arange(4), "y": np.ones(3)}, {"x": np.arange(4), "y": np.array([1.0, 2, 1])}
     np.savez(tmp_path / "a.npz", **a)
     np.savez(tmp_path / "b.npz", **b)
@@ -80,12 +91,17 @@ def test_pictures_go_through_the_steps_stored_with_the_program(
     program, picture = product(built, ".npu"), str(built / "image.png")
     by_picture, by_array = tmp_path / "picture.npz", tmp_path / "array.npz"
     ran = call(capfd, "run", program, picture, "-o", str(by_picture))
-    assert ran.code == 0 and "pictures are prepared by the recipe's steps: " in ran.err and "normalize" in ran.err
+    assert (
+        ran.code == 0
+        and "pictures are prepared by the recipe's steps: " in ran.err
+        and "normalize" in ran.err
+    )
     assert call(capfd, "run", program, str(built / "two.npy"), "-o", str(by_array)).err == ""
     picture_out, array_out = np.load(by_picture), np.load(by_array)
     for name in picture_out.files:
         np.testing.assert_array_equal(picture_out[name], array_out[name][:1])
-    against = call(capfd, "compare", program, MODEL, "-i", picture, "--json")    # the model gets what the program gets
+    # the model gets what the program gets
+    against = call(capfd, "compare", program, MODEL, "-i", picture, "--json")
     assert float(against.lines[0]["sqnr"]) > 10 and "recipe's steps" in against.err
     bare = call(capfd, "run", MODEL, picture, "-o", str(tmp_path / "bare.npz"))
     assert bare.code == 0 and "0..255" in bare.err
@@ -112,7 +128,9 @@ def test_raw_mode_prepares_pictures_and_takes_integers_as_codes(
     assert ran.code == 2 and "takes pixels 0..255" in ran.err
 
 
-@pytest.mark.parametrize("array", [np.full((1, 1, 28, 28), "a"), np.zeros((1, 1, 28, 28), np.complex64)], ids=["text", "complex"])
+@pytest.mark.parametrize(
+    "array", [np.full((1, 1, 28, 28), "a"), np.zeros((1, 1, 28, 28), np.complex64)], ids=["text", "complex"]
+)
 def test_an_input_of_no_numbers_is_refused(
     built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], array: np.ndarray
 ) -> None:
@@ -126,10 +144,14 @@ def test_a_picture_needs_an_input_of_fixed_size(tmp_path: Path, capfd: pytest.Ca
     from onnx import parser
     from PIL import Image
 
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu (x) }'
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu (x) }'
+    )
     onnx.save_model(parser.parse_model(text), str(tmp_path / "free.onnx"))
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    ran = call(capfd, "run", str(tmp_path / "free.onnx"), str(tmp_path / "a.png"), "-o", str(tmp_path / "o.npz"))
+    ran = call(
+        capfd, "run", str(tmp_path / "free.onnx"), str(tmp_path / "a.png"), "-o", str(tmp_path / "o.npz")
+    )
     assert ran.code == 2 and "no fixed size" in ran.err and "bind the dimension" in ran.err
 
 
@@ -139,7 +161,9 @@ def test_disasm_lists_a_nodes_commands(built: Path, capfd: pytest.CaptureFixture
     heads = [line[2:].rsplit(" (", 1)[0] for line in whole.out.splitlines() if line.startswith("; ")]
     part = call(capfd, "disasm", program, "--node", heads[0])
     assert whole.code == part.code == 0 and "CONV" in whole.out
-    assert 1 < len(part.out.splitlines()) < len(whole.out.splitlines()) and part.out.startswith(f"; {heads[0]} (")
+    assert 1 < len(part.out.splitlines()) < len(whole.out.splitlines()) and part.out.startswith(
+        f"; {heads[0]} ("
+    )
     assert call(capfd, "disasm", program, "--node", "nothing").code == 2
 
 
@@ -152,7 +176,9 @@ def test_a_place_is_named_for_what_it_is() -> None:
 
 
 def test_equal_faults_of_two_stages_are_told_once() -> None:
-    faults = [DataError("no data", where=Where(stage=stage, line=4)) for stage in ("evaluate", "evaluation_inputs")]
+    faults = [
+        DataError("no data", where=Where(stage=stage, line=4)) for stage in ("evaluate", "evaluation_inputs")
+    ]
     other = DataError("no data", where=Where(stage="samples", line=9))
     assert distinct([*faults, other]) == [faults[0], other]
 
@@ -181,7 +207,8 @@ def test_compare_goes_in_the_networks_order_and_names_layer_element_and_tile(
     options = ["-i", inputs, "--all", "--tolerance", "8"]             # onnxruntime rounds some ties otherwise
     ran = call(capfd, "compare", program, str(model), *options, "--json")
     names = [line["name"] for line in ran.lines]
-    assert names[0].startswith("/stem/stem.0/") and names[-1] == "logits"            # what is an output does not come first
+    # what is an output does not come first
+    assert names[0].startswith("/stem/stem.0/") and names[-1] == "logits"
     (first,) = [line for line in ran.lines if line["tile"]]
     assert first["name"] == tensor and first["codes"] and "(Conv)" in first["layer"]
     assert first["index"][1] == 3 and abs(first["sides"][0] - first["sides"][1]) > 8

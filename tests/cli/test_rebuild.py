@@ -1,4 +1,5 @@
-"""A real network: one changed layer rebuilds only what it reaches, `plan` says so beforehand, and the next build does nothing."""
+"""A real network: one changed layer rebuilds only what it reaches, `plan` says so beforehand, and
+the next build does nothing."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ layout = "nchw"
 level = 1
 """
 FOUR = '--set=quantize.overrides=[{layers=["/classify/classify.1/Gemm"], weight_bits=4}]'
-ABOVE = {"samples", "model", "parse", "placement", "segments", "statistics.items", "statistics"}  # thresholds fit their bits
+# thresholds fit their bits
+ABOVE = {"samples", "model", "parse", "placement", "segments", "statistics.items", "statistics"}
 
-JUDGED = {"clipping", "baseline", "sensitivity", "precision", "correct"}       # they run the network as it is quantised
+# they run the network as it is quantised
+JUDGED = {"clipping", "baseline", "sensitivity", "precision", "correct"}
 SEARCH = {"layers", "tiles", "spans", "windows", "tiling"}
 
 
@@ -43,7 +46,9 @@ def stages(ran: Ran, *status: str) -> set[str]:
     return {line["stage"] for line in ran.lines[:-1] if line["event"] == "step" and line["status"] in status}
 
 
-def test_a_change_of_one_layers_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_change_of_one_layers_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("NPUFLOW_STAGES", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.toml").write_text(RECIPE)
@@ -56,7 +61,10 @@ def test_a_change_of_one_layers_bits(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert stages(planned, "run", "maybe") & ABOVE == set()
     judged = {"clipping", "baseline", "sensitivity", "precision", "correct"}
     rounding = {"moments", "moments.picked", "moments.grids", "moments.columns", "rounded", "rounded.items"}
-    assert stages(planned, "run", "maybe") == {"checked", "thresholds", "quantize", "codegen"} | judged | rounding | SEARCH
+    assert (
+        stages(planned, "run", "maybe")
+        == {"checked", "thresholds", "quantize", "codegen"} | judged | rounding | SEARCH
+    )
 
     changed = call(capfd, "build", FOUR)
     assert stages(changed, "ran") <= stages(planned, "run", "maybe") and "codegen" in stages(changed, "ran")

@@ -95,7 +95,9 @@ def uncommented(text: str) -> str:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
-def test_new_writes_a_recipe_of_defaults(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_writes_a_recipe_of_defaults(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)                        # paths of tables without a file are relative to it
     text = _new.text(str(model), tmp_path, STAGES)
     (tmp_path / "new.toml").write_text(text)

@@ -18,7 +18,9 @@ from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 
 SMALL = Target(
-    compute=Compute(array_rows=4, array_cols=4, depthwise_macs=4, vector_lanes=4, fill_cycles=4, command_cycles=2),
+    compute=Compute(
+        array_rows=4, array_cols=4, depthwise_macs=4, vector_lanes=4, fill_cycles=4, command_cycles=2
+    ),
     numerics=Numerics(),
     memory=Memory(local_bytes=4096, local_align=16, burst=16, external_bandwidth=4.0, external_bytes=1 << 24),
     dma=Dma(setup_cycles=8),
@@ -39,9 +41,11 @@ def build(graph: Graph, target: Target, plan: Plan | None = None) -> Program:
     return Program.from_bytes(program.to_bytes())
 
 
-def simulate(program: Program, values: dict[str, np.ndarray], exact_only: bool = False) -> dict[str, np.ndarray]:
-    """Every integer value as it was when complete, fed with the reference's own boundary tensors; what taps show of values
-    in local memory is compared here."""
+def simulate(
+    program: Program, values: dict[str, np.ndarray], exact_only: bool = False
+) -> dict[str, np.ndarray]:
+    """Every integer value as it was when complete, fed with the reference's own boundary tensors; what taps
+    show of values in local memory is compared here."""
     order = order_of(program)
     found = hazards_of(program, order)
     assert not found, "\n".join(map(str, found[:5]))
@@ -59,7 +63,11 @@ def simulate(program: Program, values: dict[str, np.ndarray], exact_only: bool =
 
 
 def check_exact(
-    graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: Plan | None = None, exact_only: bool = False
+    graph: Graph,
+    inputs: dict[str, np.ndarray],
+    target: Target,
+    plan: Plan | None = None,
+    exact_only: bool = False,
 ) -> Program:
     """Bit for bit on every integer tensor, without hazards."""
     expected = interpret(graph, inputs, target.numerics, keep=lambda _: True)

@@ -1,4 +1,5 @@
-"""A small network with every kind of group: convolutions, depthwise, tables, movers, branches, a classifier."""
+"""A small network with every kind of group: convolutions, depthwise, tables, movers,
+branches, a classifier."""
 
 from __future__ import annotations
 
@@ -46,12 +47,23 @@ class Builder:
         return names[0]
 
     def conv(
-        self, x: str, out: int, kernel: int, stride: int = 1, depthwise: bool = False, clip: tuple[float, float] | None = None
+        self,
+        x: str,
+        out: int,
+        kernel: int,
+        stride: int = 1,
+        depthwise: bool = False,
+        clip: tuple[float, float] | None = None,
     ) -> str:
         channels = self.arrays[x].shape[1]
-        w = self.const((out, 1 if depthwise else channels, kernel, kernel), 1 / kernel / (1 if depthwise else channels**0.5))
+        w = self.const(
+            (out, 1 if depthwise else channels, kernel, kernel),
+            1 / kernel / (1 if depthwise else channels**0.5),
+        )
         pad = kernel // 2
-        op = OPS["conv"]((kernel, kernel), (stride, stride), (1, 1), (pad,) * 4, channels if depthwise else 1, clip=clip)
+        op = OPS["conv"](
+            (kernel, kernel), (stride, stride), (1, 1), (pad,) * 4, channels if depthwise else 1, clip=clip
+        )
         return self.add(op, x, w, self.const((out,), 0.1))
 
 

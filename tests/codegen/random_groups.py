@@ -1,4 +1,5 @@
-"""Legal groups drawn at random: runs of parts, strips, cores, held and kept values; any of them must compute the same."""
+"""Legal groups drawn at random: runs of parts, strips, cores, held and kept values; any of
+them must compute the same."""
 
 from __future__ import annotations
 
@@ -17,21 +18,30 @@ from npuflow.ir.graph import Graph
 from tests.codegen.random_tilings import FREE, choice
 
 
-def joined(topology: Topology, parts: list[Part], machine: Machine, rng: random.Random, kept: frozenset[str]) -> Group | None:
+def joined(
+    topology: Topology, parts: list[Part], machine: Machine, rng: random.Random, kept: frozenset[str]
+) -> Group | None:
     """One group of these parts, cut and tiled at random; None if it does not work out."""
     nodes = [n for p in parts for n in p.nodes]
     made = {o for n in nodes for o in topology.graph.nodes[n].outputs if o}
     inner = [
         o for p in parts for o in topology.needed(p.nodes)
         if any(r in nodes and r not in p.nodes for r in topology.readers.get(o, ()))
-    ]  # fmt: skip
-    read = {v for n in nodes for v in topology.graph.nodes[n].inputs if v and topology.graph.values[v].const is None}
+    ]
+    read = {
+        v
+        for n in nodes
+        for v in topology.graph.nodes[n].inputs
+        if v and topology.graph.values[v].const is None
+    }
     outside = sorted(read - made - kept)
     held = {v: rng.choice((1, 2)) for v in (*inner, *(v for v in outside if rng.random() < 0.4))}
     held.update(dict.fromkeys(made & kept, 1))
     if rng.random() < 0.3:
         held.update({v: 1 for v in topology.needed(nodes) if v not in held})
-    strips = tuple((rng.choice((0, 1, 2, 2, 2, 3)), rng.randint(1, 4)) for _ in range(rng.choice((0, 1, 1, 2))))
+    strips = tuple(
+        (rng.choice((0, 1, 2, 2, 2, 3)), rng.randint(1, 4)) for _ in range(rng.choice((0, 1, 1, 2)))
+    )
     cores = (rng.choice((0, 1, 2, 2)), rng.randint(1, machine.compute.cores))
     group = Group(tuple(parts), FREE, strips, cores, tuple(held.items()))
     frame = Frame(topology, group, kept)
@@ -49,7 +59,9 @@ def joined(topology: Topology, parts: list[Part], machine: Machine, rng: random.
     return replace(group, parts=tuple(Part(p.nodes, d) for p, d in zip(parts, drawn, strict=True)))
 
 
-def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 3) -> tuple[Plan, int]:
+def plan(
+    graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 3
+) -> tuple[Plan, int]:
     """(a plan, groups of several parts in it)."""
     planner = Planner(graph, machine, numerics, level)
     singles = planner.groups()
@@ -65,7 +77,7 @@ def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random,
         while (
             rest and rng.random() < 0.7 and run[0].choice is not None and rest[0].choice is not None
             and topology.segment[rest[0].nodes[0]] == topology.segment[run[0].nodes[0]]
-        ):  # fmt: skip
+        ):
             run.append(rest.pop(0))
         found = None
         if run[0].choice is not None:
@@ -115,7 +127,9 @@ def keep(groups: list[Group], topology: Topology, machine: Machine, rng: random.
     return kept
 
 
-def retiled(groups: list[Group], topology: Topology, kept: frozenset[str], machine: Machine, rng: random.Random) -> bool:
+def retiled(
+    groups: list[Group], topology: Topology, kept: frozenset[str], machine: Machine, rng: random.Random
+) -> bool:
     """Tilings for layers whose operands have become local."""
     for g, group in enumerate(groups):
         frame = Frame(topology, group, kept)
@@ -142,7 +156,9 @@ def legal(groups: list[Group], topology: Topology, kept: frozenset[str], value: 
             frame = Frame(topology, later, kept)
             if frame.moves or not any(value == v for m in frame.members for v, _ in m.inputs):
                 continue
-            if segment[later.nodes[0]] != segment[groups[maker].nodes[0]] or any(v == value for v, _ in later.held):
+            if segment[later.nodes[0]] != segment[groups[maker].nodes[0]] or any(
+                v == value for v, _ in later.held
+            ):
                 return False
             if not all(m.accepts_views for m in frame.members):
                 return False

@@ -1,4 +1,5 @@
-"""Convolutional networks drawn at random: chains, residuals, branches, strides, padding, several outputs, batches."""
+"""Convolutional networks drawn at random: chains, residuals, branches, strides,
+padding, several outputs, batches."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from npuflow.ir.op import OPS
 from tests.codegen.networks import Builder
 
 
-def network(rng: random.Random, numerics: Numerics, depth: int = 7, weight_bits: int = 8) -> tuple[Graph, dict[str, np.ndarray]]:
+def network(
+    rng: random.Random, numerics: Numerics, depth: int = 7, weight_bits: int = 8
+) -> tuple[Graph, dict[str, np.ndarray]]:
     """A quantised network and its input."""
     b = Builder()
     b.rng = np.random.default_rng(rng.randrange(1 << 30))
@@ -50,7 +53,9 @@ def _layer(b: Builder, rng: random.Random, x: str, open_: list[str]) -> str | No
     if kind == "resize":
         if h * w > 150:
             return None
-        return b.add(OPS["resize"]((n, c, 2 * h, 2 * w), (1.0, 1.0, 2.0, 2.0), rng.choice(("nearest", "linear"))), x)
+        return b.add(
+            OPS["resize"]((n, c, 2 * h, 2 * w), (1.0, 1.0, 2.0, 2.0), rng.choice(("nearest", "linear"))), x
+        )
     kernel = (rng.choice((1, 2, 3, 3, 5)), rng.choice((1, 3, 3)))
     stride, dilation = (rng.choice((1, 1, 2)), rng.choice((1, 1, 2))), (rng.choice((1, 1, 1, 2)), 1)
     pads = tuple(rng.randint(0, k // 2 * d) for k, d in zip(kernel * 2, dilation * 2, strict=True))
@@ -60,11 +65,19 @@ def _layer(b: Builder, rng: random.Random, x: str, open_: list[str]) -> str | No
     if kind == "pool":
         inner = tuple(min(p, k // 2) for p, k in zip(pads, kernel * 2, strict=True))
         return b.add(OPS["maxpool"](kernel, stride, (1, 1), inner), x)
-    groups = c if kind == "depthwise" else rng.choice([g for g in range(1, c + 1) if c % g == 0]) if kind == "grouped" else 1
+    groups = (
+        c
+        if kind == "depthwise"
+        else rng.choice([g for g in range(1, c + 1) if c % g == 0])
+        if kind == "grouped"
+        else 1
+    )
     out = c * rng.choice((1, 1, 2)) if kind == "depthwise" else groups * rng.randint(1, max(1, 8 // groups))
     weight = b.const((out, c // groups, *kernel), 1 / (kernel[0] * kernel[1] * c // groups) ** 0.5)
     clip = rng.choice((None, (0.0, 2.0), (0.0, float("inf"))))
-    return b.add(OPS["conv"](kernel, stride, dilation, pads, groups, clip=clip), x, weight, b.const((out,), 0.1))
+    return b.add(
+        OPS["conv"](kernel, stride, dilation, pads, groups, clip=clip), x, weight, b.const((out,), 0.1)
+    )
 
 
 def target(rng: random.Random) -> Target:
@@ -72,14 +85,22 @@ def target(rng: random.Random) -> Target:
     pick, shares = rng.choice, random.Random(rng.getstate()[1][0]).random() < 0.7
     return Target(
         compute=Compute(
-            cores=pick((1, 1, 2, 3)), array_rows=pick((2, 4, 8)), array_cols=pick((2, 4, 8)), depthwise_macs=pick((2, 9)),
-            dataflow=pick(("weight_stationary", "output_stationary")), fill_cycles=4, command_cycles=2,
+            cores=pick((1, 1, 2, 3)),
+            array_rows=pick((2, 4, 8)),
+            array_cols=pick((2, 4, 8)),
+            depthwise_macs=pick((2, 9)),
+            dataflow=pick(("weight_stationary", "output_stationary")),
+            fill_cycles=4,
+            command_cycles=2,
             vector_lanes=pick((4, 4, 32)),
         ),
         numerics=Numerics(acc_bits=pick((32, 32, 40))),
         memory=Memory(
-            local_bytes=pick((4096, 8192, 8192, 16384, 1 << 16)), local_align=pick((4, 16)), burst=pick((1, 16)),
-            external_bandwidth=pick((1.0, 4.0)), external_bytes=1 << 24,
+            local_bytes=pick((4096, 8192, 8192, 16384, 1 << 16)),
+            local_align=pick((4, 16)),
+            burst=pick((1, 16)),
+            external_bandwidth=pick((1.0, 4.0)),
+            external_bytes=1 << 24,
         ),
         dma=Dma(channels=pick((1, 2)), setup_cycles=8, multicast=shares),
-    )  # fmt: skip
+    )

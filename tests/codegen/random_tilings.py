@@ -48,18 +48,32 @@ def choice(layer: Layer, machine: Machine, rng: random.Random, tries: int) -> Ch
     order = (*par, *(a.name for a in layer.axes if a.kind == "sum"))
     own = random.Random(used)                           # of its own: what else is drawn stays as it is
     axis = own.choice(par) if par and own.random() < 0.5 else ""
-    begin = (axis, own.choice((-2, -1, 1, 2) if axis and reverses(layer, layer.space.axis(axis)) else (1, 2)) if axis else 0)
+    begin = (
+        axis,
+        own.choice((-2, -1, 1, 2) if axis and reverses(layer, layer.space.axis(axis)) else (1, 2))
+        if axis
+        else 0,
+    )
     return Choice(tuple(sizes.items()), order, tuple(int(s[0]) for s in slots), used, begin)
 
 
-def plan(graph: Graph, machine: Machine, numerics: Numerics, rng: random.Random, level: int = 0, tries: int = 100_000) -> Plan:
+def plan(
+    graph: Graph,
+    machine: Machine,
+    numerics: Numerics,
+    rng: random.Random,
+    level: int = 0,
+    tries: int = 100_000,
+) -> Plan:
     """The planner's groups with tilings of our own, where one is found."""
     planner = Planner(graph, machine, numerics, level)
     groups = []
     for group in planner.groups():
         if group.parts[0].choice is not None:
             sites = [graph.site(graph.nodes[n]) for n in group.nodes]
-            layer = gathered(describe(sites, numerics, needed(graph, group.nodes)), machine.compute, machine.memory)
+            layer = gathered(
+                describe(sites, numerics, needed(graph, group.nodes)), machine.compute, machine.memory
+            )
             drawn = choice(layer, machine, rng, tries)
             group = Group((Part(group.nodes, drawn),), FREE) if drawn else group
         groups.append(group)

@@ -22,7 +22,8 @@ def drawn(rng: random.Random, steps: int) -> tuple[list[Life], dict[str, int]]:
 
 
 def test_drawn_at_random_no_two_share_a_byte() -> None:
-    """The checker of its own agrees; fixed lives keep theirs, constants only grow to the front, not beyond their segment."""
+    """The checker of its own agrees; fixed lives keep theirs, constants only grow to the
+    front, not beyond their segment."""
     rng, early = random.Random(2), 0
     for _ in range(200):
         lives, movable = drawn(rng, rng.randint(1, 12))
@@ -34,7 +35,9 @@ def test_drawn_at_random_no_two_share_a_byte() -> None:
         assert layout.total <= limit and layout.bound <= layout.total
         for before, after in zip(lives, chosen, strict=True):
             assert (before.name, before.size, before.last) == (after.name, after.size, after.last)
-            assert after.first == before.first or (before.name in movable and movable[after.name] <= after.first < before.first)
+            assert after.first == before.first or (
+                before.name in movable and movable[after.name] <= after.first < before.first
+            )
             early += before.first - after.first
     assert early > 500
 

@@ -1,4 +1,5 @@
-"""Repeated blocks are costed once, alone and where activations stay on their cores, and plans are those of a full search."""
+"""Repeated blocks are costed once, alone and where activations stay on their cores, and plans
+are those of a full search."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def blocks(target: Target) -> Graph:
 
 
 def parts_of(graph: Graph) -> tuple[Topology, list[Group]]:
-    return Topology(graph, machine(CORES), CORES.numerics), Planner(graph, machine(CORES), CORES.numerics, LEVEL).groups()
+    return Topology(graph, machine(CORES), CORES.numerics), Planner(
+        graph, machine(CORES), CORES.numerics, LEVEL
+    ).groups()
 
 
 def test_equal_stretches_are_costed_once_and_cost_the_same() -> None:

@@ -11,7 +11,9 @@ from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import Life, check_layout, peak, place
 from npuflow.engine.arrange import METHODS, arrange
 
-LIVES = st.lists(st.tuples(st.integers(1, 900), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40)
+LIVES = st.lists(
+    st.tuples(st.integers(1, 900), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40
+)
 
 
 @given(LIVES)
@@ -35,7 +37,9 @@ def test_the_checker_sees_every_overlap(spec: list[tuple[int, int, int]], rng) -
     lives = [Life(f"v{i}", size, first, first + length) for i, (size, first, length) in enumerate(spec)]
     addresses = {v.name: rng.randrange(0, 4096, 16) for v in lives}
     clash = any(
-        a.meets(b) and addresses[a.name] < addresses[b.name] + b.size and addresses[b.name] < addresses[a.name] + a.size
+        a.meets(b)
+        and addresses[a.name] < addresses[b.name] + b.size
+        and addresses[b.name] < addresses[a.name] + a.size
         for i, a in enumerate(lives)
         for b in lives[:i]
     )
@@ -64,11 +68,15 @@ def fewest(lives: list[Life], align: int) -> int:
 
 
 def test_exact_needs_no_more_than_any_order() -> None:
-    """Every small set of lives: exact is what trying all orders finds, and says that it is proven; climbing lies between."""
+    """Every small set of lives: exact is what trying all orders finds, and says that it is
+    proven; climbing lies between."""
     rng, better = random.Random(5), 0
     for _ in range(150):
         count = rng.randint(2, 6)
-        lives = [Life(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 5), t + rng.randint(0, 3)) for i in range(count)]
+        lives = [
+            Life(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 5), t + rng.randint(0, 3))
+            for i in range(count)
+        ]
         layouts = [arrange(lives, 4, m) for m in METHODS]
         for layout in layouts:
             check_layout(lives, layout.addresses, layout.total, 4)
@@ -83,7 +91,10 @@ def test_exact_needs_no_more_than_any_order() -> None:
 def test_larger_sets_end_within_bounds() -> None:
     rng, gained = random.Random(6), 0
     for _ in range(6):
-        lives = [Life(f"v{i}", rng.randint(1, 999), t := rng.randint(0, 20), t + rng.randint(0, 8)) for i in range(40)]
+        lives = [
+            Life(f"v{i}", rng.randint(1, 999), t := rng.randint(0, 20), t + rng.randint(0, 8))
+            for i in range(40)
+        ]
         plain, climbed, exact = (arrange(lives, 16, m) for m in METHODS)
         for layout in (climbed, exact):
             check_layout(lives, layout.addresses, layout.total, 16)

@@ -1,4 +1,5 @@
-"""Lives moved to other banks: fewer predicted conflicts, fewer cycles waited on the clock, nothing on anybody's bytes."""
+"""Lives moved to other banks: fewer predicted conflicts, fewer cycles waited on the clock,
+nothing on anybody's bytes."""
 
 from __future__ import annotations
 
@@ -50,12 +51,19 @@ def test_nothing_waits_longer_for_its_bytes() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_layouts_stay_legal_and_never_get_worse(seed: int) -> None:
     rng = random.Random(seed)
-    lives = [Life(f"v{i}", rng.randint(1, 500), t := rng.randint(0, 9), t + rng.randint(0, 3)) for i in range(rng.randint(2, 16))]
+    lives = [
+        Life(f"v{i}", rng.randint(1, 500), t := rng.randint(0, 9), t + rng.randint(0, 3))
+        for i in range(rng.randint(2, 16))
+    ]
     layout = arrange(lives, 16)
-    memory = replace(MEMORY, local_bytes=-(-max(layout.total, 1024) // 1024) * 1024, local_banks=rng.choice((2, 4, 8)))
+    memory = replace(
+        MEMORY, local_bytes=-(-max(layout.total, 1024) // 1024) * 1024, local_banks=rng.choice((2, 4, 8))
+    )
     kinds = ("LOAD", "TENSOR", "VECTOR", "STORE")
     who = {
-        (0, p): {v.name: frozenset(rng.sample(kinds, rng.randint(1, 2))) for v in lives if v.first <= p <= v.last}
+        (0, p): {
+            v.name: frozenset(rng.sample(kinds, rng.randint(1, 2))) for v in lives if v.first <= p <= v.last
+        }
         for p in range(13)
     }
     found = spread(lives, layout, who, memory, 16)
@@ -64,7 +72,10 @@ def test_random_layouts_stay_legal_and_never_get_worse(seed: int) -> None:
 
 
 def banked(target_: Target, count: int = 8, size: int = 16384) -> Target:
-    return replace(target_, memory=replace(target_.memory, local_bytes=size, local_banks=count, bank_ports=1, local_bandwidth=8))
+    return replace(
+        target_,
+        memory=replace(target_.memory, local_bytes=size, local_banks=count, bank_ports=1, local_bandwidth=8),
+    )
 
 
 def test_the_clock_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +94,6 @@ def test_random_networks(seed: int) -> None:
     rng = random.Random(8200 + seed)
     machine_ = banked(target(rng), rng.choice((2, 4, 8)), 8192)
     graph, inputs = network(rng, machine_.numerics)
-    check_exact(graph, inputs, machine_, plan_network(graph, machine(machine_), machine_.numerics, level=seed % 4))
+    check_exact(
+        graph, inputs, machine_, plan_network(graph, machine(machine_), machine_.numerics, level=seed % 4)
+    )

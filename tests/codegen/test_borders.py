@@ -1,4 +1,5 @@
-"""Values that stay on several cores: the boxes that cores hand each other, in plans drawn at random and in the search's own."""
+"""Values that stay on several cores: the boxes that cores hand each other, in plans drawn at
+random and in the search's own."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def spread_of(graph: Graph, plan: Plan, target: Target) -> dict[str, Spread]:
 
 
 def tried(seed: int, depth: int = 7) -> int:
-    """Borders of a plan drawn at random on several cores; what it makes is exact, the schedule time within the bars."""
+    """Borders of a plan drawn at random on several cores; what it makes is exact, the
+    schedule time within the bars."""
     rng = random.Random(seed)
     target = random_networks.target(rng)
     target = replace(target, compute=replace(target.compute, cores=max(2, target.compute.cores)))
@@ -41,7 +43,9 @@ def tried(seed: int, depth: int = 7) -> int:
     for value, spread in found.items():
         shape = graph.type(value).shape
         for border in spread.borders:
-            assert spread.maker < spread.reader and border.source not in border.targets and elements(border.box)
+            assert (
+                spread.maker < spread.reader and border.source not in border.targets and elements(border.box)
+            )
             assert all(0 <= a < b <= n for (a, b), n in zip(border.box, shape, strict=True))
             for core in border.targets:
                 box = spread.boxes[core]
@@ -82,7 +86,10 @@ def test_every_core_finds_what_it_reads() -> None:
             for core in range(target.compute.cores):
                 there = np.zeros(graph.type(value).shape, bool)
                 own = maker.there(value, core) if core < maker.group.cores[1] else None
-                for box in [*([own] if own is not None else []), *(b.box for b in spread.borders if core in b.targets)]:
+                for box in [
+                    *([own] if own is not None else []),
+                    *(b.box for b in spread.borders if core in b.targets),
+                ]:
                     there[tuple(slice(a, b) for a, b in box)] = True
                 for frame in frames[spread.maker + 1 :]:
                     if frame.moves or core >= frame.group.cores[1]:

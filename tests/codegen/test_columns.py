@@ -1,4 +1,5 @@
-"""Convolutions with few channels over gathered columns: where it pays, with any window, tiled at will, the same integers."""
+"""Convolutions with few channels over gathered columns: where it pays, with any window, tiled
+at will, the same integers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from tests.codegen import random_tilings
 from tests.codegen.harness import SMALL, check_exact, local, machine
 from tests.codegen.networks import Builder
 
-FAST = Compute(array_rows=16, array_cols=4, depthwise_macs=4, vector_lanes=64, fill_cycles=4, command_cycles=1)
+FAST = Compute(
+    array_rows=16, array_cols=4, depthwise_macs=4, vector_lanes=64, fill_cycles=4, command_cycles=1
+)
 TARGET = local(replace(SMALL, compute=FAST), 1 << 18)
 WINDOWS = [
     ((3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
@@ -69,10 +72,14 @@ def test_where_it_does_not_pay_the_array_takes_the_window() -> None:
     """Few vector lanes, an array that is full anyway, one that keeps its sums: no columns."""
     graph, feed = network(WINDOWS[0])
     for compute in (
-        replace(FAST, vector_lanes=1), replace(FAST, array_rows=3), replace(FAST, dataflow="output_stationary"),
-    ):  # fmt: skip
+        replace(FAST, vector_lanes=1),
+        replace(FAST, array_rows=3),
+        replace(FAST, dataflow="output_stationary"),
+    ):
         program = check_exact(graph, feed, replace(TARGET, compute=compute))
-        assert not opcodes(program, "COPY") and all(c.vector("kernel") == (3, 3) for c in opcodes(program, "CONV"))
+        assert not opcodes(program, "COPY") and all(
+            c.vector("kernel") == (3, 3) for c in opcodes(program, "CONV")
+        )
 
 
 def test_columns_make_the_bound_smaller_and_the_plan_faster() -> None:
@@ -94,20 +101,34 @@ def test_gathered_is_what_the_window_sees() -> None:
         high, wide = rng.randint(1, 6), rng.randint(1, 6)
         x = np.random.default_rng(1).integers(0, 200, (2, 3, *extent)).astype(np.uint8)
         conv = {
-            "x": 0, "x_type": "uint8", "x_strides": x.strides, "x_dims": x.shape, "x_zero": 7, "kernel": kernel,
-            "stride": stride, "dilation": dilation, "origin": origin, "out_height": high, "out_width": wide,
-        }  # fmt: skip
+            "x": 0,
+            "x_type": "uint8",
+            "x_strides": x.strides,
+            "x_dims": x.shape,
+            "x_zero": 7,
+            "kernel": kernel,
+            "stride": stride,
+            "dilation": dilation,
+            "origin": origin,
+            "out_height": high,
+            "out_width": wide,
+        }
         shape = (2, 3 * kernel[0] * kernel[1], high, wide)
         found, times = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
         buffer = Buffer(0, "uint8", tuple((0, n) for n in shape), found.strides)
         for opcode, f in gather(conv, buffer):
             for index in np.ndindex(*f["dims"]):
                 at = f["y"] + sum(i * s for i, s in zip(index, f["y_strides"], strict=True))
-                source = f.get("x", 0) + sum(i * s for i, s in zip(index, f.get("x_strides", ()), strict=False))
+                source = f.get("x", 0) + sum(
+                    i * s for i, s in zip(index, f.get("x_strides", ()), strict=False)
+                )
                 found.reshape(-1)[at] = x.reshape(-1)[source] if opcode == "COPY" else f["value"]
                 times.reshape(-1)[at] += 1
         assert times.min() == 1
         for n, c, i, j, a, b in np.ndindex(2, 3, *kernel, high, wide):
-            row, col = a * stride[0] + i * dilation[0] + origin[0], b * stride[1] + j * dilation[1] + origin[1]
+            row, col = (
+                a * stride[0] + i * dilation[0] + origin[0],
+                b * stride[1] + j * dilation[1] + origin[1],
+            )
             inside = 0 <= row < extent[0] and 0 <= col < extent[1]
             assert found[n, (c * kernel[0] + i) * kernel[1] + j, a, b] == (x[n, c, row, col] if inside else 7)

@@ -21,7 +21,8 @@ from tests.codegen.networks import Builder
 from tests.codegen.random_tilings import grid_of
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])                  # of a tile; the last tile has the one that is left of 7
+# of a tile; the last tile has the one that is left of 7
+@pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize("each", [1, 2, 5])                    # channels that a group makes of its own one
 @pytest.mark.parametrize("dataflow", ["weight_stationary", "output_stationary"])
 def test_the_array_takes_a_lone_group_of_a_depthwise_layer_as_a_dense_one(
@@ -41,4 +42,6 @@ def test_the_array_takes_a_lone_group_of_a_depthwise_layer_as_a_dense_one(
     choice = Choice(tuple(sizes.items()), tuple(sizes), (2,) * len(layer.streams), 0)
     tiles = list(tiles_of({a.name: (0, a.size) for a in layer.axes}, choice))
     sums = float(tensor_cycles(layer, machine(target), grid_of(layer, sizes))[0])
-    assert sums == pytest.approx(sum(array_cycles(layer, extents_of(t), target.compute) for t in tiles), abs=len(tiles))
+    assert sums == pytest.approx(
+        sum(array_cycles(layer, extents_of(t), target.compute) for t in tiles), abs=len(tiles)
+    )

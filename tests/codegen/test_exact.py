@@ -1,4 +1,5 @@
-"""Level 3 beside every way to cut a small network into groups, and every way to let values stay between these."""
+"""Level 3 beside every way to cut a small network into groups, and every way to let
+values stay between these."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ def staying(fuser: Fuser, groups: list[Scored], stay: tuple[tuple[str, int, int]
         room = fuser.room - sum(fuser.topology.bytes(v) for v, first, last in stay if first < g <= last)
         parts = [p.nodes for p in old.group.parts]
         moves = old.group.parts[0].choice is None
-        scored = old if moves or not stay else fuser.scorer.score(parts, old.group.strips, old.group.cores, kept, room)
+        scored = (
+            old
+            if moves or not stay
+            else fuser.scorer.score(parts, old.group.strips, old.group.cores, kept, room)
+        )
         if scored is None:
             return None
         found.append(scored.group)
@@ -69,14 +74,21 @@ def every_plan(fuser: Fuser) -> Iterator[Finalist]:
 def drawn(seed: int, most: int = 6) -> tuple[Graph, Target, Fuser] | None:
     """A network of two to so many parts, and its fuser in exact mode."""
     rng = random.Random(seed)
-    target = replace(random_networks.target(rng), compute=Compute(array_rows=4, array_cols=4, vector_lanes=4, fill_cycles=4))
+    target = replace(
+        random_networks.target(rng),
+        compute=Compute(array_rows=4, array_cols=4, vector_lanes=4, fill_cycles=4),
+    )
     try:
         graph, _ = random_networks.network(rng, target.numerics, rng.randint(2, 5))
         singles = list(plan_network(graph, machine(target), target.numerics, 1).groups)
     except TargetError:
         return None
     topology = Topology(graph, machine(target), target.numerics)
-    return (graph, target, Fuser(topology, machine(target), singles, 3, exact=True)) if 2 <= len(singles) <= most else None
+    return (
+        (graph, target, Fuser(topology, machine(target), singles, 3, exact=True))
+        if 2 <= len(singles) <= most
+        else None
+    )
 
 
 def gaps(seeds: range) -> list[float]:
@@ -93,14 +105,21 @@ def gaps(seeds: range) -> list[float]:
 
 
 def replayed(seeds: range, most: int = 6) -> list[float]:
-    """What the plan of level 3 is above the fastest of all plans, both replayed tile by tile; below 0 where it is faster."""
+    """What the plan of level 3 is above the fastest of all plans, both replayed tile by tile;
+    below 0 where it is faster."""
     found = []
     for seed in seeds:
         if (one := drawn(seed, most)) is not None:
             graph, target, exact = one
             best = chosen(every_plan(exact), exact.topology, exact.machine, "greedy")
             assert best is not None
-            best = chosen([overlapping(best, exact.topology, exact.machine)], exact.topology, exact.machine, "greedy", best=best)
+            best = chosen(
+                [overlapping(best, exact.topology, exact.machine)],
+                exact.topology,
+                exact.machine,
+                "greedy",
+                best=best,
+            )
             assert best is not None
             found.append(plan_network(graph, machine(target), target.numerics, 3).cycles / best.cycles - 1)
     return found
@@ -124,6 +143,10 @@ def test_level_3_beside_every_plan_of_many(first: int, capsys: pytest.CaptureFix
     by_score, by_replay = gaps(seeds), replayed(seeds)
     with capsys.disabled():
         for name, found in (("by score", by_score), ("replayed", by_replay)):
-            print(f"\n{len(found)} networks from seed {first}, {name}: {sum(found):.4f} in all, {max(found):.4f} at most", end="")
+            print(
+                f"\n{len(found)} networks from seed {first}, {name}: {sum(found):.4f} in all, "
+                f"{max(found):.4f} at most",
+                end="",
+            )
     assert len(by_score) >= 20
     assert all(sum(found) / len(found) <= 0.05 for found in (by_score, by_replay)), (by_score, by_replay)

@@ -30,7 +30,8 @@ def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("seed", [6, 7])
 def test_several_cores_are_not_slower_than_one_of_them(seed: int) -> None:
-    """Small networks that would lose more by exchanging borders than they win by sharing the work run on one core."""
+    """Small networks that would lose more by exchanging borders than they win by
+    sharing the work run on one core."""
     graph, inputs = network(random.Random(seed), SMALL.numerics)
     several = replace(SMALL, compute=replace(SMALL.compute, cores=2))
     one = plan_network(graph, machine(SMALL), SMALL.numerics, 3)

@@ -1,4 +1,5 @@
-"""Groups of several parts compute what single parts do: drawn at random, and as the search joins them at every level."""
+"""Groups of several parts compute what single parts do: drawn at random, and as the
+search joins them at every level."""
 
 from __future__ import annotations
 
@@ -97,10 +98,14 @@ def test_many_groups_of_the_search(first: int) -> None:
 
 
 def test_slots_are_as_large_as_the_tiles_of_every_window() -> None:
-    """One core makes all rows of the first layer, in tiles that reach over its borders; another begins within, where a tile of
-    as many rows reads more."""
+    """One core makes all rows of the first layer, in tiles that reach over its borders; another begins
+    within, where a tile of as many rows reads more."""
     b, target = Builder(), replace(SMALL, compute=replace(SMALL.compute, cores=3))
-    x = b.add(OPS["conv"]((3, 1), (1, 1), (2, 1), (1, 0, 0, 0)), b.input("x", (1, 2, 8, 16)), b.const((2, 2, 3, 1), 0.3))
+    x = b.add(
+        OPS["conv"]((3, 1), (1, 1), (2, 1), (1, 0, 0, 0)),
+        b.input("x", (1, 2, 8, 16)),
+        b.const((2, 2, 3, 1), 0.3),
+    )
     y = b.add(OPS["conv"]((5, 1), (1, 1), (1, 1), (2, 0, 2, 0)), x, b.const((2, 2, 5, 1), 0.3))
     graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
@@ -124,7 +129,9 @@ def test_an_empty_network_has_no_groups() -> None:
 def test_pins_are_obeyed_or_refused() -> None:
     """A pinned group is one group, a pinned tensor stays; what cannot be is an error that says so."""
     rng = random.Random(4)
-    target = replace(random_networks.target(rng), memory=Memory(local_bytes=1 << 16, local_align=16, burst=16))
+    target = replace(
+        random_networks.target(rng), memory=Memory(local_bytes=1 << 16, local_align=16, burst=16)
+    )
     graph, feed = random_networks.network(rng, target.numerics, 8)
     free = plan_network(graph, machine(target), target.numerics, 1)
     names = [graph.nodes[g.nodes[0]].name for g in free.groups]
@@ -143,7 +150,9 @@ def test_a_pinned_group_that_does_not_fit_says_what_would() -> None:
     explained = 0
     for seed in range(30):
         rng = random.Random(seed)
-        target = replace(random_networks.target(rng), memory=Memory(local_bytes=1536, local_align=16, burst=16))
+        target = replace(
+            random_networks.target(rng), memory=Memory(local_bytes=1536, local_align=16, burst=16)
+        )
         try:
             graph, _ = random_networks.network(rng, target.numerics, 7)
             singles = plan_network(graph, machine(target), target.numerics, 1).groups
@@ -170,18 +179,25 @@ def test_a_pinned_group_that_does_not_fit_says_what_would() -> None:
 
 
 def test_a_pinned_tensor_stays_and_is_seen_there() -> None:
-    """Of two groups pinned apart, the tensor between them: external memory never sees it, the simulator finds it exact."""
+    """Of two groups pinned apart, the tensor between them: external memory never sees it,
+    the simulator finds it exact."""
     stayed = 0
     for seed in range(12):
         rng = random.Random(seed)
-        target = replace(random_networks.target(rng), memory=Memory(local_bytes=1 << 17, local_align=16, burst=16))
+        target = replace(
+            random_networks.target(rng), memory=Memory(local_bytes=1 << 17, local_align=16, burst=16)
+        )
         graph, feed = random_networks.network(rng, target.numerics, 6)
         singles = plan_network(graph, machine(target), target.numerics, 1).groups
         cuts = [
-            (a, b) for a, b in pairwise(singles)
-            if a.choice and b.choice and any(o in graph.nodes[n].inputs for x in a.nodes for o in graph.nodes[x].outputs
-                                             for n in b.nodes)
-        ]  # fmt: skip
+            (a, b)
+            for a, b in pairwise(singles)
+            if a.choice
+            and b.choice
+            and any(
+                o in graph.nodes[n].inputs for x in a.nodes for o in graph.nodes[x].outputs for n in b.nodes
+            )
+        ]
         for a, b in cuts[:2]:
             made = {o for n in a.nodes for o in graph.nodes[n].outputs} - set(graph.outputs)
             read = [v for n in b.nodes for v in graph.nodes[n].inputs if v in made]

@@ -1,4 +1,5 @@
-"""Results written over an input that dies: fewer bytes at once, the same integers, and nothing where it would be wrong."""
+"""Results written over an input that dies: fewer bytes at once, the same integers, and
+nothing where it would be wrong."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_a_chain_keeps_one_address() -> None:
     y = b.add(OPS["sigmoid"](), b.add(OPS["tanh"](), b.add(OPS["sigmoid"](), x)))
     program = exact(b, (y,), 0)
     found = homes(program)
-    assert len(found) == 3 and len(set(found.values())) == 1            # the network's input and its output lie in one place
+    # the network's input and its output lie in one place
+    assert len(found) == 3 and len(set(found.values())) == 1
     assert program.meta["data_bytes"] == 8 * 144
 
 
@@ -84,7 +86,9 @@ def test_random_networks(seed: int) -> None:
     machine_ = target(rng)
     machine_ = replace(machine_, memory=replace(machine_.memory, local_bytes=rng.choice((8192, 16384))))
     graph, inputs = network(rng, machine_.numerics, 9)
-    program = check_exact(graph, inputs, machine_, plan_network(graph, machine(machine_), machine_.numerics, level=seed % 4))
+    program = check_exact(
+        graph, inputs, machine_, plan_network(graph, machine(machine_), machine_.numerics, level=seed % 4)
+    )
     values = program.meta["values"]
     for result, value in homes(program).items():
         assert np.prod(values[result]["shape"]) == np.prod(values[value]["shape"])

@@ -27,7 +27,8 @@ def planned(pins: Pins, target: Target = ROOMY, graph: Graph = GRAPH, level: int
 
 @pytest.mark.parametrize(("level", "cores"), [(0, 1), (3, 1), (3, 2)])
 def test_a_pinned_tile_is_the_one_that_runs(level: int, cores: int) -> None:
-    """Of sizes that divide nothing; the layer is a group of its own, the bounds are those of any plan, the integers are right."""
+    """Of sizes that divide nothing; the layer is a group of its own, the bounds are those of any
+    plan, the integers are right."""
     target = replace(ROOMY, compute=replace(ROOMY.compute, cores=cores))
     plan = planned(Pins(tiles=((LAYER, (("co", 5), ("oh", 3))),)), target, level=level)
     (group,) = [g for g in plan.groups if any(GRAPH.nodes[n].name == LAYER for n in g.nodes)]
@@ -44,7 +45,11 @@ def test_a_pinned_tile_is_the_one_that_runs(level: int, cores: int) -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "words"),
-    [({"d9": 4}, 'no axis "d9"'), ({"co": 13}, "a tile of 13 on an axis co of 12"), ({"co": 0}, "a tile of 0")],
+    [
+        ({"d9": 4}, 'no axis "d9"'),
+        ({"co": 13}, "a tile of 13 on an axis co of 12"),
+        ({"co": 0}, "a tile of 0"),
+    ],
 )
 def test_wrong_sizes_are_told_the_axes(sizes: dict[str, int], words: str) -> None:
     with pytest.raises(TargetError, match=words) as caught:
@@ -64,21 +69,30 @@ def test_what_has_no_tile_is_refused() -> None:
 
 
 def test_every_fault_of_the_pins_is_told_at_its_key() -> None:
-    """Misspelt layers and tensors, one for the other, empty and overlapping groups, what the host has: all at once."""
+    """Misspelt layers and tensors, one for the other, empty and overlapping groups,
+    what the host has: all at once."""
     convs = [n.name for n in GRAPH.nodes if n.name.startswith("Conv")][:2]
     made = next(n.outputs[0] for n in GRAPH.nodes if n.name == convs[0])
     pins = Pins(
         keep=(f"{convs[0]}_output_0", convs[0], GRAPH.inputs[0], GRAPH.outputs[0], "nobody"),
-        groups=((f"{convs[0]}x", made), (), (convs[0],)), tiles=(("nothing", (("co", 1),)), (LAYER, (("co", 99),))),
-    )  # fmt: skip
+        groups=((f"{convs[0]}x", made), (), (convs[0],)),
+        tiles=(("nothing", (("co", 1),)), (LAYER, (("co", 99),))),
+    )
     with pytest.raises(RecipeError) as caught:
         planned(pins)
     told = {f.where.key: (f.message, f.because, f.hint) for f in caught.value.faults()}
     assert set(told) == {
-        *(f"tiling.keep[{i}]" for i in range(5)), "tiling.groups[0][0]", "tiling.groups[0][1]", "tiling.groups[1]",
-        "tiling.tiles.nothing", f"tiling.tiles.{LAYER}",
-    }  # fmt: skip
-    assert told["tiling.groups[0][0]"][2] == f'"{convs[0]}"' and told["tiling.groups[0][1]"][2] == f'"{convs[0]}"'
+        *(f"tiling.keep[{i}]" for i in range(5)),
+        "tiling.groups[0][0]",
+        "tiling.groups[0][1]",
+        "tiling.groups[1]",
+        "tiling.tiles.nothing",
+        f"tiling.tiles.{LAYER}",
+    }
+    assert (
+        told["tiling.groups[0][0]"][2] == f'"{convs[0]}"'
+        and told["tiling.groups[0][1]"][2] == f'"{convs[0]}"'
+    )
     assert "fused" in told["tiling.keep[0]"][1] and told["tiling.keep[1]"][2] == f'"{made}"'
     assert "input" in told["tiling.keep[2]"][1] and "output" in told["tiling.keep[3]"][1]
 
@@ -97,11 +111,16 @@ def test_a_group_with_a_data_mover_is_refused_at_once() -> None:
     mover = GRAPH.nodes[at - 1].name
     with pytest.raises(TargetError, match="cannot form one fusion group") as caught:
         planned(Pins(groups=((mover, LAYER),)))
-    assert caught.value.because == f"{mover}: data-layout operators cannot be fused" and not isinstance(caught.value, FitError)
+    assert caught.value.because == f"{mover}: data-layout operators cannot be fused" and not isinstance(
+        caught.value, FitError
+    )
 
 
 def test_a_tile_that_does_not_fit_is_explained() -> None:
-    pins, tight = Pins(tiles=((LAYER, tuple(zip(("n", "co", "oh", "ow"), SHAPE, strict=True))),)), local(SMALL, 4096)
+    pins, tight = (
+        Pins(tiles=((LAYER, tuple(zip(("n", "co", "oh", "ow"), SHAPE, strict=True))),)),
+        local(SMALL, 4096),
+    )
     with pytest.raises(TargetError, match="the target has 4096") as caught:
         planned(pins, tight)
     told = explained(Wanted(GRAPH, machine(tight), tight.numerics, 3, pins), caught.value, {})

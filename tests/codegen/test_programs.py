@@ -1,4 +1,5 @@
-"""Small networks on every shipped target: exact, safe, near the schedule time; refusals carry their numbers."""
+"""Small networks on every shipped target: exact, safe, near the schedule time;
+refusals carry their numbers."""
 
 import random
 from dataclasses import replace
@@ -104,7 +105,10 @@ def test_a_weaker_dma_moves_both_clocks() -> None:
     graph, _ = mixed(SMALL.numerics)
     slow = replace(SMALL, dma=replace(SMALL.dma, setup_cycles=400))
     apart = [plan_network(graph, machine(t), t.numerics, level=1) for t in (SMALL, slow)]
-    fast, late = profile(build(graph, SMALL, apart[0])).totals(), profile(build(graph, slow, apart[1])).totals()
+    fast, late = (
+        profile(build(graph, SMALL, apart[0])).totals(),
+        profile(build(graph, slow, apart[1])).totals(),
+    )
     assert late["cycles"] > 1.5 * fast["cycles"]
     assert late["schedule_cycles"] > 1.5 * fast["schedule_cycles"]
 
@@ -137,13 +141,18 @@ def test_every_wait_counts() -> None:
                 continue
             wait = [0 if n == q else c for n, c in enumerate(command.wait)]
             changed = words.copy()
-            changed[i] = encode(command.opcode, command.fields, queue=command.queue, node=command.node, wait=wait)
-            broken = Program(program.target_fingerprint, program.meta, (changed,), program.const, program.hosts)
+            changed[i] = encode(
+                command.opcode, command.fields, queue=command.queue, node=command.node, wait=wait
+            )
+            broken = Program(
+                program.target_fingerprint, program.meta, (changed,), program.const, program.hosts
+            )
             assert hazards_of(broken, order_of(broken)), f"command {i} does not need to wait for queue {q}"
 
 
 def test_programs_beyond_sixteen_bits_of_counts() -> None:
-    """70,000 loads, each read by one computation: waits stay within 2^15 and nothing is waited for too early."""
+    """70,000 loads, each read by one computation: waits stay within 2^15 and nothing
+    is waited for too early."""
     commands = CommandList(0, 1)
     slots = [Allocation(i * 64, i * 64 + 64, 64, (), 1, ()) for i in range(2)]
     for i in range(70_000):
@@ -159,7 +168,9 @@ def test_programs_beyond_sixteen_bits_of_counts() -> None:
             assert near == count <= retired[other]
             known[q][other] = max(known[q][other], count)
         for other, count in command.needs.items():
-            assert max(known[p][other] if p == q else 0 for p in range(4)) >= count or known[q][other] >= count
+            assert (
+                max(known[p][other] if p == q else 0 for p in range(4)) >= count or known[q][other] >= count
+            )
         retired[q] += 1
         known[q][q] = retired[q]
 

@@ -1,4 +1,5 @@
-"""Loads that cores share: which meet, that nothing waits in a circle, and that results and cycles are what they were."""
+"""Loads that cores share: which meet, that nothing waits in a circle, and that results
+and cycles are what they were."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ from tests.codegen.random_tilings import FREE
 
 def sharing(cores: int) -> Target:
     target = local(SMALL, 1 << 14)
-    return replace(target, compute=replace(target.compute, cores=cores), dma=replace(target.dma, multicast=True))
+    return replace(
+        target, compute=replace(target.compute, cores=cores), dma=replace(target.dma, multicast=True)
+    )
 
 
 def test_equal_sequences_meet_in_order() -> None:
@@ -52,7 +55,9 @@ def test_meetings_follow_every_sequence(seed: int) -> None:
     for core, own in enumerate(sequences):
         assert [i for m in found for c, i in m if c == core] == list(range(len(own)))
     for meeting in found:
-        assert len({sequences[c][i] for c, i in meeting}) == 1 and all(a[0] < b[0] for a, b in pairwise(sorted(meeting)))
+        assert len({sequences[c][i] for c, i in meeting}) == 1 and all(
+            a[0] < b[0] for a, b in pairwise(sorted(meeting))
+        )
 
 
 def masks(program: Program) -> list[int]:
@@ -60,7 +65,8 @@ def masks(program: Program) -> list[int]:
 
 
 def test_results_are_those_of_plain_loads_and_bytes_cross_once() -> None:
-    """The same plans on machines that share loads and that do not, against the reference; schedule time and clock agree."""
+    """The same plans on machines that share loads and that do not, against the reference;
+    schedule time and clock agree."""
     shared = 0
     for seed in range(9, 16):
         rng = random.Random(seed)
@@ -93,9 +99,12 @@ def quantised(b: Builder, y: str, target: Target) -> Graph:
 
 
 def planned(graph: Graph, target: Target, kept: Sequence[str], *groups: tuple[Cut, dict[str, int]]) -> Plan:
-    """One group for each integer layer: how cores share it, and tiles of so much of some axes and all of the others."""
+    """One group for each integer layer: how cores share it, and tiles of so much of some
+    axes and all of the others."""
     topology, found = Topology(graph, machine(target), target.numerics), []
-    for node, (cores, sizes) in zip((n for n in topology.order if n not in topology.moving), groups, strict=True):
+    for node, (cores, sizes) in zip(
+        (n for n in topology.order if n not in topology.moving), groups, strict=True
+    ):
         held = tuple((v, 1) for v in topology.needed((node,)) if v in kept)
         group = Group((Part((node,), None),), FREE, cores=cores, held=held)
         (layer,) = Frame(topology, group, frozenset(kept)).layers
@@ -116,7 +125,8 @@ def agreed(graph: Graph, inputs: dict[str, np.ndarray], target: Target, plan: Pl
 
 
 def test_tiles_of_equal_bytes_keep_no_core_from_the_load_that_both_make() -> None:
-    """The first core's second weights are the second core's first ones; had those met, the input would come in twice."""
+    """The first core's second weights are the second core's first ones; had those met,
+    the input would come in twice."""
     target, b = sharing(2), Builder()
     x = b.input("x", (1, 8, 9, 9))
     weights = b.rng.normal(size=(16, 8, 1, 1)).astype(np.float32)
@@ -130,13 +140,21 @@ def test_tiles_of_equal_bytes_keep_no_core_from_the_load_that_both_make() -> Non
 
 
 def test_borders_come_to_all_cores_at_once_however_wide_their_buffers_are() -> None:
-    """The last column that two cores have made is read by none: the third core has no room for it, and shares the loads."""
+    """The last column that two cores have made is read by none: the third core has no room
+    for it, and shares the loads."""
     target, b = sharing(3), Builder()
     kept = b.conv(b.input("x", (1, 4, 8, 9)), 4, 1)
     y = b.add(OPS["conv"]((2, 2), (2, 2)), kept, b.const((6, 4, 2, 2), 0.2))
     graph = quantised(b, y, target)
     plan = planned(graph, target, (kept,), ((2, 2), {}), ((1, 3), {}))
-    assert sorted(m for m in masks(agreed(graph, {"x": b.arrays["x"]}, target, plan)) if m) == [3, 3, 5, 5, 6, 6]
+    assert sorted(m for m in masks(agreed(graph, {"x": b.arrays["x"]}, target, plan)) if m) == [
+        3,
+        3,
+        5,
+        5,
+        6,
+        6,
+    ]
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -144,7 +162,9 @@ def test_copies_in_step_are_the_same_copies(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(int(n) for n in rng.integers(1, 5, rng.integers(1, 6)))
     box = tuple((int(a), int(rng.integers(a + 1, n + 1))) for n in shape for a in [rng.integers(0, n)])
-    wider = [tuple((int(a - rng.integers(0, 3)), int(b + rng.integers(0, 3))) for a, b in box) for _ in range(3)]
+    wider = [
+        tuple((int(a - rng.integers(0, 3)), int(b + rng.integers(0, 3))) for a, b in box) for _ in range(3)
+    ]
     copies = [box_copy("DATA", 100, shape, box, 0, 2, layout) for layout in (box, *wider)]
     found = in_step(copies)
     assert found is not None and len({(c["dims"], c["external_strides"]) for c in found}) == 1

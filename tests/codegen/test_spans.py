@@ -1,4 +1,5 @@
-"""Costs of groups by structure alone: what an excerpt says holds in its network, and an edit reaches what contains it."""
+"""Costs of groups by structure alone: what an excerpt says holds in its network, and an
+edit reaches what contains it."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def drawn_once(seed: int) -> tuple[Graph, Target, list[Group], Topology] | None:
     graph, _ = random_networks.network(rng, target.numerics, 8)
     planner = Planner(graph, machine(target), target.numerics, LEVEL)
     parts = planner.groups()
-    return None if planner.faults else (graph, target, parts, Topology(graph, machine(target), target.numerics))
+    return (
+        None if planner.faults else (graph, target, parts, Topology(graph, machine(target), target.numerics))
+    )
 
 
 def spans(parts: list[Group], topology: Topology) -> list[Span]:
@@ -57,7 +60,9 @@ def test_layers_of_an_excerpt_are_those_of_the_network() -> None:
             assert again == alone and again.key == alone.key
             (nodes,) = again.parts
             m = machine(target)
-            assert layer_of(again.graph, nodes, m, target.numerics) == layer_of(graph, part.nodes, m, target.numerics)
+            assert layer_of(again.graph, nodes, m, target.numerics) == layer_of(
+                graph, part.nodes, m, target.numerics
+            )
             seen += 1
     assert seen > 40
 
@@ -76,7 +81,9 @@ def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
             assert unpacked(Window, json.loads(json.dumps(packed(costs)))) == costs
             for way in costs.ways:
                 here, there = whole.best(start, start + way.parts), in_network(way, cut)
-                assert here is not None and there.costs == here.costs and there.group.nodes == here.group.nodes
+                assert (
+                    here is not None and there.costs == here.costs and there.group.nodes == here.group.nodes
+                )
                 assert dict(there.group.held) == dict(here.group.held) and there.used == here.used
                 seen += 1
     assert seen > 20
@@ -85,11 +92,20 @@ def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
 def rescaled(graph: Graph) -> Graph:
     """Other names, weights and scales: what another calibration changes, and more."""
     values = {
-        f"_{n}": replace(v, id=f"_{n}", quant=replace(v.quant, scale=tuple(2 * s for s in v.quant.scale)) if v.quant else None)
+        f"_{n}": replace(
+            v,
+            id=f"_{n}",
+            quant=replace(v.quant, scale=tuple(2 * s for s in v.quant.scale)) if v.quant else None,
+        )
         for n, v in graph.values.items()
-    }  # fmt: skip
+    }
     nodes = tuple(
-        replace(n, inputs=tuple(i and f"_{i}" for i in n.inputs), outputs=tuple(o and f"_{o}" for o in n.outputs), origin=())
+        replace(
+            n,
+            inputs=tuple(i and f"_{i}" for i in n.inputs),
+            outputs=tuple(o and f"_{o}" for o in n.outputs),
+            origin=(),
+        )
         for n in graph.nodes
     )
     consts = {d: np.zeros_like(a) for d, a in graph.consts.items()}
@@ -105,11 +121,16 @@ def test_names_weights_and_scales_are_no_part_of_a_span() -> None:
 
 
 def edited(graph: Graph, parts: list[Group]) -> tuple[int, Graph] | None:
-    """The graph with another width of one constant, and the part that reads it; None where the network has none to edit."""
+    """The graph with another width of one constant, and the part that reads it; None where
+    the network has none to edit."""
     chosen = [
-        (p, n) for p, g in enumerate(parts) if g.choice is not None for n in g.nodes
-        for v in graph.nodes[n].inputs[1:2] if v and graph.values[v].const is not None and graph.values[v].quant is not None
-    ]  # fmt: skip
+        (p, n)
+        for p, g in enumerate(parts)
+        if g.choice is not None
+        for n in g.nodes
+        for v in graph.nodes[n].inputs[1:2]
+        if v and graph.values[v].const is not None and graph.values[v].quant is not None
+    ]
     if not chosen or len(parts) < 4:
         return None
     at, node = chosen[len(chosen) // 2]
@@ -117,7 +138,9 @@ def edited(graph: Graph, parts: list[Group]) -> tuple[int, Graph] | None:
     assert value.quant is not None and value.const is not None
     wide = replace(value, quant=replace(value.quant, bits=16 if value.quant.bits <= 8 else 8))
     consts = {**graph.consts, value.const: graph.consts[value.const].astype(wide.dtype)}
-    return at, replace(graph, values=MappingProxyType({**graph.values, value.id: wide}), consts=MappingProxyType(consts))
+    return at, replace(
+        graph, values=MappingProxyType({**graph.values, value.id: wide}), consts=MappingProxyType(consts)
+    )
 
 
 def edits(seeds: range) -> Iterator[tuple[Graph, Target, list[Span], list[Span], list[bool]]]:
@@ -131,7 +154,10 @@ def edits(seeds: range) -> Iterator[tuple[Graph, Target, list[Span], list[Span],
         changed = planner.groups()
         if planner.faults or [g.nodes for g in changed] != [g.nodes for g in parts]:
             continue
-        before, after = spans(parts, topology), spans(changed, Topology(other, machine(target), target.numerics))
+        before, after = (
+            spans(parts, topology),
+            spans(changed, Topology(other, machine(target), target.numerics)),
+        )
         starts = [s for s, g in enumerate(parts) if g.choice is not None]
         holding = [s <= at < s + len(span.alone) for s, span in zip(starts, before, strict=True)]
         yield other, target, before, after, holding
@@ -143,7 +169,9 @@ def test_an_edit_reaches_the_spans_that_contain_it_and_no_other() -> None:
     for _, _, before, after, holding in edits(range(28)):
         assert [a.key != b.key for a, b in zip(before, after, strict=True)] == holding
         known = {s.key for s in before} & {a.key for a in after}
-        assert len({a.key for a in after} - known) == len({a.key for a, h in zip(after, holding, strict=True) if h})
+        assert len({a.key for a in after} - known) == len(
+            {a.key for a, h in zip(after, holding, strict=True) if h}
+        )
         seen += any(holding) and not all(holding)
     assert seen >= 5
 
@@ -167,7 +195,8 @@ def test_costs_that_an_edit_leaves_give_the_plan_of_a_clean_search() -> None:
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_higher_level_is_never_slower(first: int) -> None:
-    """By the replay of whole plans, which is what the plan's cycles are; level 0 is replayed where it may win."""
+    """By the replay of whole plans, which is what the plan's cycles are; level 0 is
+    replayed where it may win."""
     for graph, target, _, _ in drawn(range(first, first + 3)):
         cycles = {}
         for level in (0, 3, 5):

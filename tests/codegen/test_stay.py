@@ -18,7 +18,7 @@ HOST = 3
 CORES = replace(
     SMALL, compute=replace(SMALL.compute, cores=4), dma=replace(SMALL.dma, multicast=True),
     memory=replace(SMALL.memory, local_bytes=1 << 14, external_bandwidth=1.0),
-)  # fmt: skip
+)
 
 
 def with_host(target: Target) -> Graph:
@@ -40,4 +40,6 @@ def test_no_group_goes_round_the_host() -> None:
     assert any(f.origin.startswith("rows stay") and f.kept for f in found)
     for finalist in found:
         for group in finalist.groups:
-            assert len({topology.segment[n] for n in group.nodes if n in topology.segment}) == 1, finalist.origin
+            assert len({topology.segment[n] for n in group.nodes if n in topology.segment}) == 1, (
+                finalist.origin
+            )

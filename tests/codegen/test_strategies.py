@@ -1,4 +1,5 @@
-"""The strategies of the tiling search: all are data, what came of each is kept with the plan, and each can be left out."""
+"""The strategies of the tiling search: all are data, what came of each is kept with the
+plan, and each can be left out."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def test_the_plan_says_what_each_strategy_found(target: Target) -> None:
         "scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan",
     }
     names = {s.name for s in usable(target.compute.cores, 3)}
-    assert all(t.origin.removesuffix(", on one core").removesuffix(", overlapping") in names for t in plan.tried)
+    assert all(
+        t.origin.removesuffix(", on one core").removesuffix(", overlapping") in names for t in plan.tried
+    )
     assert Plan.from_json(plan.to_json()) == plan
 
 

@@ -1,4 +1,5 @@
-"""Values that never leave local memory are compared too: all of them, box by box, and a fault in one is named."""
+"""Values that never leave local memory are compared too: all of them, box by box,
+and a fault in one is named."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ from tests.quantize.test_recipe_combinations import network
 
 CORES = replace(SMALL, compute=replace(SMALL.compute, cores=2))
 # local memory for one strip of a group; for several strips; two cores
-TARGETS = {"whole": replace(SMALL, memory=Memory()), "strips": local(SMALL, 12288), "cores": local(CORES, 24576)}
+TARGETS = {
+    "whole": replace(SMALL, memory=Memory()),
+    "strips": local(SMALL, 12288),
+    "cores": local(CORES, 24576),
+}
 
 
 @cache
@@ -50,7 +55,9 @@ def only_local(program: Program) -> set[str]:
     return set(program.taps.values) - set(program.meta["values"])
 
 
-@pytest.mark.parametrize(("name", "kernels"), [("whole", "auto"), ("strips", "auto"), ("cores", "auto"), ("strips", "exact")])
+@pytest.mark.parametrize(
+    ("name", "kernels"), [("whole", "auto"), ("strips", "auto"), ("cores", "auto"), ("strips", "exact")]
+)
 def test_every_integer_tensor_is_compared(name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPUFLOW_KERNELS", kernels)
     graph, program, images = fashion(name)
@@ -75,11 +82,14 @@ def test_without_taps_only_external_memory_is_compared_and_the_rest_is_counted()
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_corrupted_constant_inside_a_group_is_named(name: str) -> None:
-    """A command of a fused tensor gets another zero point: that tensor is the first to differ, at its node."""
+    """A command of a fused tensor gets another zero point: that tensor is the first
+    to differ, at its node."""
     graph, program, images = fashion(name)
     found = 0
     for value in sorted(only_local(program)):
-        core, tap = next((c, t) for c, taps in enumerate(program.taps.cores) for t in taps if t.value == value)
+        core, tap = next(
+            (c, t) for c, taps in enumerate(program.taps.cores) for t in taps if t.value == value
+        )
         broken = corrupted(program, core, tap)
         if broken is None:
             continue
@@ -110,7 +120,8 @@ def corrupted(program: Program, core: int, tap: Tap) -> Program | None:
 
 
 def test_an_element_seen_twice_with_different_contents_is_a_difference() -> None:
-    """Whichever comes last: here a box is also looked at before its command has made it, and is right in the end."""
+    """Whichever comes last: here a box is also looked at before its command has made
+    it, and is right in the end."""
     graph, program, images = fashion("strips")
     table = json.loads(program.tap_bytes)
     early = next(t for t in table["cores"][0] if t[0])
@@ -123,7 +134,9 @@ def test_an_element_seen_twice_with_different_contents_is_a_difference() -> None
 
 def test_taps_are_deterministic_and_change_no_command() -> None:
     small, _ = mixed(SMALL.numerics)
-    first, again = (generate(small, plan_network(small, machine(SMALL), SMALL.numerics, 3), SMALL) for _ in range(2))
+    first, again = (
+        generate(small, plan_network(small, machine(SMALL), SMALL.numerics, 3), SMALL) for _ in range(2)
+    )
     assert again.to_bytes() == first.to_bytes() and only_local(first)
     graph, program, images = fashion("strips")
     feed = {graph.inputs[0]: images[0]}

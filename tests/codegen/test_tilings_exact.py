@@ -35,4 +35,6 @@ def test_many_random_tilings(name: str) -> None:
         if not any(n.is_integer for n in graph.nodes):
             continue
         for _ in range(25):
-            check_exact(graph, case.inputs, TARGET, random_tilings.plan(graph, machine(TARGET), SMALL.numerics, rng))
+            check_exact(
+                graph, case.inputs, TARGET, random_tilings.plan(graph, machine(TARGET), SMALL.numerics, rng)
+            )

@@ -39,7 +39,11 @@ def test_a_constant_part_of_a_concatenation_reaches_memory(constant: int) -> Non
 
 @pytest.mark.parametrize(
     "part",
-    [OPS["slice"]((0,), (9,), (0,), (1,)), OPS["slice"]((9,), (18,), (0,), (1,)), OPS["slice"]((5,), (13,), (0,), (1,))],
+    [
+        OPS["slice"]((0,), (9,), (0,), (1,)),
+        OPS["slice"]((9,), (18,), (0,), (1,)),
+        OPS["slice"]((5,), (13,), (0,), (1,)),
+    ],
 )
 def test_a_part_of_bytes_that_only_the_runner_or_an_earlier_node_wrote_is_compared(part: Op) -> None:
     b = Builder()

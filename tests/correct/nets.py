@@ -1,4 +1,5 @@
-"""Small float networks for corrections, grown layer by layer, and plain runs of them: floats in numpy, integers exactly."""
+"""Small float networks for corrections, grown layer by layer, and plain runs of them: floats
+in numpy, integers exactly."""
 
 from __future__ import annotations
 
@@ -43,9 +44,17 @@ class Net:
         return name
 
     def conv(
-        self, name: str, source: str, channels: int, kernel: int = 3, *, bias: bool = True, depthwise: bool = False,
-        spread: float = 0.0, **more: Any,
-    ) -> str:  # fmt: skip
+        self,
+        name: str,
+        source: str,
+        channels: int,
+        kernel: int = 3,
+        *,
+        bias: bool = True,
+        depthwise: bool = False,
+        spread: float = 0.0,
+        **more: Any,
+    ) -> str:
         """`spread`: channels differ in size by factors up to e^spread either way."""
         before = self.values[source].type.shape[1]
         shape = (channels, 1 if depthwise else before, kernel, kernel)
@@ -65,7 +74,9 @@ class Net:
         return self.add(name, OPS["gemm"](**more), source, weight, bias)
 
     def graph(self, *outputs: str) -> Graph:
-        return Graph(("x",), outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
+        return Graph(
+            ("x",), outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts)
+        )
 
     def feeds(self, count: int, mean: float = 0.0) -> list[Feed]:
         shape = self.values["x"].type.shape
@@ -82,7 +93,8 @@ def floats(graph: Graph, feed: Feed) -> Feed:
 
 
 def integers(graph: Graph, feed: Feed, numerics: Numerics = USUAL) -> Feed:
-    """Every value of a quantised graph, by the integer specification; integers as the numbers they stand for."""
+    """Every value of a quantised graph, by the integer specification; integers as
+    the numbers they stand for."""
     found = Interpreter(graph, numerics).run(feed, keep=lambda _: True)
     for name, array in found.items():
         quant = graph.values[name].quant
@@ -92,9 +104,13 @@ def integers(graph: Graph, feed: Feed, numerics: Numerics = USUAL) -> Feed:
 
 
 def quantised(
-    graph: Graph, feeds: Sequence[Feed], config: Quantize | None = None, numerics: Numerics = USUAL, room: float = 1.0,
+    graph: Graph,
+    feeds: Sequence[Feed],
+    config: Quantize | None = None,
+    numerics: Numerics = USUAL,
+    room: float = 1.0,
     host: Sequence[str] = (),
-) -> Graph:  # fmt: skip
+) -> Graph:
     """By the extrema over the feeds, times `room`; nodes that make values of `host` stay in float."""
     ranges: dict[str, tuple[float, float]] = {}
     for feed in feeds:
@@ -102,9 +118,13 @@ def quantised(
             lo, hi = ranges.get(name, (0.0, 0.0))
             ranges[name] = min(lo, float(array.min())), max(hi, float(array.max()))
     ranges = {name: (room * lo, room * hi) for name, (lo, hi) in ranges.items()}
-    return quantize_graph(graph, lambda i: graph.nodes[i].outputs[0] not in host, ranges, config or Quantize(), numerics).graph
+    return quantize_graph(
+        graph, lambda i: graph.nodes[i].outputs[0] not in host, ranges, config or Quantize(), numerics
+    ).graph
 
 
 def channel_means(arrays: Sequence[Array]) -> Array:
     """Mean of each channel (second dimension) over all arrays."""
-    return np.mean([a.astype(np.float64).mean(tuple(d for d in range(a.ndim) if d != 1)) for a in arrays], axis=0)
+    return np.mean(
+        [a.astype(np.float64).mean(tuple(d for d in range(a.ndim) if d != 1)) for a in arrays], axis=0
+    )

@@ -24,7 +24,9 @@ NAMES = [f"c{i}" for i in range(6)]
 def codes(graph: Graph, feed: Feed) -> Feed:
     """Values of a quantised graph under the float graph's names, codes where there are any."""
     found = integers(graph, feed)
-    return {name.removesuffix(":q"): array for name, array in found.items() if name != "c5" or "c5:q" not in found}
+    return {
+        name.removesuffix(":q"): array for name, array in found.items() if name != "c5" or "c5:q" not in found
+    }
 
 
 def judged(trial: Trial) -> tuple[float, float]:
@@ -77,12 +79,15 @@ def test_afterwards_every_layer_has_the_float_layers_means(seed: int) -> None:
         bound = step + of_input * of_weight / 2  # the output is rounded, and so is the bias
         zero, most = quant[2].zero_point[0], 2 ** quant[2].bits - 1  # type: ignore[union-attr]
         low, high = -zero * step, (most - zero) * step
-        # Sums of one sign in every sample have no codes on the other side: such channels are cut, which no bias mends.
+        # Sums of one sign in every sample have no codes on the other side: such channels
+        # are cut, which no bias mends.
         inside = np.all([(r[codes] > low) & (r[codes] < high) for r in right], axis=0)
         free = inside.all(axis=tuple(range(2, inside.ndim)))[0]
         means = channel_means([t[name] for t in truth])
         assert np.abs(channel_means([r[codes] for r in right]) - means)[free].max(initial=0.0) < bound
-        worst_before = max(worst_before, np.abs(channel_means([w[codes] for w in wrong]) - means).max() / step)
+        worst_before = max(
+            worst_before, np.abs(channel_means([w[codes] for w in wrong]) - means).max() / step
+        )
     assert worst_before > 100, "the test must have something to correct"
 
 
@@ -107,7 +112,9 @@ def test_the_error_falls_and_the_trials_say_so() -> None:
 
     def error(graph_: object, name: str) -> float:
         pairs = [(floats(graph, f)["logits"], integers(graph_, f)[name]) for f in held]  # type: ignore[arg-type]
-        return sum(((a - b) ** 2).sum() for a, b in pairs) / sum((a.astype(float) ** 2).sum() for a, _ in pairs)
+        return sum(((a - b) ** 2).sum() for a, b in pairs) / sum(
+            (a.astype(float) ** 2).sum() for a, _ in pairs
+        )
 
     last = done.trials[-1]
     before, after = judged(last)
@@ -120,7 +127,8 @@ def test_what_does_not_hold_on_other_samples_is_rejected() -> None:
     net = chain(5)
     graph, feeds = net.graph("logits"), net.feeds(8)
     fine = quantised(graph, feeds)
-    far: list[Feed] = net.feeds(2, mean=40.0)          # saturates: shifts taken from these are wrong for the others
+    # saturates: shifts taken from these are wrong for the others
+    far: list[Feed] = net.feeds(2, mean=40.0)
     done = correct_biases(graph, fine, USUAL, far, feeds)
     before, after = judged(done.trials[-1])
     assert not done.trials[-1].kept or after < before
@@ -154,7 +162,8 @@ def test_parts_on_the_host_are_walked_through() -> None:
 
 
 def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
-    """Why the walk is strictly layer by layer: with all shifts taken from the uncorrected network the error is larger."""
+    """Why the walk is strictly layer by layer: with all shifts taken from the uncorrected
+    network the error is larger."""
     net = Net(4, 1, 4, 8, 8)
     for i in range(6):
         net.conv(f"c{i}", f"c{i - 1}" if i else "x", 4, spread=0.8)
@@ -169,7 +178,9 @@ def test_corrections_found_side_by_side_count_the_same_shift_twice() -> None:
     for (at, _), right, found in zip(list(biased(rough, originals(graph, rough))), truth, wrong, strict=True):
         at_once = shifted(at_once, at, right - found, USUAL)
     pairs = [(floats(graph, f)["c5"], integers(at_once, f)["c5"]) for f in feeds[8:]]
-    side_by_side = sum(((a - b) ** 2).sum() for a, b in pairs) / sum((a.astype(float) ** 2).sum() for a, _ in pairs)
+    side_by_side = sum(((a - b) ** 2).sum() for a, b in pairs) / sum(
+        (a.astype(float) ** 2).sum() for a, _ in pairs
+    )
     assert after < before and after < 0.5 * side_by_side
 
 

@@ -60,7 +60,10 @@ def node(graph: Graph, output: str):  # type: ignore[no-untyped-def]
 
 
 @settings(deadline=None, max_examples=15)
-@given(seed=st.integers(0, 10_000), clip=st.sampled_from([None, (0.0, float("inf")), (0.0, 6.0), (-1.0, 0.5), (0.25, 3.0)]))
+@given(
+    seed=st.integers(0, 10_000),
+    clip=st.sampled_from([None, (0.0, float("inf")), (0.0, 6.0), (-1.0, 0.5), (0.25, 3.0)]),
+)
 def test_the_function_stays_what_it_was(seed: int, clip: Clip) -> None:
     net = inverted(seed, clip)
     graph, feeds = net.graph("logits"), [f for scale in (0.1, 1.0, 10.0) for f in net.feeds(2, mean=scale)]
@@ -84,7 +87,8 @@ def test_ranges_around_every_value_become_equal() -> None:
         assert unequal(graph, maker, reader) > 3
         assert unequal(done.graph, maker, reader) < 1.01
     assert isinstance(node(done.graph, "e1").op.clip[1], tuple) and node(done.graph, "e1").op.clip[0] == 0.0
-    residual = done.groups[0]                                # everything that the additions tie together has one scale
+    # everything that the additions tie together has one scale
+    residual = done.groups[0]
     assert {layer.node.name for layer in residual.makers} == {"/stem", "/p1", "/p2"}
     assert {layer.node.name for layer in residual.readers} == {"/e1", "/e2", "/logits"}
 
@@ -158,12 +162,14 @@ def test_what_is_always_there_goes_to_the_readers(pad: int, taken: bool) -> None
 
 THROUGH = [OPS["relu"](), OPS["leakyrelu"](alpha=0.1), OPS["maxpool"]((2, 2), (1, 1), (1, 1), (0, 0, 0, 0)),
            OPS["averagepool"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1)), OPS["globalmaxpool"](),
-           OPS["add"](clip=(0.0, float("inf")))]  # fmt: skip
+           OPS["add"](clip=(0.0, float("inf")))]
 AGAINST = [OPS["sigmoid"](), OPS["hardswish"](), OPS["softmax"](axis=1), OPS["mul"](), OPS["exp"](),
-           OPS["relu"](clip=(0.0, 6.0)), OPS["transpose"]((0, 1, 3, 2)), OPS["reshape"]((1, 8, 3, 6))]  # fmt: skip
+           OPS["relu"](clip=(0.0, 6.0)), OPS["transpose"]((0, 1, 3, 2)), OPS["reshape"]((1, 8, 3, 6))]
 
 
-@pytest.mark.parametrize(("op", "passes"), [*((o, True) for o in THROUGH), *((o, False) for o in AGAINST)], ids=str)
+@pytest.mark.parametrize(
+    ("op", "passes"), [*((o, True) for o in THROUGH), *((o, False) for o in AGAINST)], ids=str
+)
 def test_what_scaled_channels_pass_through(op: Op, passes: bool) -> None:
     net = Net(1, 1, 3, 6, 6)
     net.conv("a", "x", 4)
@@ -171,7 +177,8 @@ def test_what_scaled_channels_pass_through(op: Op, passes: bool) -> None:
     net.conv("b", source, 2)
     joined = [g for g in groups(net.graph("b"), USUAL) if not g.obstacle]
     shape = net.values["t"].type.shape == net.values["a"].type.shape and type(op).__name__ == "Transpose"
-    assert bool(joined) is (passes or shape)                 # a transposition inside a channel is none of its business
+    # a transposition inside a channel is none of its business
+    assert bool(joined) is (passes or shape)
 
 
 def test_a_constant_added_stands_in_the_way() -> None:

@@ -1,4 +1,5 @@
-"""Corrections as steps of a build: wired, cached, exact on the simulator, their figures kept with the products."""
+"""Corrections as steps of a build: wired, cached, exact on the simulator, their
+figures kept with the products."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from tests.correct.test_equalize import inverted
 
-KINDS: dict[str, Any] = {"equalize": Parsed, "quantize": Quantized, "correct": Quantized, "simulate": Simulation}
+KINDS: dict[str, Any] = {
+    "equalize": Parsed,
+    "quantize": Quantized,
+    "correct": Quantized,
+    "simulate": Simulation,
+}
 RECIPE = """
 target = "edge-4t"
 [model]
@@ -64,7 +70,9 @@ def test_both_tables_are_steps_whose_figures_are_kept(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
     result = made(recipe)
     equal, corrected, simulation = products(recipe, result, "equalize", "correct", "simulate")
-    assert isinstance(equal, Parsed) and isinstance(corrected, Quantized) and isinstance(simulation, Simulation)
+    assert (
+        isinstance(equal, Parsed) and isinstance(corrected, Quantized) and isinstance(simulation, Simulation)
+    )
     scale, bias = network(equal.trials, "equalize"), network(corrected.trials, "bias")
     assert scale.kept and scale.after is not None and scale.before is not None and scale.after < scale.before
     assert bias.before is not None and bias.after is not None and bias.kept == (bias.after < bias.before)
@@ -79,7 +87,8 @@ def test_both_tables_are_steps_whose_figures_are_kept(tmp_path: Path) -> None:
 def test_other_thresholds_leave_other_tables_steps_alone(tmp_path: Path) -> None:
     recipe = folder(tmp_path, RECIPE.replace("[equalize]\n", ""))
     first = made(recipe, until="correct")
-    assert "equalize" in first.outputs                 # weights have one scale a tensor: it is on without its table
+    # weights have one scale a tensor: it is on without its table
+    assert "equalize" in first.outputs
     off = made(recipe, "correct.bias='off'", until="correct")
     assert off.status["correct"] and off.status["quantize"] == {None: "hit"}
     (plain, same) = products(recipe, off, "quantize", "correct")

@@ -62,7 +62,9 @@ def test_each_trial_is_the_error_of_that_network_and_the_last_that_of_all(seed: 
     graph = net.graph("y")
     feeds = net.feeds(8)
     seen = [floats(graph, feed) for feed in feeds]
-    ranges = {v: (float(min(f[v].min() for f in seen)), float(max(f[v].max() for f in seen))) for v in "xabsctpky"}
+    ranges = {
+        v: (float(min(f[v].min() for f in seen)), float(max(f[v].max() for f in seen))) for v in "xabsctpky"
+    }
     truth = outputs_of(graph, feeds)
 
     def made(changed):
@@ -96,7 +98,9 @@ def test_as_a_step_of_a_build(tmp_path: Path) -> None:
         plain, made = (store.load(result.outputs[name], Thresholds) for name in ("thresholds", "unify"))
         kept = {t.layer for t in made.trials if t.kept} - {NETWORK}
         moved = {name for name in plain.ranges if made.methods[name] == "unify"}
-        assert bool(kept) == bool(moved) and all(made.ranges[n] == plain.ranges[n] for n in plain.ranges if n not in moved)
+        assert bool(kept) == bool(moved) and all(
+            made.ranges[n] == plain.ranges[n] for n in plain.ranges if n not in moved
+        )
         assert (choice != "off" or not made.trials) and (choice != "on" or moved >= {"a", "b"})
         graph = store.load(result.outputs["quantize"], Quantized).graph
         if choice == "on":

@@ -26,7 +26,11 @@ def forked(seed: int) -> Net:
 
 
 @settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 1000), stops=st.lists(st.integers(0, 8), max_size=5), ports=st.sampled_from(["float", "integer"]))
+@given(
+    seed=st.integers(0, 1000),
+    stops=st.lists(st.integers(0, 8), max_size=5),
+    ports=st.sampled_from(["float", "integer"]),
+)
 def test_any_stops_give_the_same_bytes(seed: int, stops: list[int], ports: str) -> None:
     net = forked(seed)
     graph, feeds = net.graph("z", "b"), net.feeds(3)
@@ -38,7 +42,9 @@ def test_any_stops_give_the_same_bytes(seed: int, stops: list[int], ports: str) 
             parts.to(min(stop, len(one.nodes)))
         parts.to(len(one.nodes))
         for out in one.outputs:
-            assert all(np.array_equal(a, b) for a, b in zip(whole.values[out], parts.values[out], strict=True))
+            assert all(
+                np.array_equal(a, b) for a, b in zip(whole.values[out], parts.values[out], strict=True)
+            )
 
 
 def test_it_computes_what_the_specifications_say() -> None:

@@ -1,4 +1,5 @@
-"""CHANGELOG: one list for each kind of change, whole and short entries, none twice (a merge may repeat or tear them)."""
+"""CHANGELOG: one list for each kind of change, whole and short entries, none twice (a
+merge may repeat or tear them)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ def entries(text: str) -> list[str]:
 def faults(text: str) -> Iterator[str]:
     for release in re.split(r"^## ", text, flags=re.M)[1:]:
         kinds = Counter(re.findall(r"^### (.*)$", release, re.M))
-        yield from (f"heading {kind}" for kind, n in kinds.items() if n > 1 or kind not in ("Added", "Changed", "Fixed"))
+        yield from (
+            f"heading {kind}"
+            for kind, n in kinds.items()
+            if n > 1 or kind not in ("Added", "Changed", "Fixed")
+        )
     for entry in entries(text):
         if entry.count("\n") > LINES:
             yield f"long: {entry}"

@@ -1,4 +1,5 @@
-"""The documentation is true: its commands run and print what it says, its links lead somewhere, its pages are current."""
+"""The documentation is true: its commands run and print what it says, its links lead
+somewhere, its pages are current."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
-COMMANDS = sorted((p for p in PAGES if "```console" in p.read_text()), key=lambda p: "tutorials" not in p.parts)
+COMMANDS = sorted(
+    (p for p in PAGES if "```console" in p.read_text()), key=lambda p: "tutorials" not in p.parts
+)
 
 
 def blocks(page: Path) -> list[str]:
@@ -70,12 +73,18 @@ def test_commands_print_what_the_page_says(page: Path, place: Path, cache: Path)
     env |= {
         "PATH": f"{place / 'bin'}{os.pathsep}{env['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1",
         "NPUFLOW_CACHE": str(cache),
-    }  # fmt: skip
+    }
     for command, expected in (step for block in blocks(page) for step in steps(block)):
         done = subprocess.run(
-            ["bash", "-c", command], cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            check=False, timeout=500,
-        )  # fmt: skip
+            ["bash", "-c", command],
+            cwd=place,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=500,
+        )
         code = re.search(r"^\[exit (\d+)\]\n?", expected, re.M)
         assert done.returncode == (int(code[1]) if code else 0), f"$ {command}\n{done.stdout}"
         wanted = expected.replace(code[0], "") if code else expected
@@ -101,9 +110,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_generated_pages_are_current() -> None:
     """`python docs/generate.py` writes them anew."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs/generate.py"), "--check"], capture_output=True, text=True, cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")} | {"PYTHONPATH": str(ROOT)}, check=False,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / "docs/generate.py"), "--check"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("NPUFLOW")} | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,5 @@
-"""The glossary names code that exists: each definition under the file or folder that the page gives for it."""
+"""The glossary names code that exists: each definition under the file or folder that
+the page gives for it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def missing(text: str) -> Iterator[str]:
         for path in re.findall(r"`([^`]+)`", place):
             if not (PACKAGE / path).exists():
                 yield path
-            yield from (f"{name} in {path}" for name in re.findall(r"`([^`]+)`", names) if name not in defined(path))
+            yield from (
+                f"{name} in {path}" for name in re.findall(r"`([^`]+)`", names) if name not in defined(path)
+            )
 
 
 @cache

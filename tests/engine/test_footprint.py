@@ -1,4 +1,5 @@
-"""Memory is foreseen from shapes: a step that cannot fit ends the build before anything dear has run, with a key that helps."""
+"""Memory is foreseen from shapes: a step that cannot fit ends the build before anything dear has
+run, with a key that helps."""
 
 from __future__ import annotations
 
@@ -23,19 +24,32 @@ SIZE, LAYERS = 64, 20
 
 
 def network(folder: Path, layers: int = LAYERS) -> Path:
-    """A square through products, each with weights as large as it and a bias, and point-wise layers between them."""
+    """A square through products, each with weights as large as it and a bias, and
+    point-wise layers between them."""
     value, rng = onnx.helper.make_tensor_value_info, np.random.default_rng(0)
     nodes, weights = [], []
     for i in range(layers):
         w, b = (rng.normal(size=shape).astype(np.float32) / 8 for shape in ((SIZE, SIZE), (SIZE,)))
         weights += [onnx.numpy_helper.from_array(w, f"w{i}"), onnx.numpy_helper.from_array(b, f"b{i}")]
-        nodes.append(onnx.helper.make_node("Gemm", [f"t{i - 1}" if i else "x", f"w{i}", f"b{i}"], [f"g{i}"], f"product{i}"))
-        nodes.append(onnx.helper.make_node("Tanh", [f"g{i}"], [f"t{i}" if i < layers - 1 else "y"], f"tanh{i}"))
-    graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, [SIZE, SIZE])], [value("y", 1, [SIZE, SIZE])], weights)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "m.onnx")
+        nodes.append(
+            onnx.helper.make_node(
+                "Gemm", [f"t{i - 1}" if i else "x", f"w{i}", f"b{i}"], [f"g{i}"], f"product{i}"
+            )
+        )
+        nodes.append(
+            onnx.helper.make_node("Tanh", [f"g{i}"], [f"t{i}" if i < layers - 1 else "y"], f"tanh{i}")
+        )
+    graph = onnx.helper.make_graph(
+        nodes, "g", [value("x", 1, [SIZE, SIZE])], [value("y", 1, [SIZE, SIZE])], weights
+    )
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "m.onnx"
+    )
     np.save(folder / "d.npy", rng.normal(size=(8, SIZE, SIZE)).astype(np.float32))
     path = folder / "r.toml"
-    path.write_text('target = "edge-4t"\n[model]\npath = "m.onnx"\n[data]\nsource = "d.npy"\n[correct]\nsamples = 128\n')
+    path.write_text(
+        'target = "edge-4t"\n[model]\npath = "m.onnx"\n[data]\nsource = "d.npy"\n[correct]\nsamples = 128\n'
+    )
     return path
 
 
@@ -49,11 +63,16 @@ def test_the_footprint_of_a_chain(tmp_path: Path) -> None:
     assert found.all_codes == 2 * LAYERS * tensor
 
 
-def built(folder: Path, sets: list[str], monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[list[Event], list[NpuflowError]]:
+def built(
+    folder: Path, sets: list[str], monkeypatch: pytest.MonkeyPatch, most: int
+) -> tuple[list[Event], list[NpuflowError]]:
     monkeypatch.setattr(segments, "WORK", 0)                # a small network has more than one part
     for module in (run_mixed, run_pool):
         monkeypatch.setattr(module, "machine", lambda: most)
-    loaded, settings = load(folder / "r.toml", sets), Settings(cache=folder / "cache", out=folder / "out", jobs=1)
+    loaded, settings = (
+        load(folder / "r.toml", sets),
+        Settings(cache=folder / "cache", out=folder / "out", jobs=1),
+    )
     plan, events = plan_recipe(loaded, STAGES, settings), list[Event]()
     return events, run_plan(plan, loaded, open_cache(loaded, settings), settings, events.append).errors
 
@@ -63,12 +82,23 @@ def ran(events: list[Event]) -> set[str]:
 
 
 QUICK = {
-    "model", "parse", "checked", "pixels", "placement", "segments", "footprints", "samples", "input_check", "rewrite_check",
+    "model",
+    "parse",
+    "checked",
+    "pixels",
+    "placement",
+    "segments",
+    "footprints",
+    "samples",
+    "input_check",
+    "rewrite_check",
 }
 TENSOR = SIZE * SIZE * 4
 
 
-def test_a_float_pass_that_cannot_fit_names_the_key_that_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_float_pass_that_cannot_fit_names_the_key_that_cuts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network(tmp_path)
     events, errors = built(tmp_path, [], monkeypatch, 50 * TENSOR)
     (error,) = (one for one in errors if one.where.stage == "statistics.items")
@@ -81,7 +111,9 @@ def test_what_the_hint_says_is_enough(tmp_path: Path, monkeypatch: pytest.Monkey
     network(tmp_path)
     _, errors = built(tmp_path, [], monkeypatch, 50 * TENSOR)
     key = errors[0].hint.split('"')[1]
-    _, errors = built(tmp_path, [f"statistics.max_memory={key}", "correct.samples=2"], monkeypatch, 50 * TENSOR)
+    _, errors = built(
+        tmp_path, [f"statistics.max_memory={key}", "correct.samples=2"], monkeypatch, 50 * TENSOR
+    )
     assert not [one for one in errors if one.where.stage == "statistics.items"]
 
 

@@ -1,4 +1,5 @@
-"""The reference interpreter: tensors without dimensions stay tensors, and results go to the outputs that name them."""
+"""The reference interpreter: tensors without dimensions stay tensors, and results go to
+the outputs that name them."""
 
 from types import MappingProxyType
 
@@ -25,8 +26,16 @@ def quantised(shape: tuple[int, ...], *nodes: Node, host: tuple[int, ...] = ()) 
     for node in nodes:
         kinds = node.op.infer(*[values[i].type for i in node.inputs])
         values.update({o: Value(o, kind) for o, kind in zip(node.outputs, kinds, strict=True) if o})
-    graph = Graph(("x",), tuple(o for o in nodes[-1].outputs if o), nodes, MappingProxyType(values), MappingProxyType({}))
-    return quantize_graph(graph, lambda i: i not in host, dict.fromkeys(values, (-2.0, 2.0)), Quantize(), Numerics()).graph
+    graph = Graph(
+        ("x",),
+        tuple(o for o in nodes[-1].outputs if o),
+        nodes,
+        MappingProxyType(values),
+        MappingProxyType({}),
+    )
+    return quantize_graph(
+        graph, lambda i: i not in host, dict.fromkeys(values, (-2.0, 2.0)), Quantize(), Numerics()
+    ).graph
 
 
 def test_a_scalar_passes_from_the_npu_to_a_host_operator() -> None:
@@ -72,4 +81,6 @@ def test_codes_that_an_integer_input_cannot_have_are_refused() -> None:
         interpret(graph, {"x": wrong}, Numerics())
     with pytest.raises(DataError, match=r'"x" has codes 0\.\.64, its type has 0\.\.63'):
         runner.run({"x": wrong})
-    np.testing.assert_array_equal(runner.run({"x": codes})["y"], interpret(graph, {"x": codes}, Numerics())["y"])
+    np.testing.assert_array_equal(
+        runner.run({"x": codes})["y"], interpret(graph, {"x": codes}, Numerics())["y"]
+    )

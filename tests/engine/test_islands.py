@@ -23,14 +23,18 @@ TARGET = Target()
 
 
 def graph(body: str, *, inputs: str = "float[6,1,4] x", outputs: str = "float[6,1,4] y") -> Graph:
-    """A graph of ONNX text, with weights of an LSTM and a convolution, and the constants 1 and 3. The gates of an LSTM are
-    coupled, so that it stays on the host.
+    """A graph of ONNX text, with weights of an LSTM and a convolution, and the constants 1 and 3. The gates
+    of an LSTM are coupled, so that it stays on the host.
     """
     body = body.replace("LSTM<", "LSTM<input_forget=1, ")
     head = '<ir_version: 8, opset_import: ["" : 17]>'
     proto = parser.parse_model(f"{head} g ({inputs}) => ({outputs}) {{ {body} }}")
     rng = np.random.default_rng(0)
-    arrays = {"w": rng.normal(size=(1, 16, 4)), "u": rng.normal(size=(1, 16, 4)), "k": rng.normal(size=(4, 4, 3))}
+    arrays = {
+        "w": rng.normal(size=(1, 16, 4)),
+        "u": rng.normal(size=(1, 16, 4)),
+        "k": rng.normal(size=(4, 4, 3)),
+    }
     given = {n: a.astype(np.float32) for n, a in arrays.items()} | {"one": np.array([1], np.int64)}
     used = {i for node in proto.graph.node for i in node.input}
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in given.items() if n in used)
@@ -66,11 +70,16 @@ def test_movement_between_the_host_and_a_port_goes_to_the_host(body: str, output
 
 def test_movement_beside_real_work_stays() -> None:
     conv = graph(
-        "a = LSTM<hidden_size=4>(x, w, u) b = Squeeze(a, one) c = Transpose<perm=[1,2,0]>(b) d = Conv<pads=[1,1]>(c, k)"
+        "a = LSTM<hidden_size=4>(x, w, u) b = Squeeze(a, one) c = Transpose<perm=[1,2,0]>(b) d = "
+        "Conv<pads=[1,1]>(c, k)"
         " y = Transpose<perm=[2,0,1]>(d)",
     )
     found = place(conv, TARGET, Least(min_macs=0))
-    assert [op for op in ops_on_npu(found) if op in ("transpose", "conv")] == ["transpose", "conv", "transpose"]
+    assert [op for op in ops_on_npu(found) if op in ("transpose", "conv")] == [
+        "transpose",
+        "conv",
+        "transpose",
+    ]
 
 
 def test_a_network_without_a_host_stays_whatever_its_size() -> None:
@@ -107,7 +116,9 @@ def test_a_small_island_goes_where_it_costs_less_with_numbers() -> None:
         (LONG, Least(), Host(elements_per_cycle=64.0), False),
     ],
 )
-def test_what_is_too_small_is_for_recipe_and_target_to_say(line: Graph, least: Least, host: Host, stays: bool) -> None:
+def test_what_is_too_small_is_for_recipe_and_target_to_say(
+    line: Graph, least: Least, host: Host, stays: bool
+) -> None:
     assert bool(ops_on_npu(place(line, replace(TARGET, host=host), least))) is stays
 
 
@@ -123,18 +134,26 @@ def test_islands_that_quantisation_makes_are_found() -> None:
     ranges = {v: (-2.0, 2.0) for v in line.values if line.const(v) is None}
     apart = quantize_graph(line, found.on_npu, ranges, Quantize(overrides=(float_ones,)), TARGET.numerics)
     joined = quantize_graph(
-        line, found.on_npu, ranges, Quantize(overrides=(float_ones,)), TARGET.numerics, stranded=found.stranded
+        line,
+        found.on_npu,
+        ranges,
+        Quantize(overrides=(float_ones,)),
+        TARGET.numerics,
+        stranded=found.stranded,
     )
     assert sorted(type(n.op).__name__ for n in apart.graph.nodes if n.is_integer) == ["Tanh", "Transpose"]
     assert [type(n.op).__name__ for n in joined.graph.nodes if n.is_integer] == ["Tanh"]
     (note,) = [n for n in joined.notes if "data movement" in n.reason]
-    assert note.on_host and note.node == next(n.name for n in line.nodes if type(n.op).__name__ == "Transpose")
+    assert note.on_host and note.node == next(
+        n.name for n in line.nodes if type(n.op).__name__ == "Transpose"
+    )
 
 
 def test_islands_follow_refusals_too() -> None:
     """A layer whose sums do not fit the accumulator goes to the host, and with it the movement before it."""
     line = graph(
-        "a = LSTM<hidden_size=4>(x, w, u) b = Squeeze(a, one) c = Transpose<perm=[1,2,0]>(b) y = Conv<pads=[1,1]>(c, k)",
+        "a = LSTM<hidden_size=4>(x, w, u) b = Squeeze(a, one) c = Transpose<perm=[1,2,0]>(b) y = "
+        "Conv<pads=[1,1]>(c, k)",
         outputs="float[1,4,6] y",
     )
     narrow = replace(TARGET, numerics=replace(TARGET.numerics, acc_bits=17, bias_bits=17))
@@ -143,15 +162,23 @@ def test_islands_follow_refusals_too() -> None:
     ranges = {v: (-2.0, 2.0) for v in line.values if line.const(v) is None}
     done = quantize_graph(line, found.on_npu, ranges, Quantize(), narrow.numerics, stranded=found.stranded)
     assert not any(n.is_integer for n in done.graph.nodes)
-    assert any("accumulator" in n.reason for n in done.notes) and any("data movement" in n.reason for n in done.notes)
+    assert any("accumulator" in n.reason for n in done.notes) and any(
+        "data movement" in n.reason for n in done.notes
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_island_is_left_and_none_has_a_neighbour_that_changed(seed: int) -> None:
-    """On random chains with parts refused by the target: what stays on the NPU is never movement alone beside the host, and
-    asking again changes nothing."""
+    """On random chains with parts refused by the target: what stays on the NPU is never movement alone beside
+    the host, and asking again changes nothing."""
     rng = np.random.default_rng(seed)
-    steps = [("Relu", ""), ("Transpose", "<perm=[2,1,0]>"), ("Sigmoid", ""), ("Tanh", ""), ("Transpose", "<perm=[1,0,2]>")]
+    steps = [
+        ("Relu", ""),
+        ("Transpose", "<perm=[2,1,0]>"),
+        ("Sigmoid", ""),
+        ("Tanh", ""),
+        ("Transpose", "<perm=[1,0,2]>"),
+    ]
     names = ["x", *(f"v{i}" for i in range(12)), "y"]
     picked = [steps[int(i)] for i in rng.integers(0, len(steps), 13)]
     body = " ".join(f"{b} = {op}{a}({n})" for (op, a), n, b in zip(picked, names, names[1:], strict=False))
@@ -168,5 +195,9 @@ def alone(chain: Graph, found: Placement, chosen: Collection[int]) -> list[list[
     runs: list[list[int]] = []
     for i in range(len(chain.nodes)):
         if i in chosen:
-            runs = [*runs[:-1], [*runs[-1], i]] if runs and runs[-1] and runs[-1][-1] == i - 1 else [*runs, [i]]
-    return [r for r in runs if len(r) < len(chain.nodes) and all(found.places[i].op == "transpose" for i in r)]
+            runs = (
+                [*runs[:-1], [*runs[-1], i]] if runs and runs[-1] and runs[-1][-1] == i - 1 else [*runs, [i]]
+            )
+    return [
+        r for r in runs if len(r) < len(chain.nodes) and all(found.places[i].op == "transpose" for i in r)
+    ]

@@ -19,10 +19,12 @@ from npuflow.ir.onnx_run import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,4,8,8] x, float[1,3] free) => (float[1,4,8,8] y, float[2,M] z, float[8] w) {
-    a = Relu(x) b = Softsign(a) c = Add(a, b) d = Trilu<upper=0>(c) e = Conv<pads=[1,1,1,1]>(d, k) f = Sigmoid(c)
+    a = Relu(x) b = Softsign(a) c = Add(a, b) d = Trilu<upper=0>(c) e = Conv<pads=[1,1,1,1]>(d, k) f =
+    Sigmoid(c)
     g_ = Trilu(f) h = Mul(e, g_) i = Tanh(h) y = Add(i, a) p = NonZero(free) o = Cast<to=1>(p) z = Relu(o)
     q = RandomNormalLike<seed=1.0>(a)
-    r = ReduceMean<axes=[0,1,3], keepdims=0>(y) s = NonZero(r) t = Cast<to=1>(s) u = ReduceSum<keepdims=0>(t) w = Add(r, u)
+    r = ReduceMean<axes=[0,1,3], keepdims=0>(y) s = NonZero(r) t = Cast<to=1>(s) u =
+    ReduceSum<keepdims=0>(t) w = Add(r, u)
 }"""
 
 
@@ -31,12 +33,17 @@ def graph() -> Graph:
     import onnx
 
     rng = np.random.default_rng(0)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=(4, 4, 3, 3)).astype(np.float32), "k"))
+    proto.graph.initializer.append(
+        onnx.numpy_helper.from_array(rng.normal(size=(4, 4, 3, 3)).astype(np.float32), "k")
+    )
     return rewrite(FRONTENDS["onnx"]().read(proto.SerializeToString(), Bindings()).graph).graph
 
 
 GRAPH = graph()
-FEEDS = {"x": np.random.default_rng(1).normal(size=(1, 4, 8, 8)).astype(np.float32), "free": np.ones((1, 3), np.float32)}
+FEEDS = {
+    "x": np.random.default_rng(1).normal(size=(1, 4, 8, 8)).astype(np.float32),
+    "free": np.ones((1, 3), np.float32),
+}
 
 
 def reasons(target: Target) -> dict[str, str]:
@@ -45,7 +52,11 @@ def reasons(target: Target) -> dict[str, str]:
 
 def test_every_host_node_has_a_reason_of_its_own() -> None:
     found = reasons(Target())
-    assert found["e"] == found["i"] == "" and "no operator file" in found["d"] and "not known before it runs" in found["z"]
+    assert (
+        found["e"] == found["i"] == ""
+        and "no operator file" in found["d"]
+        and "not known before it runs" in found["z"]
+    )
     placement = place(GRAPH, Target())
     assert placement.total_macs == placement.npu_macs == 64 * 4 * 4 * 9 and placement.share == 1.0
 
@@ -86,5 +97,7 @@ def test_any_values_can_be_exposed_under_their_names() -> None:
     found = run(export_model(GRAPH, names), FEEDS, names)
     for name, array in zip(names, found, strict=True):
         declared = GRAPH.type(name).shape
-        assert len(declared) == array.ndim and all(d in (-1, s) for d, s in zip(declared, array.shape, strict=True))
+        assert len(declared) == array.ndim and all(
+            d in (-1, s) for d, s in zip(declared, array.shape, strict=True)
+        )
     assert export_model(GRAPH, names) == export_model(GRAPH, names)

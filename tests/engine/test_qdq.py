@@ -22,7 +22,8 @@ SCHEMES = {
     "symmetric": Quantize(activations=Activations(symmetric=True)),
     "w5a6": Quantize(weights=Weights(bits=5), activations=Activations(bits=6)),
 }
-BOUNDARIES = ("quantizelinear", "dequantizelinear")    # made by the quantiser, tested with every other operator
+# made by the quantiser, tested with every other operator
+BOUNDARIES = ("quantizelinear", "dequantizelinear")
 CASES = [(name, i) for name in OPS.names() if name not in BOUNDARIES for i in range(len(samples(name)))]
 
 
@@ -54,7 +55,9 @@ def test_a_whole_graph_keeps_ids_and_outputs() -> None:
     exported = to_qdq(graph)
     names = {o for n in onnx.load(io.BytesIO(exported.model)).graph.node for o in n.output}
     assert {v.id for v in graph.values.values() if v.quant is not None and v.const is None} <= names
-    found = dict(zip(graph.outputs, _session(exported.model).run(list(graph.outputs), case.inputs), strict=True))
+    found = dict(
+        zip(graph.outputs, _session(exported.model).run(list(graph.outputs), case.inputs), strict=True)
+    )
     expected = interpret(graph, case.inputs, NUMERICS)
     for value_id in graph.outputs:
         np.testing.assert_allclose(found[value_id], expected[value_id], atol=2 * _step(graph))

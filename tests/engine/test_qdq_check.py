@@ -1,4 +1,5 @@
-"""Program and exported QDQ model: rounding is told from a bias, whatever it grows to on the way to the outputs."""
+"""Program and exported QDQ model: rounding is told from a bias, whatever it grows to
+on the way to the outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ A = TypeVar("A", bound=Artifact)
 NUMERICS = Numerics(acc_bits=32, multiplier_bits=31)
 NET = model(
     "float[1,3,12,12] x => float[1,5] z",
-    "a = Conv<pads=[1,1,1,1]>(x, k) b = HardSwish(a) c = Conv<pads=[1,1,1,1]>(b, l) d = Add(b, c) e = Relu(d) "
+    "a = Conv<pads=[1,1,1,1]>(x, k) b = HardSwish(a) c = Conv<pads=[1,1,1,1]>(b, l) d = Add(b, c) e = "
+    "Relu(d) "
     "f = GlobalAveragePool(e) g = Flatten(f) z = Gemm(g, w)",
     {"k": normal(0, 4, 3, 3, 3), "l": normal(1, 4, 4, 3, 3), "w": normal(2, 4, 5)},
 )
@@ -51,8 +53,8 @@ INPUT = "x:q"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network with its quantised graph and QDQ model in the cache. Its pixels are steps of a scale, so that many values lie
-    half-way between two codes.
+    """A network with its quantised graph and QDQ model in the cache. Its pixels are steps of a scale, so that
+    many values lie half-way between two codes.
     """
     path = tmp_path_factory.mktemp("net")
     (path / "net.toml").write_text(RECIPE)
@@ -114,10 +116,15 @@ def judged(graph: Graph, model: bytes, folder: Path) -> tuple[Verdict, dict[str,
 def test_rounding_is_no_bias(folder: Path, graph: Graph, qdq: bytes) -> None:
     told, tensors = judged(graph, qdq, folder)
     assert told.kind == "rounding" and told.biased == () and 0.5 < told.equal < 1
-    assert tensors[INPUT].fed_different == tensors[INPUT].rounding > 10          # half-way values of the input
+    # half-way values of the input
+    assert tensors[INPUT].fed_different == tensors[INPUT].rounding > 10
     rest = {name: one for name, one in tensors.items() if name != INPUT}
     assert sum(one.different for one in rest.values()) > 100 > sum(one.fed_different for one in rest.values())
-    assert told.text.startswith("program and QDQ model differ by rounding") and "%" in told.text and " dB)" in told.text
+    assert (
+        told.text.startswith("program and QDQ model differ by rounding")
+        and "%" in told.text
+        and " dB)" in told.text
+    )
     assert f'{tensors[INPUT].fed_different} of them in "{INPUT}"' in told.text
 
 
@@ -125,16 +132,23 @@ def test_rounding_is_no_bias(folder: Path, graph: Graph, qdq: bytes) -> None:
 def test_a_shifted_zero_point_is_a_bias(folder: Path, graph: Graph, qdq: bytes, name: str, by: int) -> None:
     told, tensors = judged(graph, edited(qdq, shifted(name, by)), folder)
     assert told.kind == "bias" and told.biased[0] == name
-    assert tensors[name].mean == pytest.approx(by, abs=0.2)             # some codes are at an end of their range
+    # some codes are at an end of their range
+    assert tensors[name].mean == pytest.approx(by, abs=0.2)
     assert f'"{name}" of "{tensors[name].layer}"' in told.text
     assert f"{tensors[name].mean:+.2f} of a code off on average" in told.text
 
 
-def test_a_zero_point_shifted_at_the_reader_is_the_readers_bias(folder: Path, graph: Graph, qdq: bytes) -> None:
+def test_a_zero_point_shifted_at_the_reader_is_the_readers_bias(
+    folder: Path, graph: Graph, qdq: bytes
+) -> None:
     def change(proto: onnx.ModelProto) -> None:
         zero = next(t for t in proto.graph.initializer if t.name == "c:zero")
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(zero) + np.uint8(1), "other"))
-        next(n for n in proto.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == "c").input[2] = "other"
+        proto.graph.initializer.append(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(zero) + np.uint8(1), "other")
+        )
+        next(n for n in proto.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == "c").input[
+            2
+        ] = "other"
 
     told, tensors = judged(graph, edited(qdq, change), folder)
     reader = next(n for n in graph.nodes if "c" in n.inputs)
@@ -144,15 +158,23 @@ def test_a_zero_point_shifted_at_the_reader_is_the_readers_bias(folder: Path, gr
 def test_a_wrong_scale_is_a_bias_where_its_mean_is_zero(folder: Path, graph: Graph, qdq: bytes) -> None:
     def change(proto: onnx.ModelProto) -> None:
         one = next(t for t in proto.graph.initializer if t.name.endswith(":scale") and t.name.startswith("k"))
-        one.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(one) * np.float32(1.1), one.name))
+        one.CopyFrom(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(one) * np.float32(1.1), one.name)
+        )
 
     told, _ = judged(graph, edited(qdq, change), folder)
     assert told.kind == "bias" and told.biased[0] == "a"
 
 
 def test_equal_codes_are_said_to_be_equal() -> None:
-    told = verdict({"a": TensorParting("n", 10, 0, None, 256), "y": TensorParting("m", 4, 0, None)}, ["y"], NUMERICS)
-    assert told.kind == "nothing" and told.equal == told.outputs_equal == 1 and "same codes in all of 1 tensors" in told.text
+    told = verdict(
+        {"a": TensorParting("n", 10, 0, None, 256), "y": TensorParting("m", 4, 0, None)}, ["y"], NUMERICS
+    )
+    assert (
+        told.kind == "nothing"
+        and told.equal == told.outputs_equal == 1
+        and "same codes in all of 1 tensors" in told.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,14 +213,22 @@ def test_layers_of_the_export_are_fed_from_outside(folder: Path, graph: Graph, q
 
 def test_a_build_says_it_and_warns_of_a_bias_alone(folder: Path, made: Result, qdq: bytes) -> None:
     plain = product(folder, made, "qdq_check", QdqComparison)
-    assert plain.summary()["part_by"] == "rounding" and "warning" not in plain.summary() and next(iter(plain.tensors)) == INPUT
+    assert (
+        plain.summary()["part_by"] == "rounding"
+        and "warning" not in plain.summary()
+        and next(iter(plain.tensors)) == INPUT
+    )
     edit = folder / "edited"
     kept = open_cache(load_recipe(folder / "net.toml"), Settings(cache=folder / "cache"))
     shutil.copytree(kept.object_path(made.outputs["qdq"]), edit)
     (edit / FILE).write_bytes(edited(qdq, shifted("a", 1)))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
     told = product(folder, result, "qdq_check", QdqComparison).summary()
-    assert told["part_by"] == "bias" and "differ by a bias" in told["warning"] and "trust the program" in told["warning_hint"]
+    assert (
+        told["part_by"] == "bias"
+        and "differ by a bias" in told["warning"]
+        and "trust the program" in told["warning_hint"]
+    )
 
 
 def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Result, qdq: bytes) -> None:
@@ -211,7 +241,10 @@ def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Resul
     (edit / FILE).write_bytes(edited(qdq, change))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
     told = product(folder, result, "qdq_check", QdqComparison).summary()
-    assert "cannot be used: onnxruntime does not run it at all" in told["warning"] and "HardSwoosh" in told["compared"]
+    assert (
+        "cannot be used: onnxruntime does not run it at all" in told["warning"]
+        and "HardSwoosh" in told["compared"]
+    )
 
 
 def test_the_report_shows_what_was_compared(folder: Path, made: Result) -> None:

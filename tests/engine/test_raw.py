@@ -68,7 +68,9 @@ def test_codes_are_taken_as_they_are(case) -> None:  # type: ignore[no-untyped-d
 def test_a_program_with_host_parts_is_refused(case) -> None:  # type: ignore[no-untyped-def]
     program, _, _ = case
     steps = [{"kind": "host", "model": 0, "inputs": ["x"], "outputs": ["z"]}, *program.meta["steps"]]
-    other = Program(program.target_fingerprint, {**program.meta, "steps": steps}, program.commands, program.const, (b"",))
+    other = Program(
+        program.target_fingerprint, {**program.meta, "steps": steps}, program.commands, program.const, (b"",)
+    )
     with pytest.raises(ModelError, match="parts for the host"):
         raw.inputs(other)
 
@@ -102,7 +104,10 @@ def test_a_batch_of_four() -> None:
     program = build(graph, SMALL)
     slot, data = raw.inputs(program)[0], b.arrays["x"]
     body = raw.pack(program, {"x": data})
-    assert slot.shape == (4, 3, 9, 8) and raw.pack(program, {"x": np.moveaxis(data, 1, -1)}, "channels_last") == body
+    assert (
+        slot.shape == (4, 3, 9, 8)
+        and raw.pack(program, {"x": np.moveaxis(data, 1, -1)}, "channels_last") == body
+    )
     found = raw.unpack(program, raw.run(program, body))[y]
     np.testing.assert_array_equal(found, Runner(program).run({"x": data})[y])
     turned = raw.unpack(program, raw.run(program, raw.pack(program, {"x": data[::-1]})))[y]

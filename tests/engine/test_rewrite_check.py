@@ -1,4 +1,5 @@
-"""The rewritten float graph beside the source model: rounding is let pass, a rule that moves values is named."""
+"""The rewritten float graph beside the source model: rounding is let pass, a rule
+that moves values is named."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ NET = model(
     "float[1,3,8,8] x => float[1,4,8,8] y, float[1,4] z",
     "a = Conv<pads=[1,1,1,1]>(x, k) b = BatchNormalization(a, s, o, m, v) c = Relu(b) "
     "d = Identity(c) y = Sigmoid(d) e = Relu(d) f = GlobalAveragePool(e) z = Flatten(f)",
-    {"k": normal(0, 4, 3, 3, 3), **{name: normal(i, 4) for i, name in enumerate("som", 1)}, "v": np.abs(normal(4, 4))},
+    {
+        "k": normal(0, 4, 3, 3, 3),
+        **{name: normal(i, 4) for i, name in enumerate("som", 1)},
+        "v": np.abs(normal(4, 4)),
+    },
 )
 # A rule whose product differs from what it replaces: where a Relu gives 0 it leaves a hundredth.
 LEAKY = '''"""A Relu with a leak."""
@@ -102,7 +107,11 @@ def test_rewrites_can_be_stopped_anywhere() -> None:
         assert part.applied == whole.applied[:most]
     assert rewrite(graph, most=0).graph == graph and part.graph == whole.graph
     lines = [a.line() for a in whole.applied]
-    assert lines[0] == "Identity d -> nothing" and lines[2] == "conv a, relu c -> conv a" and lines[1].endswith("-> conv a")
+    assert (
+        lines[0] == "Identity d -> nothing"
+        and lines[2] == "conv a, relu c -> conv a"
+        and lines[1].endswith("-> conv a")
+    )
 
 
 def test_float_rounding_is_let_pass() -> None:
@@ -129,7 +138,9 @@ def test_reading_is_named_where_no_rule_moved_anything() -> None:
 
 def test_what_cannot_be_compared_is_said() -> None:
     original = source(model("float[1,4] x => float[1,4] y", "y = Log(x)"))
-    (error,) = original.errors(FRONTENDS["onnx"]().read(model("float[1,4] x => float[1,4] y", "y = Exp(x)"), Bindings()).graph)
+    (error,) = original.errors(
+        FRONTENDS["onnx"]().read(model("float[1,4] x => float[1,4] y", "y = Exp(x)"), Bindings()).graph
+    )
     assert error.moved and error.relative is None and "finite in one of the two only" in error.note
     ends = {"s": np.int64([0]), "e": np.int64([2]), "a": np.int64([1])}
     short = model("float[1,4] x => float[1,2] y", "y = Slice(x, s, e, a)", ends)
@@ -189,6 +200,10 @@ def test_a_build_warns_with_the_rule_and_what_helps(tmp_path: Path, leak: None) 
     assert told["warning_hint"].startswith('[parse] skip = ["leak"] restores every output of the model')
     applied = rewritten(FRONTENDS["onnx"]().read(NET, Bindings())).applied
     errors, moved, changes = of_rewrites(applied, check.errors, check.culprits, check.reason)
-    assert moved[2][0][0] == "leak" and [row[0] for row in errors[2]] == ["y", "z"] and len(changes[2]) == len(applied)
+    assert (
+        moved[2][0][0] == "leak"
+        and [row[0] for row in errors[2]] == ["y", "z"]
+        and len(changes[2]) == len(applied)
+    )
     _, without = made(tmp_path, "parse.skip=['leak']")
     assert "warning" not in without.summary()

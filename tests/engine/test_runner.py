@@ -1,4 +1,5 @@
-"""One runner for many threads: the same outputs as one thread gives, and shadows that belong to the thread that asked."""
+"""One runner for many threads: the same outputs as one thread gives, and shadows that
+belong to the thread that asked."""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ def made() -> Made:
 @pytest.fixture(scope="module")
 def split() -> Made:
     """Two parts on the NPU and one on the host between them."""
-    nodes = [Node(OPS[op](), (a,), (b,)) for op, a, b in (("tanh", "x", "a"), ("sigmoid", "a", "b"), ("relu", "b", "y"))]
+    nodes = [
+        Node(OPS[op](), (a,), (b,))
+        for op, a, b in (("tanh", "x", "a"), ("sigmoid", "a", "b"), ("relu", "b", "y"))
+    ]
     values = {v: Value(v, TensorType((4, 32))) for v in "xaby"}
     graph = Graph(("x",), ("y",), tuple(nodes), MappingProxyType(values), MappingProxyType({}))
     ranges = dict.fromkeys(values, (-2.0, 2.0))
@@ -57,14 +61,18 @@ def test_four_threads_give_what_one_thread_gives(network: str, request: pytest.F
     program, feeds = request.getfixturevalue(network)
     alone, shared = Runner(program), Runner(program)
     serial = [alone.run(feed) for feed in feeds]
-    assert len({o.tobytes() for found in serial for o in found.values()}) > RUNS, "the inputs must tell runs apart"
+    assert len({o.tobytes() for found in serial for o in found.values()}) > RUNS, (
+        "the inputs must tell runs apart"
+    )
 
     def runs(thread: int) -> list[dict[str, Array]]:
         return [shared.run(feed) for feed in feeds[thread * RUNS : (thread + 1) * RUNS]]
 
     with ThreadPoolExecutor(THREADS) as pool:
         found = [one for part in pool.map(runs, range(THREADS)) for one in part]
-    wrong = [i for i, (a, b) in enumerate(zip(found, serial, strict=True)) if any((a[n] != b[n]).any() for n in b)]
+    wrong = [
+        i for i, (a, b) in enumerate(zip(found, serial, strict=True)) if any((a[n] != b[n]).any() for n in b)
+    ]
     assert not wrong, f"{len(wrong)} of {len(feeds)} runs differ"
 
 
@@ -80,7 +88,9 @@ def test_threads_dump_different_values_and_batches_beside_each_other(made: Made)
             outputs = shared.run_many(feeds[start : start + 1 + thread], dump=wants[thread])
             shown = shared.shadows
             time.sleep(0.001)
-            found.append((outputs, [shadow.array.copy() for shadow in shown.values()] if wants[thread] else []))
+            found.append(
+                (outputs, [shadow.array.copy() for shadow in shown.values()] if wants[thread] else [])
+            )
         return found
 
     with ThreadPoolExecutor(THREADS) as pool:

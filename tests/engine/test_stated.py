@@ -20,15 +20,21 @@ def recipe(folder: Path, more: str = "", model: str = "", width: int = 4) -> Pat
     value = onnx.helper.make_tensor_value_info
     weight = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
     nodes = [
-        onnx.helper.make_node("MatMul", ["x", "w"], ["m"], "product"), onnx.helper.make_node("Tanh", ["m"], ["t"], "tanh"),
-        onnx.helper.make_node("Det", ["t"], ["d"], "det"), onnx.helper.make_node("Add", ["t", "d"], ["y"], "add"),
-    ]  # fmt: skip
+        onnx.helper.make_node("MatMul", ["x", "w"], ["m"], "product"),
+        onnx.helper.make_node("Tanh", ["m"], ["t"], "tanh"),
+        onnx.helper.make_node("Det", ["t"], ["d"], "det"),
+        onnx.helper.make_node("Add", ["t", "d"], ["y"], "add"),
+    ]
     graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, [4, 4])], [value("y", 1, [4, 4])], [weight])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "m.onnx")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "m.onnx"
+    )
     rng = np.random.default_rng(0)
     np.save(folder / "d.npy", rng.normal(size=(8, 4, width)).astype(np.float32))
     path = folder / "r.toml"
-    path.write_text(f'target = "edge-4t"\n[model]\npath = "m.onnx"\n{model}\n[data]\nsource = "d.npy"\n{more}')
+    path.write_text(
+        f'target = "edge-4t"\n[model]\npath = "m.onnx"\n{model}\n[data]\nsource = "d.npy"\n{more}'
+    )
     return path
 
 
@@ -43,9 +49,15 @@ groups = [["product", "prduct"], ["det"]]
 tiles = { "tan" = { d0 = 2 } }
 """
 KEYS = {
-    "quantize.weights.signed", "calibrate.layers[0].layers", "calibrate.layers[1].layers", "quantize.overrides[0].layers",
-    "tiling.tiles.tan", "tiling.groups[0][1]", "tiling.groups[1][0]", "tiling.keep[0]",
-}  # fmt: skip
+    "quantize.weights.signed",
+    "calibrate.layers[0].layers",
+    "calibrate.layers[1].layers",
+    "quantize.overrides[0].layers",
+    "tiling.tiles.tan",
+    "tiling.groups[0][1]",
+    "tiling.groups[1][0]",
+    "tiling.keep[0]",
+}
 
 
 def ran(path: Path, folder: Path) -> tuple[list[str], RecipeError]:
@@ -62,7 +74,10 @@ def test_all_faults_come_at_once_before_anything_dear(tmp_path: Path) -> None:
     assert all(fault.where.line is not None and fault.where.file for fault in error.faults())
     assert set(steps) <= {"model", "parse", "samples"}
     hints = {fault.where.key: fault.hint for fault in error.faults()}
-    assert hints["calibrate.layers[0].layers"] == '"tanh"' and hints["quantize.overrides[0].layers"] == '"product"'
+    assert (
+        hints["calibrate.layers[0].layers"] == '"tanh"'
+        and hints["quantize.overrides[0].layers"] == '"product"'
+    )
     assert '"det" does not run on the NPU' in str(error) and "the sample is float32 [4, 5]" in str(error)
 
 
@@ -72,19 +87,26 @@ def test_every_input_that_the_data_lack_is_named(tmp_path: Path) -> None:
     node = onnx.helper.make_node("Sum", ["a", "b", "c"], ["y"], "sum")
     ports = [value(name, 1, [1, 4]) for name in "abc"]
     graph = onnx.helper.make_graph([node], "g", ports, [value("y", 1, [1, 4])])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx"
+    )
     np.savez(tmp_path / "d.npz", a=np.zeros((8, 4), np.float32), b=np.zeros((8, 5), np.float32))
     path.write_text(path.read_text().replace("d.npy", "d.npz"))
     _, error = ran(path, tmp_path)
     told = [fault.message for fault in error.faults()]
-    assert told == ['a sample does not fit the model input "b"', 'the samples have no array for the model input "c"']
+    assert told == [
+        'a sample does not fit the model input "b"',
+        'the samples have no array for the model input "c"',
+    ]
 
 
 def test_a_recipe_without_faults_runs_on_the_same_graph(tmp_path: Path) -> None:
     result = build(recipe(tmp_path), cache=tmp_path / "cache", out=tmp_path / "out", until="placement")
     assert result.outputs["checked"] == result.outputs["parse"]
     changed = build(
-        recipe(tmp_path, '[quantize]\nactivations = { bits = 6 }\n'), cache=tmp_path / "cache", out=tmp_path / "out",
+        recipe(tmp_path, "[quantize]\nactivations = { bits = 6 }\n"),
+        cache=tmp_path / "cache",
+        out=tmp_path / "out",
         until="placement",
     )
     assert changed.ran == 1, "only the check itself depends on the table"
@@ -94,7 +116,12 @@ def test_all_faults_of_the_model_table_come_at_once(tmp_path: Path) -> None:
     model = 'inputs = { "x" = [4, 5], "u" = [1] }\noutputs = ["z", "t", "yy"]\nconstants = { v = 1.0 }'
     _, error = ran(recipe(tmp_path, model=model), tmp_path)
     told = [(fault.where.key, fault.where.line) for fault in error.faults()]
-    assert told == [("model.inputs.u", 4), ("model.constants.v", 6), ("model.inputs.x", 4), *[("model.outputs", 5)] * 2]
+    assert told == [
+        ("model.inputs.u", 4),
+        ("model.constants.v", 6),
+        ("model.inputs.x", 4),
+        *[("model.outputs", 5)] * 2,
+    ]
 
 
 def test_a_recipe_without_data_is_checked_too(tmp_path: Path) -> None:

@@ -41,7 +41,10 @@ def test_every_format_is_a_file() -> None:
 
 @pytest.mark.parametrize("name", ["json", "toml"])
 def test_own_tables_lose_nothing(name: str) -> None:
-    odd = {'with "quotes" and\n\u00e9\\': Entry(-1e-30, 3.4e38), "a.b": Entry(-1.0, 0.1 + 0.2, None, "by hand")}
+    odd = {
+        'with "quotes" and\n\u00e9\\': Entry(-1e-30, 3.4e38),
+        "a.b": Entry(-1.0, 0.1 + 0.2, None, "by hand"),
+    }
     table = {**FULL, **WEIGHTS, **odd}
     assert reread(name, table) == table
     assert list(reread(name, table)) == list(table)
@@ -51,7 +54,11 @@ FLOATS = st.floats(1e-6, 1e6)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.dictionaries(st.text(min_size=1, max_size=20).filter(str.isprintable), st.tuples(FLOATS, FLOATS), min_size=1))
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=20).filter(str.isprintable), st.tuples(FLOATS, FLOATS), min_size=1
+    )
+)
 def test_own_tables_take_any_name_and_number(rows: dict[str, tuple[float, float]]) -> None:
     table = {name: Entry(-lo, hi) for name, (lo, hi) in rows.items()}
     for name in ("json", "toml"):
@@ -113,7 +120,7 @@ conv 2 0.1 0.2
     assert name == "tpu_mlir"
     assert {k: (e.lo, e.hi) for k, e in table.items()} == {
         "images": (0.0, 1.000008), "122_Conv": (-56.4281803, 56.4281803), "124_Mul": (-0.2784646, 38.1586478)
-    }  # fmt: skip
+    }
 
 
 def test_onnxruntime_reads_what_is_written_and_the_reverse(tmp_path: Path) -> None:
@@ -124,7 +131,11 @@ def test_onnxruntime_reads_what_is_written_and_the_reverse(tmp_path: Path) -> No
     assert theirs["input"].range_value[0] == np.float32(FULL["input"].lo)
     made = calibrate.TensorsData(
         calibrate.CalibrationMethod.Entropy,
-        {"a": calibrate.TensorData(lowest=np.float32(-1.5), highest=np.array([2.5], np.float32), hist=np.ones(3), bins=3)},
+        {
+            "a": calibrate.TensorData(
+                lowest=np.float32(-1.5), highest=np.array([2.5], np.float32), hist=np.ones(3), bins=3
+            )
+        },
     )
     encoded = json.dumps(made, cls=calibrate.CalibrationCacheEncoder)
     name, back = read_table(encoded.encode(), "calibration.json")
@@ -142,15 +153,42 @@ def test_older_and_newer_aimet_encodings() -> None:
     old = {
         "version": "0.4.0",
         "activation_encodings": {
-            "20": [{"bitwidth": 8, "is_symmetric": "False", "max": 2.6086959838867188, "min": -2.109158515930176,
-                    "offset": -114.0, "scale": 0.018501389771699905}],
-            "conv2d/Relu:0": [{"bitwidth": 8, "is_symmetric": "False", "max": 2.184721499681473, "min": -0.10788747668266296,
-                               "offset": 11, "scale": 0.0089906234367221}],
+            "20": [
+                {
+                    "bitwidth": 8,
+                    "is_symmetric": "False",
+                    "max": 2.6086959838867188,
+                    "min": -2.109158515930176,
+                    "offset": -114.0,
+                    "scale": 0.018501389771699905,
+                }
+            ],
+            "conv2d/Relu:0": [
+                {
+                    "bitwidth": 8,
+                    "is_symmetric": "False",
+                    "max": 2.184721499681473,
+                    "min": -0.10788747668266296,
+                    "offset": 11,
+                    "scale": 0.0089906234367221,
+                }
+            ],
             "half": [{"bitwidth": 16, "dtype": "float"}],
         },
-        "param_encodings": {"w": [{"bitwidth": 8, "is_symmetric": "True", "max": 1.27, "min": -1.28, "offset": -128,
-                                   "scale": 0.01}] * 2},
-    }  # fmt: skip
+        "param_encodings": {
+            "w": [
+                {
+                    "bitwidth": 8,
+                    "is_symmetric": "True",
+                    "max": 1.27,
+                    "min": -1.28,
+                    "offset": -128,
+                    "scale": 0.01,
+                }
+            ]
+            * 2
+        },
+    }
     name, table = read_table(json.dumps(old).encode(), "model.encodings")
     assert name == "aimet" and set(table) == {"20", "conv2d/Relu:0", "w"}
     assert table["20"].quant == QuantType(8, False, (0.018501389771699905,), (114,))
@@ -161,7 +199,7 @@ def test_older_and_newer_aimet_encodings() -> None:
         {"name": "A", "output_dtype": "uint8", "y_scale": 0.1, "y_zero_point": 128},
         {"name": "B", "output_dtype": "int8", "y_scale": [0.1, 0.2], "axis": 0},
         {"name": "C", "output_dtype": "float16", "y_scale": 1.0},
-    ]}  # fmt: skip
+    ]}
     _, table = read_table(json.dumps(new).encode(), "m.encodings")
     assert table["A"].quant == QuantType(8, False, (0.1,), (128,))
     assert table["B"].quant == QuantType(8, True, (0.1, 0.2), (0, 0), 0)
@@ -169,8 +207,17 @@ def test_older_and_newer_aimet_encodings() -> None:
 
 
 def test_compass_statistics_and_its_pickles() -> None:
-    tree = {"conv_0": {"conv_0_out": {"extrema_min": -2.0, "extrema_max": [3.0], "running_min": -1.0, "running_max": [[2.0]]},
-                       "w": {"extrema_min": -1.0, "extrema_max": 1.0, "extrema_min_key_axis": [-1.0]}}}  # fmt: skip
+    tree = {
+        "conv_0": {
+            "conv_0_out": {
+                "extrema_min": -2.0,
+                "extrema_max": [3.0],
+                "running_min": -1.0,
+                "running_max": [[2.0]],
+            },
+            "w": {"extrema_min": -1.0, "extrema_max": 1.0, "extrema_min_key_axis": [-1.0]},
+        }
+    }
     name, table = read_table(json.dumps(tree).encode(), "s.json")
     assert name == "compass_statistics" and (table["conv_0_out"].lo, table["conv_0_out"].hi) == (-1.0, 2.0)
     assert table["w"].constant
@@ -192,7 +239,10 @@ def test_compass_statistics_and_its_pickles() -> None:
         ('{"a": {"codes": {"bits": 8}}}', "cannot be read"),
         ("TRT-1-X\na 3c\n", "line 2"),
         ("# op_name threshold min max\na 1 2\n", "line 2"),
-        ('{"CLS": "TensorsData", "data": {"a": {"CLS": "TensorData", "lowest": {"data": [1, 2]}}}}', "one per channel"),
+        (
+            '{"CLS": "TensorsData", "data": {"a": {"CLS": "TensorData", "lowest": {"data": [1, 2]}}}}',
+            "one per channel",
+        ),
     ],
 )
 def test_faults_name_their_row(text: str, words: str) -> None:

@@ -1,4 +1,5 @@
-"""A recipe's table, exported, edited and fed back: the same integers where nothing was changed, others where it was."""
+"""A recipe's table, exported, edited and fed back: the same integers where nothing was
+changed, others where it was."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from npuflow.flow.recipe_build import Settings, build, open_cache, plan_recipe, 
 from npuflow.flow.stage import STAGES
 
 NET = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,8,8] x) => (float[1,4,4,4] y) {
-    a = Conv<pads=[1,1,1,1]>(x, k) b = Relu(a) c = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b) d = Sigmoid(c) y = Mul(c, d) }"""
+    a = Conv<pads=[1,1,1,1]>(x, k) b = Relu(a) c = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b) d =
+    Sigmoid(c) y = Mul(c, d) }"""
 RECIPE = """
 target = "edge-4t"
 [model]
@@ -35,7 +37,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     rng = np.random.default_rng(0)
     proto = parser.parse_model(NET)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "k"))
+    proto.graph.initializer.append(
+        onnx.numpy_helper.from_array(rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "k")
+    )
     for i, node in enumerate(proto.graph.node):
         node.name = f"n{i}"
     onnx.save_model(proto, str(folder / "net.onnx"))
@@ -64,17 +68,30 @@ def quantised(project: Path, *sets: str) -> tuple[str, dict[str, str]]:
 
 def exported(project: Path, name: str, form: str, codes: bool = False, weights: bool = False) -> Path:
     path = project / name
-    told = write(project / "recipe.toml", path, form, codes=codes, weights=weights, sets=[], cache=project / "cache")
+    told = write(
+        project / "recipe.toml", path, form, codes=codes, weights=weights, sets=[], cache=project / "cache"
+    )
     assert told[0].startswith(f"wrote {path}")
     return path
 
 
 @pytest.mark.parametrize(
     ("form", "codes", "weights"),
-    [("toml", False, False), ("toml", True, True), ("json", False, False), ("json", True, True), ("aimet", False, True),
-     ("compass", False, False), ("compass_statistics", False, False), ("onnxruntime", False, False), ("tpu_mlir", False, False)],
-)  # fmt: skip
-def test_what_was_exported_gives_the_same_integers(project: Path, form: str, codes: bool, weights: bool) -> None:
+    [
+        ("toml", False, False),
+        ("toml", True, True),
+        ("json", False, False),
+        ("json", True, True),
+        ("aimet", False, True),
+        ("compass", False, False),
+        ("compass_statistics", False, False),
+        ("onnxruntime", False, False),
+        ("tpu_mlir", False, False),
+    ],
+)
+def test_what_was_exported_gives_the_same_integers(
+    project: Path, form: str, codes: bool, weights: bool
+) -> None:
     plain, _ = quantised(project)
     path = exported(project, f"t{codes:d}.{form}", form, codes, weights)
     again, methods = quantised(project, f'ranges.file="{path.name}"')
@@ -90,11 +107,14 @@ def test_a_symmetric_cache_gives_other_ranges(project: Path) -> None:
 def test_an_edited_row_counts_and_a_range_by_hand_counts_more(project: Path) -> None:
     path = exported(project, "edit.json", "json")
     rows = json.loads(path.read_text())
-    rows["b"]["hi"] = rows["c"]["hi"] = 1.5              # they share a scale, so one alone would change nothing
+    # they share a scale, so one alone would change nothing
+    rows["b"]["hi"] = rows["c"]["hi"] = 1.5
     del rows["y"]
     path.write_text(json.dumps(rows))
     digest, methods = quantised(project, 'ranges.file="edit.json"')
-    assert digest != quantised(project)[0] and methods["y"] == "percentile" and methods["b"].startswith("json")
+    assert (
+        digest != quantised(project)[0] and methods["y"] == "percentile" and methods["b"].startswith("json")
+    )
     by_hand = 'calibrate.layers=[{layers=["n1"],range=[0.0,1.5]}]'
     assert quantised(project, 'ranges.file="edit.json"', by_hand)[1]["b"] == "by hand"
     with pytest.raises(NpuflowError, match="has no entry for 1 tensors"):
@@ -102,7 +122,9 @@ def test_an_edited_row_counts_and_a_range_by_hand_counts_more(project: Path) -> 
 
 
 def test_other_names_are_mapped_and_strangers_refused(project: Path) -> None:
-    (project / "s.json").write_text('{"n1": {"lo": 0, "hi": 3}, "c_MaxPool": {"lo": 0, "hi": 3}, "zzz": {"lo": 0, "hi": 1}}')
+    (project / "s.json").write_text(
+        '{"n1": {"lo": 0, "hi": 3}, "c_MaxPool": {"lo": 0, "hi": 3}, "zzz": {"lo": 0, "hi": 1}}'
+    )
     _, methods = quantised(project, 'ranges.file="s.json"')
     assert methods["b"] == "json" and methods["c"] == "json" and methods["y"] == "percentile"
     _, methods = quantised(project, 'ranges.file="s.json"', "ranges.names={y='zzz'}")
@@ -121,7 +143,9 @@ def test_the_table_of_statistics(project: Path) -> None:
     assert (project / "h.svg").read_text().startswith("<svg")
     assert "1 tensors" in statistics(project / "recipe.toml", [], project / "cache", ["b"], None)
     random = ['data.source="random"', "data.count=2"]
-    made = build(project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics")
+    made = build(
+        project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics"
+    )
     made.check()
     told = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
     assert told[0] == "1 tensors, 2 samples; RANDOM DATA, which means nothing for real inputs"

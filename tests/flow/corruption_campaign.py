@@ -103,12 +103,14 @@ def campaign(seed: int, number: int, base: Path) -> dict[str, int]:
     clean = toys.run(start, jobs=1, out_dir=out)
     store = Store(start)
     store.open(clean.outputs["total"])
-    toys.run(start, {"scale": {"by": 4}}, jobs=1, out_dir=base / "out2")  # so that there are two of everything
+    # so that there are two of everything
+    toys.run(start, {"scale": {"by": 4}}, jobs=1, out_dir=base / "out2")
     wanted, product = values(clean, store), (out / "table.bin").read_bytes()
     rnd, done = random.Random(seed), dict.fromkeys(KINDS, 0)
     turns = ways(seed)
     while sum(done.values()) < number:
-        kind = min(done, key=lambda one: done[one])  # a way that means nothing for a kind gives it another turn
+        # a way that means nothing for a kind gives it another turn
+        kind = min(done, key=lambda one: done[one])
         way = next(turns[kind])
         cache = base / "damaged"
         shutil.copytree(start, cache)
@@ -119,7 +121,10 @@ def campaign(seed: int, number: int, base: Path) -> dict[str, int]:
             shutil.copytree(cache, base / "second")
             try:
                 used(cache, out, wanted, product, told)
-                if not (kind in ("record", "store", "root", "object folder") and way == "delete") and kind != "store":
+                if (
+                    not (kind in ("record", "store", "root", "object folder") and way == "delete")
+                    and kind != "store"
+                ):
                     assert verify(Store(base / "second")).damaged, f"{told}: verification saw nothing"
                     assert not verify(Store(base / "second")).damaged, f"{told}: it was not set aside"
             finally:
@@ -129,7 +134,8 @@ def campaign(seed: int, number: int, base: Path) -> dict[str, int]:
 
 
 def used(cache: Path, out: Path, wanted: dict[str, Any], product: bytes, told: str) -> None:
-    """Build, and build with every stage forced, so that every input is read: the values must be the clean ones."""
+    """Build, and build with every stage forced, so that every input is read: the
+    values must be the clean ones."""
     events: list[Event] = []
     result = toys.run(cache, jobs=1, out_dir=out, on_event=events.append)
     assert result.ok, f"{told}: {result.errors}"

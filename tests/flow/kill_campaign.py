@@ -1,4 +1,5 @@
-"""Kills a build at one moment after another, and sees what the next build makes of it. Prints one JSON line a kill."""
+"""Kills a build at one moment after another, and sees what the next build makes of it.
+Prints one JSON line a kill."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ TABLES: dict[str, Any] = {"source": {"count": 6}}
 
 def moment(event: str, args: tuple[Any, ...], cache: str) -> str | None:
     """What kind of moment an operation on the cache is, or None."""
-    if event not in CHANGES or (event == "open" and not (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR))):
+    if event not in CHANGES or (
+        event == "open" and not (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR))
+    ):
         return None
     paths = [os.fsdecode(one) for one in args[:2] if isinstance(one, str | bytes | os.PathLike)]
     inside = [os.path.relpath(path, cache) for path in paths if path.startswith(cache)]
@@ -74,7 +77,8 @@ def watched(cache: Path, out: Path, kill_at: int | None) -> dict[str, Any]:
 
 
 def prepare(folder: Path) -> tuple[Path, Path]:
-    """An earlier build of a smaller recipe, with one object truncated, so that the next build also sets aside."""
+    """An earlier build of a smaller recipe, with one object truncated, so that the
+    next build also sets aside."""
     cache, out = folder / "cache", folder / "out"
     first = toys.run(cache, {"source": {"count": 3}}, jobs=1)
     store = Store(cache)
@@ -88,18 +92,30 @@ def prepare(folder: Path) -> tuple[Path, Path]:
 def after(cache: Path, out: Path) -> dict[str, Any]:
     """What the next build finds: everything recorded is used, and a collection leaves nothing stray."""
     store = Store(cache)
-    before = {key for key in store.record_keys() if (one := store.record(key, touch=False)) and store.usable(one)}
+    before = {
+        key for key in store.record_keys() if (one := store.record(key, touch=False)) and store.usable(one)
+    }
     result = build(cache, out, TABLES)
     again = build(cache, out, TABLES)
     collected = gc(store, 0.0)
-    left = sorted(str(path.relative_to(cache)) for kind in ("tmp", "leases", "quarantine") for path in (cache / kind).iterdir())
+    left = sorted(
+        str(path.relative_to(cache))
+        for kind in ("tmp", "leases", "quarantine")
+        for path in (cache / kind).iterdir()
+    )
     seen = verify(store)
     product = (out / "table.bin").read_bytes().hex()
     return {
-        **result, "finished": len(before), "again": again["ran"], "left": left, "product": product,
-        "damaged": [str(one) for one in seen.damaged], "orphans": seen.orphans, "kept": collected.kept_records,
+        **result,
+        "finished": len(before),
+        "again": again["ran"],
+        "left": left,
+        "product": product,
+        "damaged": [str(one) for one in seen.damaged],
+        "orphans": seen.orphans,
+        "kept": collected.kept_records,
         "strays": [one.name for one in out.iterdir() if one.name.startswith(".")],
-    }  # fmt: skip
+    }
 
 
 def main(seed: int, count: int, base: Path) -> None:

@@ -44,13 +44,16 @@ def stored(artifact: Artifact, folder: Path) -> Reader:
 
 
 ANY_ARRAY = hnp.arrays(
-    st.sampled_from(["<f4", ">i2", "u1", "?", "<f8", "<i8", "<c8"]), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0)
+    st.sampled_from(["<f4", ">i2", "u1", "?", "<f8", "<i8", "<c8"]),
+    hnp.array_shapes(min_dims=0, max_dims=4, min_side=0),
 )
 
 
 @settings(max_examples=40, deadline=None)
 @given(arrays=st.dictionaries(st.text(max_size=12), ANY_ARRAY, max_size=4), order=st.randoms())
-def test_arrays_come_back_by_name_and_content(tmp_path_factory: Any, arrays: dict[str, Any], order: Any) -> None:
+def test_arrays_come_back_by_name_and_content(
+    tmp_path_factory: Any, arrays: dict[str, Any], order: Any
+) -> None:
     reader = stored(Bag(arrays), tmp_path_factory.mktemp("bag") / "object")
     back = Bag.load(reader).arrays
     assert set(back) == set(arrays)
@@ -63,7 +66,9 @@ def test_arrays_come_back_by_name_and_content(tmp_path_factory: Any, arrays: dic
     assert Bag({name: arrays[name] for name in names}).digest() == reader.digest
 
 
-def test_digest_ignores_chunks_codec_and_memory_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_ignores_chunks_codec_and_memory_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     array = np.arange(60_000, dtype="<f4").reshape(300, 200)
     small = stored(Bag({"a": array}), tmp_path / "npz")
     monkeypatch.setattr(store_arrays, "SMALL", 10)
@@ -81,11 +86,18 @@ def test_digest_ignores_chunks_codec_and_memory_order(tmp_path: Path, monkeypatc
 def test_an_array_is_in_zarr_by_its_own_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its neighbours do not matter; what lies in zarr is read with zarr alone."""
     monkeypatch.setattr(store_arrays, "SMALL", 1000)
-    arrays = {"a": np.zeros(900, "u1"), "b": np.arange(300, dtype="<f4"), "c": np.ones(900, "u1"), "d": np.float32(1)}
+    arrays = {
+        "a": np.zeros(900, "u1"),
+        "b": np.arange(300, dtype="<f4"),
+        "c": np.ones(900, "u1"),
+        "d": np.float32(1),
+    }
     reader = stored(Bag(arrays), tmp_path / "object")
     members = reader.manifest.entries["bag"]["members"]
     assert {name for name, one in members.items() if "zarr" in one} == {"b"}
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "object" / members["b"]["zarr"], mode="r")[...], arrays["b"])
+    np.testing.assert_array_equal(
+        zarr.open_array(tmp_path / "object" / members["b"]["zarr"], mode="r")[...], arrays["b"]
+    )
 
 
 def test_blocks_stream_to_the_digest_of_the_whole(tmp_path: Path) -> None:

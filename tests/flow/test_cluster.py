@@ -106,7 +106,12 @@ def test_a_process_pool_survives_a_dying_worker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(-9, "SIGKILL (as the system does"), (-11, "SIGSEGV (a crash in native code)"), (3, "exit code 3"), (-77, "signal 77")],
+    [
+        (-9, "SIGKILL (as the system does"),
+        (-11, "SIGSEGV (a crash in native code)"),
+        (3, "exit code 3"),
+        (-77, "signal 77"),
+    ],
 )
 def test_how_a_process_ended_in_words(code: int, words: str) -> None:
     assert words in ended(code)
@@ -114,9 +119,13 @@ def test_how_a_process_ended_in_words(code: int, words: str) -> None:
 
 def test_a_crash_is_not_called_a_lack_of_memory() -> None:
     crash = died("numbers", "3 workers", ended(-11), "[reading] rows")
-    assert "memory" not in crash.message and "SIGSEGV" in crash.because and "--scheduler threads" in crash.hint
+    assert (
+        "memory" not in crash.message and "SIGSEGV" in crash.because and "--scheduler threads" in crash.hint
+    )
     killed = died("numbers", "3 workers", ended(-9), "[reading] rows")
-    assert "most likely out of memory" in killed.message and killed.hint.startswith("[reading] rows; or [build] jobs = 1")
+    assert "most likely out of memory" in killed.message and killed.hint.startswith(
+        "[reading] rows; or [build] jobs = 1"
+    )
 
 
 def test_workers_that_die_when_they_are_asked_are_not_called_a_wrong_installation(
@@ -129,12 +138,16 @@ def test_workers_that_die_when_they_are_asked_are_not_called_a_wrong_installatio
     events: list[Event] = []
     with pytest.raises(BuildError) as caught:
         toys.run(tmp_path / "cache", scheduler="processes:1", on_event=events.append)
-    assert caught.value.message == "every worker of the cluster died" and caught.value.code == "NF-CLUSTER-003"
+    assert (
+        caught.value.message == "every worker of the cluster died" and caught.value.code == "NF-CLUSTER-003"
+    )
     assert "SIGKILL" in caught.value.because and "[build] memory" in caught.value.hint
     assert "install" not in str(caught.value)
 
 
-def test_a_cluster_whose_last_worker_is_gone_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_whose_last_worker_is_gone_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The build waited for ever: dask keeps a step until some worker comes."""
     from npuflow.flow import run_cluster
 
@@ -143,7 +156,9 @@ def test_a_cluster_whose_last_worker_is_gone_ends_the_build(tmp_path: Path, monk
     tables = {"source": {"count": 1}, "reading": {"die": str(tmp_path / "once")}}
     with lone_worker() as (address, _), pytest.raises(BuildError) as caught:
         toys.run(tmp_path / "cache", tables, scheduler=address)
-    assert caught.value.message == "every worker of the cluster died" and "its own log" in caught.value.because
+    assert (
+        caught.value.message == "every worker of the cluster died" and "its own log" in caught.value.because
+    )
 
 
 def test_a_scheduler_that_goes_away_is_named(tmp_path: Path) -> None:
@@ -162,9 +177,25 @@ def lone_worker() -> Iterator[tuple[str, Any]]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scheduler.json"
-        run = [*tools, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+        run = [
+            *tools,
+            "distributed.cli.dask_scheduler",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(file),
+        ]
         scheduler = subprocess.Popen(run, **quiet)  # type: ignore[call-overload]
-        work = [*tools, "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1", "--no-nanny"]
+        work = [
+            *tools,
+            "distributed.cli.dask_worker",
+            "--scheduler-file",
+            str(file),
+            "--nthreads",
+            "1",
+            "--no-nanny",
+        ]
         worker = subprocess.Popen([*work, "--no-dashboard"], **quiet)  # type: ignore[call-overload]
         try:
             deadline = time.monotonic() + 60
@@ -223,9 +254,19 @@ def test_a_worker_with_other_code_is_refused_with_the_remedy(tmp_path: Path) -> 
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "lib"), str(HERE.parents[1])])}
     with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny", "--no-dashboard"],
-            env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_worker",
+                cluster.scheduler_address,
+                "--no-nanny",
+                "--no-dashboard",
+            ],
+            env=env,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             cluster.scheduler.n_workers = None  # type: ignore[attr-defined]
             deadline = time.monotonic() + 30

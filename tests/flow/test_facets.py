@@ -177,12 +177,12 @@ def test_items_hold_the_methods_of_their_own_plug_ins(forge: Forge, tmp_path: Pa
         @stage
         def parts() -> Iterator[tuple[str, Graph]]:
             for name in ("relu", "add"): yield name, Graph((name,))
-    """))  # fmt: skip
+    """))
     forge.put("stages/number", head + textwrap.dedent("""
         @stage(over="parts")
         def number(parts: Items[Graph]) -> Iterator[tuple[str, Number]]:
             for name, one in parts.items(): yield name, Number(one.op().floor(1))
-    """))  # fmt: skip
+    """))
     done = build(plan(forge), Store(tmp_path / "cache"), jobs=1).check()
 
     def keys() -> dict[str, str]:

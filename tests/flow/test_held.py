@@ -45,17 +45,26 @@ def forge(tmp_path: Path) -> Iterator[Forge]:
 
 
 def test_a_stage_is_held_to_the_plugins_of_its_key(forge: Forge, tmp_path: Path) -> None:
-    """What a stage takes from a registry without its key knowing fails it; a constant name is known, and an artifact's own."""
+    """What a stage takes from a registry without its key knowing fails it; a constant name is
+    known, and an artifact's own."""
     forge.put("parts/__init__", "")
     for name in ("one", "two"):
-        forge.put(f"parts/{name}", f"from held.kinds import PARTS\n@PARTS.entry\ndef {name}(): return '{name}'\n")
+        forge.put(
+            f"parts/{name}", f"from held.kinds import PARTS\n@PARTS.entry\ndef {name}(): return '{name}'\n"
+        )
     forge.put("kinds", HELD)
     forge.put("stages/make", HEAD + "    return Text(PARTS[pick.name]())\n")
     recipe = Recipe(None, "toy", {"pick": {"name": "two"}}, Locator())
-    assert build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).ok, "a table that names it is enough"
+    assert build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).ok, (
+        "a table that names it is enough"
+    )
     whole = HEAD + "    return Text(''.join(PARTS[n]() for n in PARTS.names()))\n"
     forge.put("stages/make", whole)
     (error,) = build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).errors
-    assert error.message == "make used parts/one, whose code is not in its key" and error.where.stage == "make"
+    assert (
+        error.message == "make used parts/one, whose code is not in its key" and error.where.stage == "make"
+    )
     forge.put("stages/make", whole.replace("return", 'PARTS["one"]\n    return'))
-    assert build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).ok, "a constant name is in the key"
+    assert build(wire(forge.registry(), recipe), Store(tmp_path / "cache")).ok, (
+        "a constant name is in the key"
+    )

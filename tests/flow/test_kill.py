@@ -1,4 +1,5 @@
-"""`kill -9` before any change to the cache: the next build is right, reuses what was finished, and leaves nothing."""
+"""`kill -9` before any change to the cache: the next build is right, reuses what was
+finished, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def campaign(seed: int, count: int, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / "kill_campaign.py"), str(seed), str(count), str(tmp_path)],
         env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     first, *kills = map(json.loads, done.stdout.splitlines())
     calm: dict[str, Any] = first["calm"]
@@ -31,7 +32,8 @@ def campaign(seed: int, count: int, tmp_path: Path) -> None:
         assert kill["killed"], kill
         assert kill.get("outputs") == calm["outputs"], (kill, done.stderr)
         assert kill["product"] == calm["product"], kill
-        assert kill["hit"] >= kill["finished"] - 2, kill  # the earlier recipe's table and total are not asked for
+        # the earlier recipe's table and total are not asked for
+        assert kill["hit"] >= kill["finished"] - 2, kill
         assert kill["ran"] == 14 - kill["hit"], kill
         assert (kill["again"], kill["kept"], kill["left"]) == (0, 14, []), kill
         assert not kill["damaged"] and not kill["orphans"] and not kill["strays"], kill

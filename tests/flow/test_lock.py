@@ -11,13 +11,34 @@ from hypothesis import strategies as st
 from npuflow.flow import lock
 from npuflow.flow.lock import Lock, LockedStep, parse, text
 
-ODD = ["a", "b-c", "a.b", 'q"q', "x = 1", "[t]", "é", "\x7f", "\x85", "\u2028", "#", " ", "", "\x1f\U00010000"]
+ODD = [
+    "a",
+    "b-c",
+    "a.b",
+    'q"q',
+    "x = 1",
+    "[t]",
+    "é",
+    "\x7f",
+    "\x85",
+    "\u2028",
+    "#",
+    " ",
+    "",
+    "\x1f\U00010000",
+]
 NAMES = st.one_of(st.sampled_from(ODD), st.text(max_size=6))
 VALUES = st.one_of(st.text(max_size=8), st.booleans(), st.integers(-(2**60), 2**60), st.floats())
 STEPS = st.builds(
-    LockedStep, st.text(max_size=5), st.text(max_size=5), st.dictionaries(NAMES, VALUES, max_size=4),
-    st.none() | st.dictionaries(NAMES, st.tuples(st.sampled_from(["x3:0", "x3:1"]), st.sampled_from(["x3:2"])), max_size=3),
-)  # fmt: skip
+    LockedStep,
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.dictionaries(NAMES, VALUES, max_size=4),
+    st.none()
+    | st.dictionaries(
+        NAMES, st.tuples(st.sampled_from(["x3:0", "x3:1"]), st.sampled_from(["x3:2"])), max_size=3
+    ),
+)
 
 
 @given(st.dictionaries(NAMES, STEPS, max_size=3), st.dictionaries(NAMES, st.text(max_size=4), max_size=3))

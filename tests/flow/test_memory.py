@@ -74,7 +74,9 @@ def run(forge: Forge, tmp_path: Path, need: str, **more: Any) -> tuple[Result, i
     trace = tmp_path / f"trace-{need}"
     forge.put("stages/large", LARGE.replace("MEMORY", need))
     grow = more.pop("grow", 0)
-    plan = wire(forge.registry(), Recipe(None, "toy", {"work": {"trace": str(trace), "grow": grow}}, Locator()))
+    plan = wire(
+        forge.registry(), Recipe(None, "toy", {"work": {"trace": str(trace), "grow": grow}}, Locator())
+    )
     result = build(plan, Store(tmp_path / f"cache-{need}"), **more)
     lines = trace.read_text().splitlines() if trace.exists() else []
     spans = [tuple(map(float, line.split())) for line in lines]
@@ -83,7 +85,8 @@ def run(forge: Forge, tmp_path: Path, need: str, **more: Any) -> tuple[Result, i
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("4GB", 4 * 10**9), ("512MiB", 512 << 20), ("2.5g", 25 * 10**8), (" 100 kb ", 100_000), ("7", 7)]
+    ("text", "number"),
+    [("4GB", 4 * 10**9), ("512MiB", 512 << 20), ("2.5g", 25 * 10**8), (" 100 kb ", 100_000), ("7", 7)],
 )
 def test_sizes(text: str, number: int) -> None:
     assert size(text) == number
@@ -169,8 +172,12 @@ def test_sums_of_running_claims_stay_below_the_budget() -> None:
 
 
 def test_a_library_that_is_given_no_memory_is_out_of_memory_too(forge: Forge, tmp_path: Path) -> None:
-    """onnxruntime says so in an exception of its own, which a stage may have wrapped; the stage's key is the hint."""
-    raised = 'raise RuntimeError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 99")'
+    """onnxruntime says so in an exception of its own, which a stage may have wrapped;
+    the stage's key is the hint."""
+    raised = (
+        'raise RuntimeError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of '
+        'size 99")'
+    )
     source = LARGE.replace("kept = []", raised).replace('memory="MEMORY"', 'lighter="[work] grow = 1"')
     forge.put("stages/large", source)
     plan = wire(forge.registry(), Recipe(None, "toy", {}, Locator()))

@@ -112,7 +112,9 @@ def run(forge: Forge, cache: Path, count: int = 3, **more: Any) -> tuple[Result,
     """The result, and how many steps ran, by step."""
     options = {name: more.pop(name) for name in ("force", "scheduler") if name in more}
     result = build(plan(forge, count, **more), Store(cache), jobs=2, **options).check()
-    return result, Counter(stage for stage, found in result.status.items() for how in found.values() if how == "ran")
+    return result, Counter(
+        stage for stage, found in result.status.items() for how in found.values() if how == "ran"
+    )
 
 
 def value(cache: Path, result: Result, stage: str) -> int:
@@ -122,7 +124,12 @@ def value(cache: Path, result: Result, stage: str) -> int:
 def test_a_stage_gives_the_merge_of_what_it_made_of_its_items(forge: Forge, tmp_path: Path) -> None:
     result, ran = run(forge, tmp_path, 200)
     assert value(tmp_path, result, "total") == sum(i * i for i in range(200))
-    assert ran["total.items"] == 200 and 3 < ran["total.merge1"] < 30 and ran["total.merge2"] < 4 and ran["total"] == 1
+    assert (
+        ran["total.items"] == 200
+        and 3 < ran["total.merge1"] < 30
+        and ran["total.merge2"] < 4
+        and ran["total"] == 1
+    )
 
 
 def test_one_item_more_reruns_one_merge_a_level(forge: Forge, tmp_path: Path) -> None:
@@ -130,7 +137,7 @@ def test_one_item_more_reruns_one_merge_a_level(forge: Forge, tmp_path: Path) ->
     _, ran = run(forge, tmp_path, 201)
     assert {name: n for name, n in ran.items() if name.startswith("total")} == {
         "total.items": 1, "total.merge1": 1, "total.merge2": 1, "total": 1,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -138,14 +145,19 @@ def test_one_item_more_reruns_one_merge_a_level(forge: Forge, tmp_path: Path) ->
     [
         ("value ** 2", "value ** 2 + 0", {"total.items"}),
         ("squares.values()))", "squares.values()) + 0)", {"total.merge1"}),
-        ("return Sum(sum(one.value for one in sums.values()))", "return Sum(0 + sum(one.value for one in sums.values()))",
-         {"total.merge2"}),
+        (
+            "return Sum(sum(one.value for one in sums.values()))",
+            "return Sum(0 + sum(one.value for one in sums.values()))",
+            {"total.merge2"},
+        ),
         ("scale.by * sum", "scale.by * 1 * sum", {"total"}),
         ("batch=16", "batch=8", set()),
         ("@stage(over", "# a comment\n    @stage(over", set()),
     ],
-)  # fmt: skip
-def test_an_edit_reruns_the_level_that_it_is_of(forge: Forge, tmp_path: Path, old: str, new: str, again: set[str]) -> None:
+)
+def test_an_edit_reruns_the_level_that_it_is_of(
+    forge: Forge, tmp_path: Path, old: str, new: str, again: set[str]
+) -> None:
     run(forge, tmp_path)
     assert old in TOTAL
     put(forge, "total", TOTAL.replace(old, new))
@@ -154,7 +166,12 @@ def test_an_edit_reruns_the_level_that_it_is_of(forge: Forge, tmp_path: Path, ol
 
 def test_a_table_of_a_merge_reruns_that_merge(forge: Forge, tmp_path: Path) -> None:
     run(forge, tmp_path)
-    assert set(run(forge, tmp_path, scale={"by": 2})[1]) == {"total", "better.options", "better.items", "better"}
+    assert set(run(forge, tmp_path, scale={"by": 2})[1]) == {
+        "total",
+        "better.options",
+        "better.items",
+        "better",
+    }
 
 
 def test_parts_are_seen_by_their_stage_alone(forge: Forge, tmp_path: Path) -> None:
@@ -183,7 +200,12 @@ def test_parts_are_off_with_their_stage(forge: Forge, tmp_path: Path) -> None:
 
 def test_to_force_a_stage_is_to_force_its_parts(forge: Forge, tmp_path: Path) -> None:
     run(forge, tmp_path)
-    assert set(run(forge, tmp_path, force=["total"])[1]) == {"total.items", "total.merge1", "total.merge2", "total"}
+    assert set(run(forge, tmp_path, force=["total"])[1]) == {
+        "total.items",
+        "total.merge1",
+        "total.merge2",
+        "total",
+    }
     assert set(run(forge, tmp_path, force=["total.merge1"])[1]) == {"total.merge1"}
 
 

@@ -31,7 +31,7 @@ def build(project: Path, *options: str) -> tuple[str, set[str]]:
     env = {
         **os.environ, "PYTHONPATH": f"{CLI}{os.pathsep}{CLI.parents[1]}", "NPUFLOW_STAGES": "wordcount",
         "NPUFLOW_CACHE": str(project / "cache"), "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
+    }
     command = [sys.executable, "-X", "importtime", "-m", "npuflow", "build", "words.toml", *options]
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -44,7 +44,9 @@ def test_the_second_build_imports_next_to_nothing(project: Path) -> None:
     text, modules = build(project)
     assert "nothing to do" in text
     assert not modules.intersection(HEAVY)
-    assert not modules.intersection({"typer", "rich", "npuflow.flow.wire", "npuflow.flow.store", "npuflow.base.tables"})
+    assert not modules.intersection(
+        {"typer", "rich", "npuflow.flow.wire", "npuflow.flow.store", "npuflow.base.tables"}
+    )
 
 
 def test_json_lines_are_those_of_a_build_of_hits(project: Path) -> None:
@@ -68,7 +70,7 @@ def test_json_lines_are_those_of_a_build_of_hits(project: Path) -> None:
     ("--until", "total", "--out", "elsewhere"),
     ("--until", "total", "--out", "elsewhere", "--cache", "other", "--set", "count.least=2"),
     ("--until", "page", "--out", "elsewhere"),
-])  # fmt: skip
+])
 def test_a_build_up_to_a_stage_is_remembered(project: Path, options: tuple[str, ...]) -> None:
     """Such a build writes no lock, so that none may be asked for, whatever another build has left of one."""
     build(project, *options)

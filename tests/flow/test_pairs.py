@@ -1,4 +1,5 @@
-"""Fan-outs over two collections and over groups: keys, batches, plans, and what a change of one item reruns."""
+"""Fan-outs over two collections and over groups: keys, batches, plans, and what a
+change of one item reruns."""
 
 from __future__ import annotations
 
@@ -132,14 +133,22 @@ def test_a_batch_counts_items_of_one_collection_and_is_full(forge: Forge, tmp_pa
     assert [len(columns) for _, columns in calls(forge)] == [4, 2]
     _, ran = run(forge, tmp_path, (1, 2, 3), range(7))          # a row more and a column more
     assert ran["cells"] == 6 + 3
-    assert sorted(calls(forge)) == [(("r0", "r1", "r2"), ("c6",)), (("r2",), ("c0", "c1", "c2", "c3")), (("r2",), ("c4", "c5"))]
+    assert sorted(calls(forge)) == [
+        (("r0", "r1", "r2"), ("c6",)),
+        (("r2",), ("c0", "c1", "c2", "c3")),
+        (("r2",), ("c4", "c5")),
+    ]
 
 
 def test_a_changed_item_reruns_its_pairs_alone(forge: Forge, tmp_path: Path) -> None:
     run(forge, tmp_path, (1, 2), (1, 2, 3))
     result, ran = run(forge, tmp_path, (1, 5), (1, 2, 3))
     assert ran["cells"] == 3 and value(tmp_path, result, "total") == 6 * 6
-    assert {item for item, status in result.status["cells"].items() if status == "ran"} == {"r1:c0", "r1:c1", "r1:c2"}
+    assert {item for item, status in result.status["cells"].items() if status == "ran"} == {
+        "r1:c0",
+        "r1:c1",
+        "r1:c2",
+    }
     assert result.status["sums"]["r0:c0"] == "hit"
     clean, _ = run(forge, tmp_path / "clean", (1, 5), (1, 2, 3))
     assert clean.outputs == result.outputs
@@ -159,7 +168,7 @@ def test_a_plan_knows_pairs_and_groups_item_by_item(forge: Forge, tmp_path: Path
     done = build(changed, Store(tmp_path), jobs=1).check()
     assert {(stage, item) for stage, items in done.status.items() for item in items} == set(told)
     assert all(told[stage, item] == "hit" for stage, items in done.status.items() for item, s in items.items()
-               if s == "hit" and stage in ("cells", "sums"))  # fmt: skip
+               if s == "hit" and stage in ("cells", "sums"))
 
 
 def test_groups_are_bounded_and_local() -> None:
@@ -171,7 +180,8 @@ def test_groups_are_bounded_and_local() -> None:
     assert groups(ids, "y") != whole
     for at in (0, 17, 2500, 4999):
         less = groups(ids[:at] + ids[at + 1 :], "x")
-        assert len(set(less.items()) - set(whole.items())) <= 3       # a group that was cut by its size moves one more end
+        # a group that was cut by its size moves one more end
+        assert len(set(less.items()) - set(whole.items())) <= 3
         more = groups([*ids[:at], "new", *ids[at:]], "x")
         assert len(set(more.items()) - set(whole.items())) <= 3
 
@@ -193,11 +203,14 @@ def test_ids_that_could_be_two_pairs_are_refused(forge: Forge, tmp_path: Path) -
 
 
 def test_a_batch_that_fails_is_tried_item_by_item(forge: Forge, tmp_path: Path) -> None:
-    bad = STAGES["cells"].replace("for column, one in columns.items():", "for column, one in columns.items():\n"
-                                  "                if one.value == 2: raise ValueError('two')")  # fmt: skip
+    loop = "for column, one in columns.items():"
+    bad = STAGES["cells"].replace(loop, f"{loop}\n                if one.value == 2: raise ValueError('two')")
     put(forge, "cells", bad)
     result = build(plan(forge, (1, 2), (1, 2, 3)), Store(tmp_path), jobs=1, keep_going=True)
-    assert {item for item, status in result.status["cells"].items() if status == "failed"} == {"r0:c1", "r1:c1"}
+    assert {item for item, status in result.status["cells"].items() if status == "failed"} == {
+        "r0:c1",
+        "r1:c1",
+    }
     assert list(result.status["cells"].values()).count("ran") == 4
 
 
@@ -205,7 +218,11 @@ def test_a_batch_that_fails_is_tried_item_by_item(forge: Forge, tmp_path: Path) 
     ("name", "text", "message"),
     [
         ("cells", STAGES["cells"].replace('by="rows"', 'by="lines"'), "not two Items parameters"),
-        ("cells", STAGES["cells"].replace("columns: Items[Column]", "columns: Groups[Column]"), "not two Items parameters"),
+        (
+            "cells",
+            STAGES["cells"].replace("columns: Items[Column]", "columns: Groups[Column]"),
+            "not two Items parameters",
+        ),
         ("sums", STAGES["sums"].replace("cells: Groups", "some: Groups"), "is not one of"),
         ("total", STAGES["total"].replace("Items[Sum]", "Groups[Sum]"), "in groups or whole"),
     ],

@@ -1,4 +1,5 @@
-"""Pushing a cache: a remote added to a full local one is filled on demand, again for nothing, and after an interruption."""
+"""Pushing a cache: a remote added to a full local one is filled on demand, again for
+nothing, and after an interruption."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from npuflow.flow.store_push import last_build, push
 from npuflow.flow.store_remote import connect
 
 
-def local(tmp_path: Path, url: str | None = None, mode: str = "read-write", told: list[str] | None = None) -> Store:
+def local(
+    tmp_path: Path, url: str | None = None, mode: str = "read-write", told: list[str] | None = None
+) -> Store:
     lines = told if told is not None else []
     return Store(tmp_path / "one", connect(url or f"file://{tmp_path / 'share'}", mode), warn=lines.append)
 

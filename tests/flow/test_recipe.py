@@ -62,7 +62,10 @@ def lines(faults: list[NpuflowError]) -> list[str]:
 
 
 def chips(folder: Path) -> dict[str, Path]:
-    write(folder / "chips/small.toml", 'name = "small"\n[numerics]\nacc_bits = 24\nmodes = ["a"]\n[other]\nx = 1\n')
+    write(
+        folder / "chips/small.toml",
+        'name = "small"\n[numerics]\nacc_bits = 24\nmodes = ["a"]\n[other]\nx = 1\n',
+    )
     write(folder / "chips/tiny.toml", 'extends = "small"\n[numerics]\nacc_bits = 16\n')
     return {"chip": folder / "chips"}
 
@@ -114,14 +117,18 @@ def test_an_unknown_table_that_an_option_sets_is_the_options(folder: Path) -> No
 
 
 def test_extends_merges_tables_and_keeps_places(folder: Path) -> None:
-    write(folder / "base/base.toml", '[model]\npath = "../net.onnx"\n[calibrate]\nmethod = "kl"\nbatches = "many"\n')
+    write(
+        folder / "base/base.toml",
+        '[model]\npath = "../net.onnx"\n[calibrate]\nmethod = "kl"\nbatches = "many"\n',
+    )
     recipe = load(write(folder / "a.toml", 'extends = "base/base.toml"\n[calibrate]\nmethod = "mse"\n'))
     assert lines(recipe.faults(KNOWN)) == [
         'base/base.toml:5 calibrate.batches: expected an integer, got "many" -> '
     ]
     assert recipe.tables["calibrate"]["method"] == "mse"
     model = get(recipe, Model)
-    assert isinstance(model, Model) and model.path.path == folder / "net.onnx"  # relative to the base, which wrote it
+    # relative to the base, which wrote it
+    assert isinstance(model, Model) and model.path.path == folder / "net.onnx"
     assert [s.shown for s in recipe.sources] == ["a.toml", "base/base.toml"]
 
 
@@ -218,11 +225,14 @@ def test_a_library_that_is_not_there_hides_no_other_fault(folder: Path) -> None:
     """What the library would have said is not asked for; everything else is told at once."""
     chips = {"chip": folder / "chips"}
     write(folder / "chips/one.toml", "[numerics]\nacc_bits = 24\n")
-    path = write(folder / "r.toml", 'chip = "two"\n[model]\npath = "gone.onnx"\n[calibrate]\nbatches = "x"\n[calibrat]\n')
+    path = write(
+        folder / "r.toml",
+        'chip = "two"\n[model]\npath = "gone.onnx"\n[calibrate]\nbatches = "x"\n[calibrat]\n',
+    )
     with pytest.raises(RecipeError, match='no chip "two"'):
         load(path, libraries=chips)
     found = lines(load(path, libraries=chips, lenient=True).faults(KNOWN))
     assert [line.partition(": ")[0] for line in found] == [
         "r.toml:1 chip", "r.toml:3 model.path", "r.toml:5 calibrate.batches", "r.toml:6 calibrat",
-    ]  # fmt: skip
+    ]
     assert not any("numerics" in line for line in found)

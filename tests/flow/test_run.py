@@ -118,7 +118,11 @@ def test_until_and_override(tmp_path: Path) -> None:
     assert store.open(first.outputs["table"]).json("rows") == [0, 2, 4, 6]
     wrong = toys.run(tmp_path / "cache", override={"table": tmp_path / "nowhere"})
     assert "is not an artifact folder" in wrong.errors[0].message
-    assert wrong.errors[0].exit_code == 2 and "manifest" in wrong.errors[0].because and "Errno" not in wrong.errors[0].because
+    assert (
+        wrong.errors[0].exit_code == 2
+        and "manifest" in wrong.errors[0].because
+        and "Errno" not in wrong.errors[0].because
+    )
 
 
 def test_a_collection_is_overridden_by_a_folder_of_items(tmp_path: Path) -> None:
@@ -162,7 +166,9 @@ def test_a_product_lost_while_it_is_needed_is_built_again(tmp_path: Path) -> Non
     assert store.load(result.outputs["total"], toys.kind("Total")).value == 12
 
 
-def test_nondeterminism_is_reported_and_the_first_record_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nondeterminism_is_reported_and_the_first_record_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = toys.run(tmp_path / "cache", jobs=1)
     stage = toys.STAGES["total"]
     plain = stage.function
@@ -206,7 +212,9 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list((tmp_path / "cache" / "tmp").iterdir())
 
 
-def test_a_cache_that_may_only_be_read_serves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_may_only_be_read_serves_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = toys.run(tmp_path / "cache")
     mkdir = Path.mkdir
 
@@ -240,7 +248,10 @@ def test_ctrl_c_ends_cleanly_and_the_next_build_resumes(tmp_path: Path) -> None:
         "    sys.exit(130)\n"
     )
     made = subprocess.Popen(
-        [sys.executable, "-c", script, json.dumps(tables)], stdout=subprocess.PIPE, text=True, env=environment()
+        [sys.executable, "-c", script, json.dumps(tables)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
     )
     assert made.stdout is not None and made.stdout.readline() == "ready\n"
     deadline = time.monotonic() + 20
@@ -276,7 +287,9 @@ def test_a_fault_is_placed_in_the_stages_own_code(tmp_path: Path) -> None:
     (tmp_path / "texts/one.txt").write_bytes(b"\xff")
     (error,) = toys.run(tmp_path / "cache", {"source": {"folder": str(tmp_path / "texts")}}).errors
     assert "UnicodeDecodeError" in error.message
-    assert error.because.startswith(str(HERE / "toybox/stages/numbers.py")) and error.because.endswith("in numbers")
+    assert error.because.startswith(str(HERE / "toybox/stages/numbers.py")) and error.because.endswith(
+        "in numbers"
+    )
 
 
 class Recording(Threads):
@@ -293,7 +306,8 @@ class Recording(Threads):
 
 
 def test_every_worker_has_work_at_once(tmp_path: Path) -> None:
-    """What bounds a wave is its tasks, not their items: of batches of three there would otherwise be three for eight places."""
+    """What bounds a wave is its tasks, not their items: of batches of three there would
+    otherwise be three for eight places."""
     executor = Recording()
     result = toys.run_with(executor, tmp_path / "cache", {"source": {"count": 120}})
     first = dict(reversed(executor.waves))
@@ -354,10 +368,14 @@ def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, pool: str)
         f"    toys.run_with({pool}, cache, tables)\n"
     )
     words = [sys.executable, "-c", script, str(tmp_path / "cache"), json.dumps(tables)]
-    made = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True)
+    made = subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    )
     deadline = time.monotonic() + 20
     while len(list((tmp_path / "cache").glob("records/*/*.json"))) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(made.pid, signal.SIGINT)
     _, err = made.communicate(timeout=30)
-    assert err.count("Traceback") == 1 and err.rstrip().splitlines()[-1].startswith("npuflow.flow.interrupt.Interrupted"), err
+    assert err.count("Traceback") == 1 and err.rstrip().splitlines()[-1].startswith(
+        "npuflow.flow.interrupt.Interrupted"
+    ), err

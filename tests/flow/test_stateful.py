@@ -72,10 +72,16 @@ def campaign(examples: int, steps: int, *, derandomize: bool = True) -> int:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=derandomize, phases=phases,
-            database=None, suppress_health_check=list(HealthCheck), print_blob=False,
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=derandomize,
+            phases=phases,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
         ),
-    )  # fmt: skip
+    )
     return int(machine.edits)
 
 

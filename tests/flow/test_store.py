@@ -1,4 +1,5 @@
-"""The store: first record wins, damage is set aside, gc keeps what is reached, remotes are never relied on."""
+"""The store: first record wins, damage is set aside, gc keeps what is reached,
+remotes are never relied on."""
 
 from __future__ import annotations
 
@@ -214,7 +215,10 @@ def test_two_builds_at_once_share_a_cache(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"}
     made = [
         subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path / "cache"), tables], env=env, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", script, str(tmp_path / "cache"), tables],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(2)
     ]
@@ -253,7 +257,9 @@ def through(url: str, tmp_path: Path) -> None:
     assert read.products["table"].stat().st_size == 32
     # intermediate objects stay where they are until somebody reads them
     assert {*Store(tmp_path / "two").digests()} == {made.outputs["table"], made.outputs["total"]}
-    changed = toys.run(None, {"source": {"order": -1}}, store=Store(tmp_path / "two", share(url, "read", told)))
+    changed = toys.run(
+        None, {"source": {"order": -1}}, store=Store(tmp_path / "two", share(url, "read", told))
+    )
     assert changed.ran == 2 and not told
 
 

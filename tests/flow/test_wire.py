@@ -206,7 +206,9 @@ def test_items_have_keys_of_their_own(forge: Forge) -> None:
 
 
 def test_projections_stand_for_the_whole(forge: Forge) -> None:
-    projected = OTHERS.replace("parts: Items[Part]", 'parts: Items[Part], one: Annotated[One, Project("above")]')
+    projected = OTHERS.replace(
+        "parts: Items[Part]", 'parts: Items[Part], one: Annotated[One, Project("above")]'
+    )
     stages(forge, one=ONE, parts=PARTS, others=projected)
     step = plan(forge)["others"]
     items = ItemsRef({name: ArtifactRef("x3:1") for name in ("a", "bb")})
@@ -250,10 +252,12 @@ def test_locks_are_sorted_text_and_read_back(forge: Forge, tmp_path: Path) -> No
     assert str(tmp_path) not in text
     with pytest.raises(InputError, match="not a lock"):
         locks.parse("nonsense", "x.lock")
-    odd = locks.Lock({'a "b\\\n\x7f.é': locks.LockedStep("k", "o", {"x.y z": [1, None], "f": 1e-9, "t": True})})
+    odd = locks.Lock(
+        {'a "b\\\n\x7f.é': locks.LockedStep("k", "o", {"x.y z": [1, None], "f": 1e-9, "t": True})}
+    )
     assert locks.parse(locks.text(odd), "odd").steps['a "b\\\n\x7f.é'].fields == {
         "x.y z": "[1,null]", "f": 1e-9, "t": True,
-    }  # fmt: skip
+    }
 
 
 def test_why_names_the_field_and_the_chain(forge: Forge, tmp_path: Path) -> None:
@@ -291,7 +295,11 @@ def test_a_plan_runs_quick_stages_in_memory(forge: Forge, tmp_path: Path) -> Non
 
 def test_why_names_the_definition_that_changed(forge: Forge, tmp_path: Path) -> None:
     forge.put("helper", "def half(x): return x // 2\ndef spare(): return 1")
-    stages(forge, one=ONE, two="from wired.helper import half\n" + TWO.replace("one.value // 10", "half(one.value)"))
+    stages(
+        forge,
+        one=ONE,
+        two="from wired.helper import half\n" + TWO.replace("one.value // 10", "half(one.value)"),
+    )
     old = locked(forge, tmp_path, {})
     forge.put("helper", "def half(x): return x // 3\ndef spare(): return 2")
     found = dry(plan(forge), Store(tmp_path / "cache"), old)
@@ -301,8 +309,16 @@ def test_why_names_the_definition_that_changed(forge: Forge, tmp_path: Path) -> 
 
 
 def test_partly_known_fan_outs_are_planned_item_by_item(forge: Forge, tmp_path: Path) -> None:
-    third = OTHERS.replace("others", "third").replace("Items[Part]", "Items[Other]").replace('"parts"', '"others"')
-    third = third.replace("parts:", "others:").replace("parts.items", "others.items").replace("str, Other", "str, Third")
+    third = (
+        OTHERS.replace("others", "third")
+        .replace("Items[Part]", "Items[Other]")
+        .replace('"parts"', '"others"')
+    )
+    third = (
+        third.replace("parts:", "others:")
+        .replace("parts.items", "others.items")
+        .replace("str, Other", "str, Third")
+    )
     forge.put("kinds", KINDS + "\n    class Third(Value): ...\n")
     third = third.replace("Other(part", "Third(part")
     stages(forge, one=ONE, parts=PARTS, others=OTHERS, third=third)
@@ -314,5 +330,5 @@ def test_partly_known_fan_outs_are_planned_item_by_item(forge: Forge, tmp_path: 
     assert told == [
         ("others", "p0", "hit"), ("others", "p1", "hit"), ("others", "p2", "run"),
         ("third", "p0", "hit"), ("third", "p1", "hit"), ("third", "p2", "maybe"),
-    ]  # fmt: skip
+    ]
     assert next(s.reason for s in found.steps if s.item == "p2") == "new item"

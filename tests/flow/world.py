@@ -122,9 +122,11 @@ def final(merged: Merged, model: Model, tuned: Tuned) -> Final:
 }
 
 HELPERS = {
-    "plugs/__init__.py": "from npuflow.base.registry import Registry\nPLUGS = Registry('edited plugs', 'edited.entries')",
+    "plugs/__init__.py": "from npuflow.base.registry import Registry\nPLUGS = Registry('edited plugs', "
+    "'edited.entries')",
     "facade/__init__.py": "from ._work import bump, spare",
-    "facade/_work.py": "from .. import amounts\ndef bump(x): return x + amounts.STEP + {bump}\ndef spare(x): return x * {spare}",
+    "facade/_work.py": "from .. import amounts\ndef bump(x): return x + amounts.STEP + {bump}\ndef "
+    "spare(x): return x * {spare}",
     "amounts.py": "STEP = {step}\nUNUSED = {unused}",
     "late.py": "def finish(x): return x + {finish}",
     "deep/__init__.py": "from edited.deep.inner import late",
@@ -189,7 +191,9 @@ class World:
         for name, text in STAGES.items():
             for key, number in state.numbers.items():
                 text = text.replace("{" + key + "}", str(number))
-            self._put(f"stages/{name}.py", f"'''{state.noise}'''\nfrom edited.kinds import *\n" + text + noise)
+            self._put(
+                f"stages/{name}.py", f"'''{state.noise}'''\nfrom edited.kinds import *\n" + text + noise
+            )
         for name, numbers in state.entries.items():
             self._put(f"entries/{name}.py", ENTRY.format(**numbers) + noise)
         for path in (self.root / "samples").iterdir():

@@ -21,7 +21,9 @@ Arrays = Mapping[str, np.ndarray]
 def model(text: str, opset: int = 18, weights: Arrays | None = None, extra: str = "") -> onnx.ModelProto:
     """A model from its text; `extra`: further operator sets."""
     proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}{extra}]> {text}')
-    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in (weights or {}).items())
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(a), name) for name, a in (weights or {}).items()
+    )
     return proto
 
 
@@ -40,8 +42,11 @@ class Built:
         return next(p for p in (self.folder / "out").rglob(f"*{suffix}"))
 
 
-def built(folder: Path, proto: onnx.ModelProto, data: Arrays, more: str = "", until: str | None = None) -> Built:
-    """`data`: samples along the first axis, which calibrate and judge. `more`: further lines of the recipe."""
+def built(
+    folder: Path, proto: onnx.ModelProto, data: Arrays, more: str = "", until: str | None = None
+) -> Built:
+    """`data`: samples along the first axis, which calibrate and judge. `more`:
+    further lines of the recipe."""
     onnx.save(proto, str(folder / "net.onnx"))
     np.savez(folder / "data.npz", **data)
     tables = '[model]\npath = "net.onnx"\n[data]\nsource = "data.npz"\n'

@@ -1,4 +1,5 @@
-"""Models that cannot be compiled are refused at parse, with the numbers; those that can are, whatever onnx cannot infer."""
+"""Models that cannot be compiled are refused at parse, with the numbers; those that can are,
+whatever onnx cannot infer."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from npuflow.stages.model import Model, ModelTable, plugins
 from npuflow.stages.parse import Parse, Parsed, parse
 
 
-def stage(nodes: str, outputs: str = "float[?,?,?,?] y", inputs: str = "float[1,3,8,8] x", opset: int = 21) -> Parsed:
+def stage(
+    nodes: str, outputs: str = "float[?,?,?,?] y", inputs: str = "float[1,3,8,8] x", opset: int = 21
+) -> Parsed:
     text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
     data = parser.parse_model(text).SerializeToString()
     table = ModelTable(FilePath("net.onnx", Path("net.onnx")))
@@ -33,7 +36,10 @@ def weights(*dims: int) -> str:
 @pytest.mark.parametrize(
     "nodes, said",
     [
-        (weights(1, 3, 30, 30) + "y = Conv (x, w)", r"window \[30, 30\] is larger than its input \"x\" \[1, 3, 8, 8\]"),
+        (
+            weights(1, 3, 30, 30) + "y = Conv (x, w)",
+            r"window \[30, 30\] is larger than its input \"x\" \[1, 3, 8, 8\]",
+        ),
         (weights(4, 5, 3, 3) + "y = Conv (x, w)", r"for 5 channels, its input \"x\" \[1, 3, 8, 8\] has 3"),
         (weights(4, 2, 3, 3) + "y = Conv <group = 2> (x, w)", "for 4 channels in 2 groups, .* has 3"),
         (weights(5, 2, 3, 3) + "y = ConvTranspose (x, w)", "for 5 channels, .* has 3"),
@@ -50,7 +56,10 @@ def test_shapes_that_contradict_each_other_are_told_with_their_numbers(nodes: st
 VECTORS = "s = Constant <value = float[3] {1, 1, 1}> () b = Constant <value = float[3] {0, 0, 0}> () "
 
 
-FUNCTIONS = ["y = MeanVarianceNormalization (x)", VECTORS + "y = GroupNormalization <num_groups = 3> (x, s, b)"]
+FUNCTIONS = [
+    "y = MeanVarianceNormalization (x)",
+    VECTORS + "y = GroupNormalization <num_groups = 3> (x, s, b)",
+]
 
 
 @pytest.mark.parametrize("nodes", FUNCTIONS)

@@ -1,4 +1,5 @@
-"""Models with weights of 4 bits as onnxruntime writes them: MatMulNBits, blocks in DequantizeLinear, operators of its own."""
+"""Models with weights of 4 bits as onnxruntime writes them: MatMulNBits, blocks in
+DequantizeLinear, operators of its own."""
 
 from __future__ import annotations
 
@@ -31,8 +32,12 @@ def read(proto: onnx.ModelProto) -> Reading:
     return found
 
 
-def network(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], columns: int = 48) -> onnx.ModelProto:
-    ports = (helper.make_tensor_value_info(name, 1, [1, 5, size]) for name, size in (("x", 64), ("y", columns)))
+def network(
+    nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], columns: int = 48
+) -> onnx.ModelProto:
+    ports = (
+        helper.make_tensor_value_info(name, 1, [1, 5, size]) for name, size in (("x", 64), ("y", columns))
+    )
     graph = helper.make_graph(nodes, "g", [next(ports)], [next(ports)])
     graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in weights.items())
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -46,7 +51,9 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return sum((parts[..., i] << (bits * i)) for i in range(per)).astype(np.uint8)
 
 
-def narrow(bits: int, block: int, zeros: bool = False, bias: bool = False, order: bool = False) -> onnx.ModelProto:
+def narrow(
+    bits: int, block: int, zeros: bool = False, bias: bool = False, order: bool = False
+) -> onnx.ModelProto:
     """MatMulNBits of 64 inputs and 48 outputs."""
     count = -(-64 // block)
     weights = {
@@ -60,7 +67,9 @@ def narrow(bits: int, block: int, zeros: bool = False, bias: bool = False, order
     if bias:
         weights["b"] = RNG.normal(size=48).astype(np.float32)
     names = ["x", "w", "s", "z" if zeros else "", "g" if order else "", "b" if bias else ""]
-    node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", K=64, N=48, bits=bits, block_size=block)
+    node = helper.make_node(
+        "MatMulNBits", names, ["y"], domain="com.microsoft", K=64, N=48, bits=bits, block_size=block
+    )
     return network([node], weights)
 
 
@@ -72,14 +81,17 @@ def test_packed_weights_are_floats_of_a_matmul(bits: int, block: int, zeros: boo
     reading = read(proto)
     graph = rewrite(reading.graph).graph
     assert not any(kind(n).startswith("host") for n in graph.nodes) and "scales by blocks" in reading.notes[0]
-    np.testing.assert_allclose(run(export_model(graph), {"x": X})[0], run(proto.SerializeToString(), {"x": X})[0], 1e-4, 1e-4)
+    mine, theirs = run(export_model(graph), {"x": X})[0], run(proto.SerializeToString(), {"x": X})[0]
+    np.testing.assert_allclose(mine, theirs, 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_in_another_order_follow_their_groups(zeros: bool) -> None:
     proto = narrow(4, 16, zeros, order=True)
     graph = read(proto).graph
-    np.testing.assert_allclose(run(export_model(graph), {"x": X})[0], run(proto.SerializeToString(), {"x": X})[0], 1e-4, 1e-4)
+    np.testing.assert_allclose(
+        run(export_model(graph), {"x": X})[0], run(proto.SerializeToString(), {"x": X})[0], 1e-4, 1e-4
+    )
     # what onnxruntime makes of zero points here is its own affair: there the node stays whole
     assert kind(graph.nodes[0]) == ("host:matmulnbits" if zeros else "matmul")
 
@@ -104,7 +116,10 @@ def test_blocks_of_dequantizelinear_are_floats(dtype: str, axis: int, zeros: boo
     shape = [64, 48]
     shape[axis] //= 16
     held = getattr(ml_dtypes, dtype)
-    weights = {"w": RNG.integers(lo, hi, (64, 48)).astype(held), "s": RNG.uniform(0.01, 0.1, shape).astype(np.float32)}
+    weights = {
+        "w": RNG.integers(lo, hi, (64, 48)).astype(held),
+        "s": RNG.uniform(0.01, 0.1, shape).astype(np.float32),
+    }
     if zeros:
         weights["z"] = RNG.integers(lo, hi, shape).astype(held)
     nodes = [helper.make_node("DequantizeLinear", list(weights), ["d"], axis=axis, block_size=16)]
@@ -112,23 +127,31 @@ def test_blocks_of_dequantizelinear_are_floats(dtype: str, axis: int, zeros: boo
     graph = rewrite(read(proto).graph).graph
     assert [kind(n) for n in graph.nodes] in (["matmul"], ["gemm"])
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL      # else it rounds the inputs too
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(run(export_model(graph), {"x": X})[0], session.run(None, {"x": X})[0], 1e-4, 1e-4)
+    # else it rounds the inputs too
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    np.testing.assert_allclose(
+        run(export_model(graph), {"x": X})[0], session.run(None, {"x": X})[0], 1e-4, 1e-4
+    )
 
 
 @pytest.mark.parametrize("opset", [17, 21])
 @pytest.mark.parametrize("weight", ["QInt4", "QUInt4"])
 def test_static_models_of_four_bits_keep_their_codes(opset: int, weight: str, tmp_path: Path) -> None:
     text = "g (float[1,3,8,8] x) => (float[1,4,8,8] y) { c = Conv<pads=[1,1,1,1]>(x, k, b) y = Relu(c) }"
-    weights = {"k": RNG.normal(size=(4, 3, 3, 3)).astype(np.float32), "b": RNG.normal(size=4).astype(np.float32)}
+    weights = {
+        "k": RNG.normal(size=(4, 3, 3, 3)).astype(np.float32),
+        "b": RNG.normal(size=4).astype(np.float32),
+    }
     rows = [RNG.normal(size=(1, 3, 8, 8)).astype(np.float32) for _ in range(8)]
     source, result = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
     onnx.save(model(text, opset, weights), str(source))
     quantize_static(
         str(source), str(result), Rows("x", rows), quant_format=QuantFormat.QDQ, per_channel=True,
         weight_type=getattr(QuantType, weight),
-    )  # fmt: skip
+    )
     done = built(tmp_path, onnx.load(str(result)), {"x": np.concatenate(rows)})
     stated = done.artifact("parse", Parsed).stated
     assert {quant.bits for quant in stated.values()} == {4, 8}

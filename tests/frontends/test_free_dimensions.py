@@ -36,7 +36,9 @@ def test_every_free_dimension_of_every_input_is_named_as_the_file_spells_it() ->
     fault = caught.value
     assert fault.because is not None and fault.hint is not None and fault.where.key == "model.inputs"
     assert '"x" is declared [N, 3, p2o.Dim.1, ?]: dimensions 2 (p2o.Dim.1), 3 (?)' in fault.because
-    assert '"mask" is declared [1, -1, 0, not given]: dimensions 1 (-1), 2 (0), 3 (not given)' in fault.because
+    assert (
+        '"mask" is declared [1, -1, 0, not given]: dimensions 1 (-1), 2 (0), 3 (not given)' in fault.because
+    )
     assert '"any" is declared without a shape' in fault.because and '"fixed"' not in fault.because
     assert "[model] inputs = { x = [1, 3, ?, ?], mask = [1, ?, ?, ?], any = [?] }" in fault.hint
     assert "--shape x=1,3,?,? --shape mask=1,?,?,? --shape any=?" in fault.hint
@@ -65,11 +67,14 @@ def test_a_name_that_stands_elsewhere_too_is_no_batch() -> None:
     with pytest.raises(ModelError, match="2 dimensions") as caught:
         read(model(tokens=["T"], mask=[1, "T"]))
     assert '"tokens" is declared [T]: dimension 0 (T)' in str(caught.value.because)
-    assert read(model(tokens=["T"], mask=[1, "T"]), Bindings(dims={"T": 7})).graph.type("tokens").shape == (7,)
+    assert read(model(tokens=["T"], mask=[1, "T"]), Bindings(dims={"T": 7})).graph.type("tokens").shape == (
+        7,
+    )
 
 
 def test_values_that_are_no_tensors_have_no_dimensions() -> None:
     proto = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (seq(float[N]) s, float[2] x) => (float[2] y) { y = Relu(x) }'
+        '<ir_version: 8, opset_import: ["" : 17]> g (seq(float[N]) s, float[2] x) => (float[2] y) { y = '
+        'Relu(x) }'
     )
     assert read(proto.SerializeToString()).graph.type("x").shape == (2,)

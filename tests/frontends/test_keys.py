@@ -1,4 +1,5 @@
-"""Reading uses no operator's code that the key of `parse` does not hold, whatever a node becomes on the way."""
+"""Reading uses no operator's code that the key of `parse` does not hold, whatever a
+node becomes on the way."""
 
 from __future__ import annotations
 
@@ -24,23 +25,31 @@ from npuflow.testing.onnx_cases import cases
 TABLE = ModelTable(FilePath("net.onnx", Path("net.onnx")))
 OPSETS = (7, 9, 10, 12, 17)
 
-BRANCHES = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,8,8] x) => (float[1,4,8,8] y) <bool c = {1}> {
+BRANCHES = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,8,8] x) => (float[1,4,8,8] y) <bool c =
+    {1}> {
     y = If (c) <then_branch = t () => (float[1,4,8,8] p) { q = Sigmoid (x) p = Softmax <axis = 1> (q) },
                 else_branch = e () => (float[1,4,8,8] r) { r = HardSwish (x) }> }"""
-FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[1,4,8,8] x) => (float[1,4,8,8] y) { y = my.F (x) }
+FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+    { y = my.F (x) }
     <domain: "my", opset_import: ["" : 17]> F (a) => (b) { c = Relu (a) b = Softmax <axis = 1> (c) }"""
 
 
 def one(text: str, opset: int) -> str:
-    return f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[1,4,8,8] x) => (float[1,4,?,?] y) {{ {text} }}'
+    return (
+        f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[1,4,8,8] x) => (float[1,4,?,?] y) '
+        f'{{ {text} }}'
+    )
 
 
 MODELS = {
-    "softmax 11": one("y = Softmax <axis = 1> (x)", 11), "log softmax 12": one("y = LogSoftmax <axis = 2> (x)", 12),
-    "hardmax 8": one("y = Hardmax (x)", 8), "clip 7": one("y = Clip <min = 0.0, max = 6.0> (x)", 7),
+    "softmax 11": one("y = Softmax <axis = 1> (x)", 11),
+    "log softmax 12": one("y = LogSoftmax <axis = 2> (x)", 12),
+    "hardmax 8": one("y = Hardmax (x)", 8),
+    "clip 7": one("y = Clip <min = 0.0, max = 6.0> (x)", 7),
     "upsample 9": one("s = Constant <value = float[4] {1, 1, 2, 2}> () y = Upsample (x, s)", 9),
-    "a branch": BRANCHES, "a function": FUNCTION,
-}  # fmt: skip
+    "a branch": BRANCHES,
+    "a function": FUNCTION,
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -48,7 +57,9 @@ def test_the_stage_takes_what_reading_makes_of_a_model(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save_model(parser.parse_model(MODELS[name]), str(tmp_path / "net.onnx"))
-    (tmp_path / "net.toml").write_text('target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "random"\ncount = 1\n')
+    (tmp_path / "net.toml").write_text(
+        'target = "edge-4t"\n[model]\npath = "net.onnx"\n[data]\nsource = "random"\ncount = 1\n'
+    )
     monkeypatch.chdir(tmp_path)
     code = main(["build", "net.toml", "--until", "parse", "--cache", str(tmp_path / "cache")])
     assert code == 0, capfd.readouterr().err
@@ -57,12 +68,17 @@ def test_the_stage_takes_what_reading_makes_of_a_model(
 def _held(data: bytes) -> set[str]:
     """The registry entries whose code the key of `parse` holds for a model."""
     own = closure(parse.function)
-    named = [(registry, name) for registry, names in plugins("onnx", FRONTENDS["onnx"](), data).items() for name in names]
+    named = [
+        (registry, name)
+        for registry, names in plugins("onnx", FRONTENDS["onnx"](), data).items()
+        for name in names
+    ]
     return set(used_code(named, [own]))
 
 
 def _relabelled(case: Any) -> Iterator[bytes]:
-    """A node case as it is, and the same text under older opsets, where it may mean something else or nothing."""
+    """A node case as it is, and the same text under older opsets, where it may mean
+    something else or nothing."""
     yield case.model.SerializeToString()
     for opset in OPSETS:
         model = onnx.ModelProto()

@@ -23,10 +23,14 @@ def info(name: str, *shape: int, dtype: int = FLOAT) -> onnx.ValueInfoProto:
 
 
 def model(node: onnx.NodeProto, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto],
-          **weights: np.ndarray) -> bytes:  # fmt: skip
+          **weights: np.ndarray) -> bytes:
     stored = [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()]
     graph = helper.make_graph([node], "g", inputs, outputs, stored)
-    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    return bytes(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        ).SerializeToString()
+    )
 
 
 def scan(steps: int = 5, **attributes: object) -> bytes:
@@ -35,19 +39,24 @@ def scan(steps: int = 5, **attributes: object) -> bytes:
         [helper.make_node("Mul", ["s", "w"], ["d"]), helper.make_node("Add", ["d", "t"], ["s2"]),
          helper.make_node("Tanh", ["s2"], ["o"])],
         "body", [info("s", 3), info("t", 3)], [info("s2", 3), info("o", 3)],
-    )  # fmt: skip
-    node = helper.make_node("Scan", ["h", "x"], ["last", "y"], "walk", body=body, num_scan_inputs=1, **attributes)
+    )
+    node = helper.make_node(
+        "Scan", ["h", "x"], ["last", "y"], "walk", body=body, num_scan_inputs=1, **attributes
+    )
     shape = (3, steps) if "scan_input_axes" in attributes else (steps, 3)
     result = (3, steps) if "scan_output_axes" in attributes else (steps, 3)
     return model(node, [info("h", 3), info("x", *shape)], [info("last", 3), info("y", *result)],
-                 w=np.array([0.5, 0.2, 0.9], np.float32))  # fmt: skip
+                 w=np.array([0.5, 0.2, 0.9], np.float32))
 
 
 def loop(count: int | None, condition: str = "going") -> bytes:
     """A state that doubles; `condition` may be an Identity ("going") or depend on the data ("data")."""
     nodes = [helper.make_node("Add", ["s", "x"], ["s2"]), helper.make_node("Relu", ["s2"], ["o"])]
     if condition == "data":
-        nodes += [helper.make_node("ReduceSum", ["s2"], ["sum"], keepdims=0), helper.make_node("Less", ["sum", "most"], ["go"])]
+        nodes += [
+            helper.make_node("ReduceSum", ["s2"], ["sum"], keepdims=0),
+            helper.make_node("Less", ["sum", "most"], ["go"]),
+        ]
     elif condition == "step":
         nodes += [helper.make_node("Less", ["i", "last"], ["go"])]
     else:
@@ -55,8 +64,10 @@ def loop(count: int | None, condition: str = "going") -> bytes:
     body = helper.make_graph(
         nodes, "body", [info("i", dtype=INT), info("c", dtype=BOOL), info("s", 2, 3)],
         [info("go", dtype=BOOL), info("s2", 2, 3), info("o", 2, 3)],
-    )  # fmt: skip
-    node = helper.make_node("Loop", ["n" if count is not None else "", "yes", "x"], ["end", "y"], "again", body=body)
+    )
+    node = helper.make_node(
+        "Loop", ["n" if count is not None else "", "yes", "x"], ["end", "y"], "again", body=body
+    )
     weights = {"yes": np.array(True), "most": np.array(1e3, np.float32), "last": np.array(2, np.int64)}
     if count is not None:
         weights["n"] = np.array(count, np.int64)
@@ -68,17 +79,20 @@ def loop(count: int | None, condition: str = "going") -> bytes:
     "data",
     [scan(), scan(1), scan(scan_input_directions=[1]), scan(scan_output_directions=[1]),
      scan(scan_input_axes=[1], scan_output_axes=[1]), loop(4), loop(9, "step"), loop(None, "step")],
-)  # fmt: skip
+)
 def test_written_out(data: bytes) -> None:
     graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
     done = rewrite(graph, careful=True).graph
     assert not place(done, Target()).reasons()
-    feeds = {i: np.random.default_rng(1).normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    feeds = {
+        i: np.random.default_rng(1).normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs
+    }
     for mine, theirs in zip(run(export_model(done), feeds), run(data, feeds), strict=True):
         np.testing.assert_allclose(mine, theirs, 1e-5, 1e-6)
     assert {o for node in graph.nodes for o in node.origin} <= {"walk", "again"}
     known = set(FRONTENDS["onnx"]().operators(data))
-    assert {kind(n) for n in graph.nodes if not kind(n).startswith("host")} <= known | {"reshape"}   # of Unsqueeze
+    # of Unsqueeze
+    assert {kind(n) for n in graph.nodes if not kind(n).startswith("host")} <= known | {"reshape"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ KNOWN = {
 } | {
     "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded":
         "float16, computed in float32: one unit in the last place of float16",
-}  # fmt: skip
+}
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "onnx-node-cases.md"

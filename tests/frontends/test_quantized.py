@@ -1,4 +1,5 @@
-"""Quantised ONNX models: their scales are kept, and each layer computes the codes that onnxruntime computes."""
+"""Quantised ONNX models: their scales are kept, and each layer computes the codes
+that onnxruntime computes."""
 
 from __future__ import annotations
 
@@ -31,9 +32,11 @@ from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import Parsed, parsed
 
 SMALL = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,12,12] x) => (float[1,10] y) {
-    a = Conv<pads=[1,1,1,1]>(x, k1, b1) b = Relu(a) c = Conv<pads=[1,1,1,1], group=8>(b, k2, b2) d = Clip(c, zero, six)
+    a = Conv<pads=[1,1,1,1]>(x, k1, b1) b = Relu(a) c = Conv<pads=[1,1,1,1], group=8>(b, k2, b2) d = Clip(c,
+    zero, six)
     e = MaxPool<kernel_shape=[2,2], strides=[2,2]>(d) f = Conv(e, k3, b3) s = Sigmoid(f) m = Mul(f, s)
-    r = Add(m, e) q = Concat<axis=1>(r, e) p = GlobalAveragePool(q) l = Flatten(p) y = Gemm<transB=1>(l, w, v) }"""
+    r = Add(m, e) q = Concat<axis=1>(r, e) p = GlobalAveragePool(q) l = Flatten(p) y = Gemm<transB=1>(l, w,
+    v) }"""
 
 
 class Rows(CalibrationDataReader):  # type: ignore[misc]
@@ -57,18 +60,24 @@ def small() -> tuple[onnx.ModelProto, list[Array]]:
     return model, [rng.normal(size=(1, 3, 12, 12)).astype(np.float32) for _ in range(12)]
 
 
-# 7-bit weights: without VNNI onnxruntime's integer kernels saturate where two products of 8 bits meet in 16 (21 codes off).
+# 7-bit weights: without VNNI onnxruntime's integer kernels saturate where two products of 8
+# bits meet in 16 (21 codes off).
 EXACT = {"activation_type": Kind.QUInt8, "reduce_range": True}
 FORMS: dict[str, dict[str, Any]] = {
     "qdq per channel": {"quant_format": QuantFormat.QDQ, "per_channel": True, "activation_type": Kind.QUInt8},
     "qdq signed": {"quant_format": QuantFormat.QDQ, "per_channel": False, "activation_type": Kind.QInt8},
     "qdq symmetric": {
-        "quant_format": QuantFormat.QDQ, "activation_type": Kind.QInt8, "extra_options": {"ActivationSymmetric": True}
+        "quant_format": QuantFormat.QDQ,
+        "activation_type": Kind.QInt8,
+        "extra_options": {"ActivationSymmetric": True},
     },
-    "qdq weights rounded later": {"quant_format": QuantFormat.QDQ, "extra_options": {"AddQDQPairToWeight": True}},
+    "qdq weights rounded later": {
+        "quant_format": QuantFormat.QDQ,
+        "extra_options": {"AddQDQPairToWeight": True},
+    },
     "operators": {"quant_format": QuantFormat.QOperator, **EXACT},
     "operators per channel": {"quant_format": QuantFormat.QOperator, "per_channel": True, **EXACT},
-}  # fmt: skip
+}
 
 
 def made(model: onnx.ModelProto, rows: list[Array], folder: Path, form: str) -> onnx.ModelProto:
@@ -92,16 +101,21 @@ def integers(found: Parsed, target: Target) -> tuple[Graph, tuple[Any, ...]]:
 
 
 def observed(model: onnx.ModelProto, feed: Mapping[str, Array]) -> dict[str, tuple[Array, Array, Array]]:
-    """By float tensor (the one rounded, and the one after): codes, scale and zero point, in onnxruntime as the model says."""
+    """By float tensor (the one rounded, and the one after): codes, scale and zero point, in
+    onnxruntime as the model says."""
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
     rounding = [n for n in shown.graph.node if n.op_type == "QuantizeLinear"]
     known = {o.name for o in shown.graph.output}
-    shown.graph.output.extend(helper.make_empty_tensor_value_info(n.output[0]) for n in rounding if n.output[0] not in known)
+    shown.graph.output.extend(
+        helper.make_empty_tensor_value_info(n.output[0]) for n in rounding if n.output[0] not in known
+    )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(shown.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     names = [n.output[0] for n in rounding]
     codes = dict(zip(names, session.run(names, dict(feed)), strict=True))
     consts = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -135,12 +149,16 @@ def per_node(graph: Graph, target: Target, truth: Mapping[str, tuple[Array, Arra
         if any(i is None for i in inputs):
             continue                                   # behind a requantisation of npuflow's own
         (mine,) = node.op.integer(graph.site(node), inputs, target.numerics)
-        apart[node.outputs[0]] = int(np.abs(mine.astype(np.int64) - codes[node.outputs[0]].astype(np.int64)).max())
+        apart[node.outputs[0]] = int(
+            np.abs(mine.astype(np.int64) - codes[node.outputs[0]].astype(np.int64)).max()
+        )
     return apart
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f.startswith("qdq")])
-def test_each_layer_gives_the_codes_of_onnxruntime(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str) -> None:
+def test_each_layer_gives_the_codes_of_onnxruntime(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str
+) -> None:
     model, rows = small
     target = Target()
     quantised = made(model, rows, tmp_path, form)
@@ -166,40 +184,62 @@ def test_each_layer_gives_the_codes_of_onnxruntime(small: tuple[onnx.ModelProto,
 def session_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f.startswith("operators")])
-def test_operators_on_codes_mean_the_same(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str) -> None:
+def test_operators_on_codes_mean_the_same(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str
+) -> None:
     model, rows = small
     target = Target()
     quantised = made(model, rows, tmp_path, form)
     assert any(n.op_type.startswith("QLinear") for n in quantised.graph.node)
     found = imported(quantised)
-    assert not any(getattr(n.op, "op_type", "") for n in found.graph.nodes), "everything is an operator that npuflow knows"
+    assert not any(getattr(n.op, "op_type", "") for n in found.graph.nodes), (
+        "everything is an operator that npuflow knows"
+    )
     graph, notes = integers(found, target)
     assert not [n for n in notes if n.on_host]
     shown = onnx.ModelProto()
     shown.CopyFrom(quantised)
-    names = [o for n in quantised.graph.node if n.op_type.startswith(("QLinear", "QGemm", "MaxPool")) for o in n.output]
+    names = [
+        o
+        for n in quantised.graph.node
+        if n.op_type.startswith(("QLinear", "QGemm", "MaxPool"))
+        for o in n.output
+    ]
     shown.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     apart: dict[str, int] = {}
     for row in rows[:6]:
         codes = dict(zip(names, session_of(shown).run(names, {"x": row}), strict=True))
         values = Interpreter(graph, target.numerics).run({"x": row}, keep=set(graph.values))
         for name in names:
-            mine = next((values[v] for v in (f"{name}:real", f"{name.removesuffix('_quantized')}:q") if v in values), None)
+            mine = next(
+                (values[v] for v in (f"{name}:real", f"{name.removesuffix('_quantized')}:q") if v in values),
+                None,
+            )
             if mine is not None:
                 off = int(np.abs(mine.astype(np.int64) - codes[name].astype(np.int64)).max())
                 apart[name] = max(apart.get(name, 0), off)
-    assert len(apart) >= 8 and max(apart.values()) <= 2, apart           # over the whole network, not layer by layer
-    scales = {float(numpy_helper.to_array(t)) for t in quantised.graph.initializer if t.name.endswith("scale") and not t.dims}
+    # over the whole network, not layer by layer
+    assert len(apart) >= 8 and max(apart.values()) <= 2, apart
+    scales = {
+        float(numpy_helper.to_array(t))
+        for t in quantised.graph.initializer
+        if t.name.endswith("scale") and not t.dims
+    }
     mine = {v.quant.scale[0] for v in graph.values.values() if v.quant is not None and v.const is None}
     assert mine <= scales
 
 
-def test_the_float_network_keeps_what_saturation_did(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path) -> None:
-    """onnxruntime takes out the Relu that the rounding's saturation does; without rounding it has to be there again."""
+def test_the_float_network_keeps_what_saturation_did(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path
+) -> None:
+    """onnxruntime takes out the Relu that the rounding's saturation does; without
+    rounding it has to be there again."""
     from npuflow.engine.to_onnx import export_model
 
     model, rows = small
@@ -216,12 +256,18 @@ def test_the_float_network_keeps_what_saturation_did(small: tuple[onnx.ModelProt
     assert 10 * np.log10(signal / noise) > 25, "only the weights are rounded"
 
 
-def test_codes_of_weights_are_the_models_own(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path) -> None:
+def test_codes_of_weights_are_the_models_own(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path
+) -> None:
     model, rows = small
     quantised = made(model, rows, tmp_path, "qdq per channel")
     stored = {t.name: numpy_helper.to_array(t) for t in quantised.graph.initializer}
     graph, _ = integers(imported(quantised), Target())
-    mine = [graph.const(v.id) for v in graph.values.values() if v.quant is not None and v.const is not None and v.quant.bits == 8]
+    mine = [
+        graph.const(v.id)
+        for v in graph.values.values()
+        if v.quant is not None and v.const is not None and v.quant.bits == 8
+    ]
     theirs = [a for n, a in stored.items() if n.endswith("_quantized") and a.dtype == np.int8]
     assert sorted(a.tobytes() for a in mine if a is not None) == sorted(a.tobytes() for a in theirs)
 
@@ -230,7 +276,8 @@ def test_codes_of_weights_are_the_models_own(small: tuple[onnx.ModelProto, list[
 def test_channels_with_next_to_no_weights_keep_their_scales(
     small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str
 ) -> None:
-    """onnxruntime widens such a scale until the bias just fits 32 bits; what codes are left need little room beside it."""
+    """onnxruntime widens such a scale until the bias just fits 32 bits; what codes are left
+    need little room beside it."""
     model, rows = small
     thin = onnx.ModelProto()
     thin.CopyFrom(model)
@@ -241,8 +288,12 @@ def test_channels_with_next_to_no_weights_keep_their_scales(
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     found = imported(made(thin, rows, tmp_path, form))
     graph, _ = integers(found, Target())
-    weights = {n: q for n, q in found.stated.items() if n in found.graph.consts or found.graph.const(n) is not None}
-    thinnest = [min(q.scale) / max(q.scale) for q in weights.values() if q.axis is not None and len(q.scale) == 8]
+    weights = {
+        n: q for n, q in found.stated.items() if n in found.graph.consts or found.graph.const(n) is not None
+    }
+    thinnest = [
+        min(q.scale) / max(q.scale) for q in weights.values() if q.axis is not None and len(q.scale) == 8
+    ]
     assert sum(ratio < 1e-4 for ratio in thinnest) == 2 and not list(moved(found.stated, graph))
     for name, quant in weights.items():
         kept = graph.values[f"{name}:q"].quant
@@ -251,13 +302,17 @@ def test_channels_with_next_to_no_weights_keep_their_scales(
 
 def test_a_channel_without_a_multiplier_is_named() -> None:
     stated = QuantType(8, True, (0.1, 1e-12, 0.2), (0, 0, 0), axis=0)
-    graph = SimpleNamespace(values={"w:q": Value("w:q", TensorType((3, 1)), stated.with_(scale=(0.1, 1.02e-12, 0.2)), const="c")})
+    graph = SimpleNamespace(
+        values={"w:q": Value("w:q", TensorType((3, 1)), stated.with_(scale=(0.1, 1.02e-12, 0.2)), const="c")}
+    )
     assert list(moved({"w": stated}, graph)) == [                     # type: ignore[arg-type]
         ("w", "1 of 3 stated scales are raised, so that biases and multipliers fit: channel 1 (1e-12) by 2 %")
     ]
 
 
-def test_a_target_without_zero_points_says_what_it_changes(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path) -> None:
+def test_a_target_without_zero_points_says_what_it_changes(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path
+) -> None:
     from dataclasses import replace
 
     model, rows = small
@@ -271,21 +326,29 @@ def test_a_target_without_zero_points_says_what_it_changes(small: tuple[onnx.Mod
 
 def test_what_cannot_be_lifted_stays_and_is_told() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4] x) => (float[1,4] y, uint8[1,4] z) {
-        z = QuantizeLinear(x, s, o) d = DequantizeLinear(z, s, o) e = QuantizeLinear(x, t, o) f = DequantizeLinear(e, t, o)
+        z = QuantizeLinear(x, s, o) d = DequantizeLinear(z, s, o) e = QuantizeLinear(x, t, o) f =
+        DequantizeLinear(e, t, o)
         y = Add(d, f) }"""
     model = parser.parse_model(text)
     for name, array in (("s", np.float32(0.1)), ("t", np.float32(0.2)), ("o", np.uint8(3))):
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
     reading = Onnx().read(model.SerializeToString(), Bindings())
     assert not reading.stated and any("stay as they are" in note for note in reading.notes)
-    assert [getattr(n.op, "op_type", type(n.op).__name__) for n in reading.graph.nodes].count("QuantizeLinear") == 2
+    assert [getattr(n.op, "op_type", type(n.op).__name__) for n in reading.graph.nodes].count(
+        "QuantizeLinear"
+    ) == 2
     dynamic = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[1,4] x) => (uint8[1,4] y, float s, uint8 o) { y, s, o = DynamicQuantizeLinear(x) }""")
-    assert any("quantised while it runs" in note for note in Onnx().read(dynamic.SerializeToString(), Bindings()).notes)
+    assert any(
+        "quantised while it runs" in note
+        for note in Onnx().read(dynamic.SerializeToString(), Bindings()).notes
+    )
 
 
 @pytest.mark.parametrize("form", ["qdq per channel", "operators per channel"])
-def test_damaged_models_are_refused_in_words(small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str) -> None:
+def test_damaged_models_are_refused_in_words(
+    small: tuple[onnx.ModelProto, list[Array]], tmp_path: Path, form: str
+) -> None:
     import random
 
     from npuflow.base.errors import NpuflowError
@@ -307,7 +370,13 @@ def test_damaged_models_are_refused_in_words(small: tuple[onnx.ModelProto, list[
             case 4:
                 del stored[draw.randrange(len(stored))]
             case _:
-                others = [np.float32(0), np.zeros((2, 3), np.float32), np.int8(3), np.float32([1, 2]), np.float32(np.nan)]
+                others = [
+                    np.float32(0),
+                    np.zeros((2, 3), np.float32),
+                    np.int8(3),
+                    np.float32([1, 2]),
+                    np.float32(np.nan),
+                ]
                 tensor = draw.choice(stored)
                 tensor.CopyFrom(numpy_helper.from_array(np.asarray(draw.choice(others)), tensor.name))
         with contextlib.suppress(NpuflowError):        # everything else than a fault in words is a failure

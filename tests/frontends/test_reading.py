@@ -1,4 +1,5 @@
-"""Reading ONNX: bindings, cut points, external data, old opsets, lying shapes, subgraphs, foreign operators."""
+"""Reading ONNX: bindings, cut points, external data, old opsets, lying shapes,
+subgraphs, foreign operators."""
 
 from __future__ import annotations
 
@@ -49,9 +50,13 @@ def test_free_dimensions_are_bound_by_shape_name_or_as_batch() -> None:
 
 @pytest.mark.parametrize(
     ("bindings", "message"),
-    [(Bindings({"x": (2, 3, 5)}), "cannot have the shape"), (Bindings({"z": (1,)}), 'no input "z"'),
-     (Bindings({"x": (1, 3, 4)}, outputs=("nope",)), 'no value "nope"'), (Bindings(constants={"q": 1.0}), 'no input "q"')],
-)  # fmt: skip
+    [
+        (Bindings({"x": (2, 3, 5)}), "cannot have the shape"),
+        (Bindings({"z": (1,)}), 'no input "z"'),
+        (Bindings({"x": (1, 3, 4)}, outputs=("nope",)), 'no value "nope"'),
+        (Bindings(constants={"q": 1.0}), 'no input "q"'),
+    ],
+)
 def test_wrong_bindings_are_named(bindings: Bindings, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read(head(17) + " g (float[N, T, 4] x) => (float[N, T, 4] y) { y = Relu(x) }", bindings)
@@ -64,7 +69,9 @@ def test_cut_points_end_the_graph() -> None:
 
 
 def test_declared_shapes_are_not_believed() -> None:
-    proto = parser.parse_model(head(17) + " g (float[2,3,4] x) => (float[7,7] y) { a = Transpose<perm=[2,0,1]>(x) y = Relu(a) }")
+    proto = parser.parse_model(
+        head(17) + " g (float[2,3,4] x) => (float[7,7] y) { a = Transpose<perm=[2,0,1]>(x) y = Relu(a) }"
+    )
     proto.graph.value_info.append(helper.make_tensor_value_info("a", 1, [9, 9]))
     assert read(proto)[0].graph.type("y").shape == (4, 2, 3)
 
@@ -89,16 +96,25 @@ def test_external_data_is_read_in(tmp_path: Path) -> None:
 
 
 OLD = {
-    "Softmax<axis=1>(x)": (9, "float[2,3,4]"), "Clip<min=0.0, max=6.0>(x)": (7, "float[2,3,4]"),
-    "Squeeze<axes=[0]>(t)": (9, "float[3,4]"), "ReduceMean<axes=[1], keepdims=0>(x)": (11, "float[2,4]"),
-    "Dropout<ratio=0.5>(x)": (7, "float[2,3,4]"), "Slice<axes=[1], starts=[1], ends=[3]>(x)": (7, "float[2,2,4]"),
-    "Pad<pads=[0,1,0,0,0,2]>(x)": (7, "float[2,4,6]"), "Upsample<scales=[1.0,1.0,2.0]>(x)": (7, "float[2,3,8]"),
-    "Unsqueeze<axes=[1]>(x)": (7, "float[2,1,3,4]"), "Hardmax<axis=1>(x)": (9, "float[2,3,4]"),
-    "LogSoftmax(x)": (11, "float[2,3,4]"), "Softmax<axis=2>(x)": (11, "float[2,3,4]"),
-    'Upsample<mode="linear">(x, s)': (9, "float[2,3,8]"), 'Resize<mode="linear">(x, s)': (10, "float[2,3,8]"),
-    "Resize(x, h)": (10, "float[2,3,2]"), "TopK<k=2>(x)": (9, "float[2,3,2]"), "Scatter<axis=2>(x, i, x)": (9, "float[2,3,4]"),
+    "Softmax<axis=1>(x)": (9, "float[2,3,4]"),
+    "Clip<min=0.0, max=6.0>(x)": (7, "float[2,3,4]"),
+    "Squeeze<axes=[0]>(t)": (9, "float[3,4]"),
+    "ReduceMean<axes=[1], keepdims=0>(x)": (11, "float[2,4]"),
+    "Dropout<ratio=0.5>(x)": (7, "float[2,3,4]"),
+    "Slice<axes=[1], starts=[1], ends=[3]>(x)": (7, "float[2,2,4]"),
+    "Pad<pads=[0,1,0,0,0,2]>(x)": (7, "float[2,4,6]"),
+    "Upsample<scales=[1.0,1.0,2.0]>(x)": (7, "float[2,3,8]"),
+    "Unsqueeze<axes=[1]>(x)": (7, "float[2,1,3,4]"),
+    "Hardmax<axis=1>(x)": (9, "float[2,3,4]"),
+    "LogSoftmax(x)": (11, "float[2,3,4]"),
+    "Softmax<axis=2>(x)": (11, "float[2,3,4]"),
+    'Upsample<mode="linear">(x, s)': (9, "float[2,3,8]"),
+    'Resize<mode="linear">(x, s)': (10, "float[2,3,8]"),
+    "Resize(x, h)": (10, "float[2,3,2]"),
+    "TopK<k=2>(x)": (9, "float[2,3,2]"),
+    "Scatter<axis=2>(x, i, x)": (9, "float[2,3,4]"),
     "BatchNormalization(x, v, v, v, v)": (7, "float[2,3,4]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", OLD)
@@ -106,9 +122,16 @@ def test_old_opsets_keep_their_meaning(call: str) -> None:
     opset, shape = OLD[call]
     first = "t = Slice<axes=[0], starts=[0], ends=[1]>(x) " if "(t)" in call else ""
     outputs = "y, k" if "TopK" in call else "y"
-    proto = parser.parse_model(f"{head(opset)} g (float[2,3,4] x) => ({shape} y) {{ {first}{outputs} = {call} }}")
+    proto = parser.parse_model(
+        f"{head(opset)} g (float[2,3,4] x) => ({shape} y) {{ {first}{outputs} = {call} }}"
+    )
     indices = np.random.default_rng(2).permuted(np.tile(np.arange(4), (2, 3, 1)), axis=2)
-    weights = {"s": np.float32([1, 1, 2]), "h": np.float32([1, 1, 0.5]), "v": np.float32([1, 2, 3]), "i": indices}
+    weights = {
+        "s": np.float32([1, 1, 2]),
+        "h": np.float32([1, 1, 0.5]),
+        "v": np.float32([1, 2, 3]),
+        "i": indices,
+    }
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
     reading, data = read(proto)
     same(reading, data, x=X)
@@ -124,7 +147,8 @@ def test_weights_may_be_constant_nodes() -> None:
 
 BRANCHES = """ g (float[2,3,4] x, bool c) => (float[2,3,4] y) {
     t = Tanh(x)
-    y = If (c) <then_branch = a () => (float[2,3,4] p) { p = Mul(t, x) }, else_branch = b () => (float[2,3,4] q) { q = Neg(t) }>
+    y = If (c) <then_branch = a () => (float[2,3,4] p) { p = Mul(t, x) }, else_branch = b () =>
+    (float[2,3,4] q) { q = Neg(t) }>
 }"""
 
 
@@ -146,7 +170,8 @@ def test_a_constant_condition_leaves_one_branch(value: float, name: str) -> None
 def test_loops_build() -> None:
     text = head(17) + """ g (float[3] x, int64 n) => (float[3] y) {
         c = Constant<value = bool {1}>()
-        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[3] v) => (bool co, float[3] w) { co = Identity(ci) w = Add(v, x) }>
+        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[3] v) => (bool co, float[3] w) { co =
+        Identity(ci) w = Add(v, x) }>
     }"""
     reading, data = read(text)
     same(reading, data, x=np.ones(3, np.float32), n=np.array(3))
@@ -154,9 +179,12 @@ def test_loops_build() -> None:
 
 def test_operators_of_onnxruntime_are_known_by_their_session() -> None:
     text = head(17, ', "com.microsoft" : 1') + """ g (float[2,3,4] x) => (float[2,3,4] y) {
-        s = Constant<value = float[4] {1.0, 2.0, 3.0, 4.0}>() y = com.microsoft.SkipSimplifiedLayerNormalization(x, x, s) }"""
+        s = Constant<value = float[4] {1.0, 2.0, 3.0, 4.0}>() y =
+        com.microsoft.SkipSimplifiedLayerNormalization(x, x, s) }"""
     reading, data = read(text)
-    assert kind(reading.graph.nodes[0]) == "host:skipsimplifiedlayernormalization" and reading.graph.type("y").shape == (2, 3, 4)
+    assert kind(reading.graph.nodes[0]) == "host:skipsimplifiedlayernormalization" and reading.graph.type(
+        "y"
+    ).shape == (2, 3, 4)
     same(reading, data, x=X)
 
 
@@ -169,7 +197,10 @@ def test_functions_are_inlined() -> None:
 
 
 def test_strings_stay_whole() -> None:
-    text = head(20) + ' g (float[2] x) => (string[2] y) { a = Cast<to=8>(x) b = Cast<to=8>(x) y = StringConcat(a, b) }'
+    text = (
+        head(20)
+        + " g (float[2] x) => (string[2] y) { a = Cast<to=8>(x) b = Cast<to=8>(x) y = StringConcat(a, b) }"
+    )
     reading, data = read(text)
     x = np.array([1.5, 2.0], np.float32)
     assert run(export_model(reading.graph), {"x": x})[0].tolist() == run(data, {"x": x})[0].tolist()
@@ -192,7 +223,9 @@ def test_what_is_wrong_is_said(text: str, message: str) -> None:
 
 
 def test_nodes_in_any_order_are_sorted() -> None:
-    proto = parser.parse_model(head(17) + " g (float[2,3,4] x) => (float[2,3,4] y) { a = Tanh(x) y = Relu(a) }")
+    proto = parser.parse_model(
+        head(17) + " g (float[2,3,4] x) => (float[2,3,4] y) { a = Tanh(x) y = Relu(a) }"
+    )
     nodes = [proto.graph.node[1], proto.graph.node[0]]
     shuffled = onnx.ModelProto()
     shuffled.CopyFrom(proto)

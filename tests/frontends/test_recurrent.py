@@ -1,4 +1,5 @@
-"""Recurrent layers whose data has the batch first: onnxruntime has no kernel for them, and they build all the same."""
+"""Recurrent layers whose data has the batch first: onnxruntime has no kernel for them,
+and they build all the same."""
 
 from __future__ import annotations
 
@@ -37,8 +38,10 @@ def batch_first(op: str, directions: int = 1, states: bool = True, opset: int = 
     return model(
         f"""g (float[{BATCH},{STEPS},{SIZE}] x{"".join(f", {held} {k}" for k in known)}) =>
         (float[{BATCH},{STEPS},{directions},{HIDDEN}] y, {", ".join(f"{held} {e}" for e in ends)}) {{
-        y, {", ".join(ends)} = {op}<hidden_size={HIDDEN}, layout=1{more}>({arguments}) }}""", opset, weights(op, directions),
-    )  # fmt: skip
+        y, {", ".join(ends)} = {op}<hidden_size={HIDDEN}, layout=1{more}>({arguments}) }}""",
+        opset,
+        weights(op, directions),
+    )
 
 
 def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -56,7 +59,11 @@ def sequence_first(proto: onnx.ModelProto, fed: dict[str, np.ndarray]) -> list[n
     node.attribute.extend(kept)
     for info in (*other.graph.input, *other.graph.output):
         info.type.tensor_type.ClearField("shape")
-    found = run(other.SerializeToString(), {n: a.swapaxes(0, 1) for n, a in fed.items()}, [o.name for o in other.graph.output])
+    found = run(
+        other.SerializeToString(),
+        {n: a.swapaxes(0, 1) for n, a in fed.items()},
+        [o.name for o in other.graph.output],
+    )
     return [found[0].transpose(2, 0, 1, 3), *(a.swapaxes(0, 1) for a in found[1:])]
 
 
@@ -67,17 +74,27 @@ def sequence_first(proto: onnx.ModelProto, fed: dict[str, np.ndarray]) -> list[n
 def test_the_layer_computes_what_it_says(op: str, directions: int, states: bool, opset: int) -> None:
     proto = batch_first(op, directions, states, opset)
     fed = feeds(proto)
-    graph = FRONTENDS["onnx"]().read(proto.SerializeToString(), Bindings({n: a.shape for n, a in fed.items()})).graph
+    graph = (
+        FRONTENDS["onnx"]()
+        .read(proto.SerializeToString(), Bindings({n: a.shape for n, a in fed.items()}))
+        .graph
+    )
     found = run(export_model(graph), fed, graph.outputs)
     for mine, theirs in zip(found, sequence_first(batch_first(op, directions, states), fed), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
-    assert found[0].shape == (BATCH, STEPS, directions, HIDDEN) and found[1].shape == (BATCH, directions, HIDDEN)
+    assert found[0].shape == (BATCH, STEPS, directions, HIDDEN) and found[1].shape == (
+        BATCH,
+        directions,
+        HIDDEN,
+    )
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 def test_it_is_what_onnx_defines(op: str) -> None:
     """By onnx's own reference, which takes one step of one direction with the batch first."""
-    case = {"LSTM": "test_lstm_batchwise", "GRU": "test_gru_batchwise", "RNN": "test_simple_rnn_batchwise"}[op]
+    case = {"LSTM": "test_lstm_batchwise", "GRU": "test_gru_batchwise", "RNN": "test_simple_rnn_batchwise"}[
+        op
+    ]
     (found,) = [judge(c) for c in cases() if c.name == case]
     assert not found.kind, found
 

@@ -30,7 +30,10 @@ TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] x) => (floa
 def path(tmp_path: Path) -> Path:
     proto = parser.parse_model(TEXT)
     rng = np.random.default_rng(0)
-    weights: dict[str, Any] = {"k": rng.normal(size=(4, 3, 3, 3)).astype(np.float32), "m": np.float32([[[1]], [[2]], [[3]]])}
+    weights: dict[str, Any] = {
+        "k": rng.normal(size=(4, 3, 3, 3)).astype(np.float32),
+        "m": np.float32([[[1]], [[2]], [[3]]]),
+    }
     weights["lengths"] = np.array([3])
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
     file = tmp_path / "net.onnx"
@@ -48,15 +51,28 @@ def reloaded(artifact: Artifact, folder: Path) -> Artifact:
 def test_the_stages_hand_on_what_they_keep(path: Path, tmp_path: Path) -> None:
     table = ModelTable(FilePath("net.onnx", path))
     items = listing(table)
-    assert [p.name for p in items["model"].files] == ["net.onnx", "net.bin"] and "conv" in items["model"].detail["ops"]
+    assert [p.name for p in items["model"].files] == ["net.onnx", "net.bin"] and "conv" in items[
+        "model"
+    ].detail["ops"]
     source = reloaded(model(Files(items)), tmp_path / "model")
-    assert isinstance(source, Model) and {"conv", "host", "sub"} <= set(source.uses()["ops"]) and source.uses()["rules"]
+    assert (
+        isinstance(source, Model)
+        and {"conv", "host", "sub"} <= set(source.uses()["ops"])
+        and source.uses()["rules"]
+    )
     first = parse(source, table, Parse())
     again = reloaded(first, tmp_path / "parsed")
-    assert isinstance(again, Parsed) and again == first and again.graph.consts.keys() == first.graph.consts.keys()
+    assert (
+        isinstance(again, Parsed)
+        and again == first
+        and again.graph.consts.keys() == first.graph.consts.keys()
+    )
     assert [type(n.op).__name__ for n in again.graph.nodes] == ["Sub", "Conv", "Host", "Tanh"]
     assert any(r.rule == "fold_input_scale" and "zero padding" in r.reason for r in again.refusals)
-    assert again.notes == ('dimension 0 (N) of input "x" is free and taken as 1',) and "host" in again.uses()["ops"]
+    assert (
+        again.notes == ('dimension 0 (N) of input "x" is free and taken as 1',)
+        and "host" in again.uses()["ops"]
+    )
     placed = placement(again, Numerics(), Limits(), Memory(), Compute(), Dma(), Host(), Least(min_macs=0))
     kept = reloaded(placed, tmp_path / "placement")
     counts = {"npu_nodes": 3, "host_nodes": 1, "npu_macs": 1.0, "host_macs": 0}

@@ -1,4 +1,5 @@
-"""TFLite files: the float network, stated codes, layouts, refusals and damage, judged by LiteRT's reference kernels."""
+"""TFLite files: the float network, stated codes, layouts, refusals and damage, judged by
+LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def test_a_float_network_gives_the_same_numbers() -> None:
 
 
 def test_layouts_cancel_and_tensors_keep_their_names() -> None:
-    """One transposition at the input; what the pooling leaves of the image needs none. Origins are names of tensors."""
+    """One transposition at the input; what the pooling leaves of the image needs none.
+    Origins are names of tensors."""
     graph = rewrite(FRONTENDS["onnx"]().read(model(mobile(np.random.default_rng(0))), Bindings()).graph).graph
     assert [type(n.op).__name__ for n in graph.nodes].count("Transpose") == 1
     assert {"c", "d", "s", "p", "f", "l", "y"} <= {o for n in graph.nodes for o in n.origin}
@@ -63,7 +65,8 @@ def test_codes_are_stated_as_the_file_has_them() -> None:
 
 
 def test_every_layer_gives_the_codes_of_the_reference_kernels() -> None:
-    """Fed with the reference's codes, on a target with 31-bit multipliers that rounds halves away from zero."""
+    """Fed with the reference's codes, on a target with 31-bit multipliers that
+    rounds halves away from zero."""
     shares = per_layer(mobile(np.random.default_rng(0), MOBILE), 8)
     assert {"Conv", "Add", "AveragePool", "Gemm", "Softmax"} <= set(shares)
     for kind, (equal, worst) in shares.items():
@@ -106,7 +109,9 @@ def test_operators_that_cannot_be_converted_are_listed_at_once() -> None:
     assert "ABS" not in caught.value.because
 
 
-def test_a_missing_package_is_one_error_that_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_one_error_that_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tflite.py").write_text("raise ImportError('no such package here')")
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "net.tflite"

@@ -18,8 +18,13 @@ IMAGE = (1, 6, 6, 8)
 
 
 def net(
-    kind: str, operands: Sequence[tuple[float, int]], shape: Sequence[int], result: tuple[float, int], options: str = "",
-    constants: Sequence[np.ndarray] = (), **fields: Any,
+    kind: str,
+    operands: Sequence[tuple[float, int]],
+    shape: Sequence[int],
+    result: tuple[float, int],
+    options: str = "",
+    constants: Sequence[np.ndarray] = (),
+    **fields: Any,
 ) -> bytes:
     made = Net()
     names = [made.tensor(f"x{i}", IMAGE, "int8", ([s], [z], 0)) for i, (s, z) in enumerate(operands)]
@@ -40,16 +45,53 @@ CASES: dict[str, tuple[bytes, float, int]] = {
     "LEAKY_RELU": (net("LEAKY_RELU", [X], IMAGE, Y, "LeakyReluOptions", alpha=0.3), 0.95, 1),
     "RELU": (net("RELU", [X], IMAGE, X), 1.0, 0),
     "MAX_POOL_2D": (
-        net("MAX_POOL_2D", [X], (1, 3, 3, 8), X, "Pool2DOptions", strideH=2, strideW=2, filterHeight=3, filterWidth=3,
-            padding=0, fusedActivationFunction=0), 1.0, 0,
+        net(
+            "MAX_POOL_2D",
+            [X],
+            (1, 3, 3, 8),
+            X,
+            "Pool2DOptions",
+            strideH=2,
+            strideW=2,
+            filterHeight=3,
+            filterWidth=3,
+            padding=0,
+            fusedActivationFunction=0,
+        ),
+        1.0,
+        0,
     ),
-    "MEAN": (net("MEAN", [X], (1, 1, 1, 8), Y, "ReducerOptions", [np.array([1, 2], np.int32)], keepDims=True), 0.9, 1),
+    "MEAN": (
+        net("MEAN", [X], (1, 1, 1, 8), Y, "ReducerOptions", [np.array([1, 2], np.int32)], keepDims=True),
+        0.9,
+        1,
+    ),
     "RESIZE_BILINEAR": (
-        net("RESIZE_BILINEAR", [X], (1, 12, 12, 8), X, "ResizeBilinearOptions", [np.array([12, 12], np.int32)],
-            halfPixelCenters=True, version=3), 0.9, 1,
+        net(
+            "RESIZE_BILINEAR",
+            [X],
+            (1, 12, 12, 8),
+            X,
+            "ResizeBilinearOptions",
+            [np.array([12, 12], np.int32)],
+            halfPixelCenters=True,
+            version=3,
+        ),
+        0.9,
+        1,
     ),
     "CONCATENATION": (
-        net("CONCATENATION", [X, X], (1, 6, 6, 16), X, "ConcatenationOptions", axis=3, fusedActivationFunction=0), 1.0, 0,
+        net(
+            "CONCATENATION",
+            [X, X],
+            (1, 6, 6, 16),
+            X,
+            "ConcatenationOptions",
+            axis=3,
+            fusedActivationFunction=0,
+        ),
+        1.0,
+        0,
     ),
     "SOFTMAX": (net("SOFTMAX", [X], IMAGE, UNIT, "SoftmaxOptions", beta=1.0), 0.95, 1),
 }

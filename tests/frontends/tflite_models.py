@@ -38,7 +38,12 @@ class Net:
         self.index: dict[str, int] = {"": -1}
 
     def tensor(
-        self, name: str, shape: Sequence[int], dtype: str = "float32", quant: Quant | None = None, data: Any = None
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        quant: Quant | None = None,
+        data: Any = None,
     ) -> str:
         made = schema.TensorT()
         made.name, made.shape, made.type, made.buffer = name, list(shape), TYPES[dtype], 0
@@ -59,7 +64,9 @@ class Net:
         held = np.asarray(values)
         return self.tensor(name, held.shape, dtype or held.dtype.name, quant, held)
 
-    def op(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], options: str = "", **fields: Any) -> None:
+    def op(
+        self, kind: str, inputs: Sequence[str], outputs: Sequence[str], options: str = "", **fields: Any
+    ) -> None:
         code = schema.OperatorCodeT()
         custom = kind not in vars(schema.BuiltinOperator)
         code.builtinCode = schema.BuiltinOperator.CUSTOM if custom else getattr(schema.BuiltinOperator, kind)
@@ -78,14 +85,18 @@ class Net:
         self.graph.operators.append(made)
 
     def done(self, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-        self.graph.inputs, self.graph.outputs = [self.index[i] for i in inputs], [self.index[o] for o in outputs]
+        self.graph.inputs, self.graph.outputs = (
+            [self.index[i] for i in inputs],
+            [self.index[o] for o in outputs],
+        )
         builder = flatbuffers.Builder(1024)
         builder.Finish(self.model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
 
 
 def reference(data: bytes, feeds: Sequence[np.ndarray], plain: bool = True) -> list[np.ndarray]:
-    """Outputs of the reference kernels, or of the default ones; inputs and outputs in the file's own types."""
+    """Outputs of the reference kernels, or of the default ones; inputs and outputs
+    in the file's own types."""
     kernels = OpResolverType.BUILTIN_REF if plain else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     net = Interpreter(model_content=data, experimental_op_resolver_type=kernels)
     net.allocate_tensors()
@@ -103,17 +114,25 @@ def integers(data: bytes, target: Target) -> Graph:
     return quantize_graph(found.graph, placed.on_npu, ranges, Quantize(), target.numerics, found.stated).graph
 
 
-def per_layer(data: bytes, count: int, seed: int = 0, rounding: str = "half_away") -> dict[str, tuple[float, int]]:
-    """Every integer layer alone, fed with the reference kernels' codes of random inputs: share of equal codes and largest
-    difference by kind."""
+def per_layer(
+    data: bytes, count: int, seed: int = 0, rounding: str = "half_away"
+) -> dict[str, tuple[float, int]]:
+    """Every integer layer alone, fed with the reference kernels' codes of random inputs: share of equal codes
+    and largest difference by kind."""
     target = Target()
-    target = replace(target, numerics=replace(target.numerics, rounding=rounding, multiplier_bits=31, shift_max=62))
+    target = replace(
+        target, numerics=replace(target.numerics, rounding=rounding, multiplier_bits=31, shift_max=62)
+    )
     numerics, graph = target.numerics, integers(data, target)
     net = Interpreter(
-        model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, experimental_preserve_all_tensors=True
+        model_content=data,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=True,
     )
     net.allocate_tensors()
-    rounded = [d for d in net.get_tensor_details() if np.dtype(d["dtype"]).kind in "iu" and d["quantization"][0]]
+    rounded = [
+        d for d in net.get_tensor_details() if np.dtype(d["dtype"]).kind in "iu" and d["quantization"][0]
+    ]
     details = {d["name"]: d["index"] for d in rounded}
     found: dict[str, list[np.ndarray]] = {}
     for row in range(count):
@@ -123,7 +142,9 @@ def per_layer(data: bytes, count: int, seed: int = 0, rounding: str = "half_away
                 net.set_tensor(one["index"], rng.uniform(-1, 1, one["shape"]).astype(np.float32))
                 continue
             info = np.iinfo(one["dtype"])
-            net.set_tensor(one["index"], rng.integers(info.min, info.max + 1, one["shape"]).astype(one["dtype"]))
+            net.set_tensor(
+                one["index"], rng.integers(info.min, info.max + 1, one["shape"]).astype(one["dtype"])
+            )
         net.invoke()
         codes = {}
         for name, value in graph.values.items():
@@ -132,7 +153,9 @@ def per_layer(data: bytes, count: int, seed: int = 0, rounding: str = "half_away
                 held = net.get_tensor(details[tensor]).astype(np.int64)
                 codes[name] = held if held.shape == value.type.shape else held.transpose(0, 3, 1, 2)
         for node in graph.nodes:
-            inputs = [graph.const(i) if graph.const(i) is not None else codes.get(i) for i in node.inputs if i]
+            inputs = [
+                graph.const(i) if graph.const(i) is not None else codes.get(i) for i in node.inputs if i
+            ]
             if not is_npu(node) or node.outputs[0] not in codes or any(i is None for i in inputs):
                 continue
             given = [i.astype(graph.values[n].quant.dtype) if n in codes else i
@@ -140,11 +163,15 @@ def per_layer(data: bytes, count: int, seed: int = 0, rounding: str = "half_away
             (mine,) = node.op.integer(graph.site(node), given, numerics)
             apart = np.abs(mine.astype(np.int64) - codes[node.outputs[0]])
             found.setdefault(type(node.op).__name__, []).append(apart.reshape(-1))
-    return {kind: (float((np.concatenate(a) == 0).mean()), int(np.concatenate(a).max())) for kind, a in found.items()}
+    return {
+        kind: (float((np.concatenate(a) == 0).mean()), int(np.concatenate(a).max()))
+        for kind, a in found.items()
+    }
 
 
 def mobile(rng: np.random.Generator, codes: Mapping[str, tuple[float, int]] | None = None) -> bytes:
-    """Convolution, depthwise, addition, pooling, dense, softmax; int8 where codes are given (scale, zero by tensor)."""
+    """Convolution, depthwise, addition, pooling, dense, softmax; int8 where codes are
+    given (scale, zero by tensor)."""
     net = Net()
 
     def value(name: str, shape: Sequence[int]) -> str:
@@ -152,7 +179,9 @@ def mobile(rng: np.random.Generator, codes: Mapping[str, tuple[float, int]] | No
             return net.tensor(name, shape)
         return net.tensor(name, shape, "int8", ([codes[name][0]], [codes[name][1]], 0))
 
-    def layer(kind: str, x: str, y: str, shape: Sequence[int], axis: int, options: str, **fields: Any) -> None:
+    def layer(
+        kind: str, x: str, y: str, shape: Sequence[int], axis: int, options: str, **fields: Any
+    ) -> None:
         w, count = rng.standard_normal(shape).astype(np.float32) * 0.4, shape[axis]
         b = rng.standard_normal(count).astype(np.float32) * 0.2
         if codes is None:
@@ -171,9 +200,20 @@ def mobile(rng: np.random.Generator, codes: Mapping[str, tuple[float, int]] | No
     value("p", (1, 1, 1, 8)), value("f", (1, 8)), value("l", (1, 6)), value("y", (1, 6))
     halved = image | {"strideH": 2, "strideW": 2, "fusedActivationFunction": 3}
     layer("CONV_2D", "x", "c", (8, 3, 3, 3), 0, "Conv2DOptions", **halved)
-    layer("DEPTHWISE_CONV_2D", "c", "d", (1, 3, 3, 8), 3, "DepthwiseConv2DOptions", **image, depthMultiplier=1)
+    layer(
+        "DEPTHWISE_CONV_2D", "c", "d", (1, 3, 3, 8), 3, "DepthwiseConv2DOptions", **image, depthMultiplier=1
+    )
     net.op("ADD", ["c", "d"], ["s"], "AddOptions", version=2, fusedActivationFunction=1)
-    net.op("AVERAGE_POOL_2D", ["s"], ["p"], "Pool2DOptions", version=2, **image | {"padding": 1}, filterHeight=5, filterWidth=5)
+    net.op(
+        "AVERAGE_POOL_2D",
+        ["s"],
+        ["p"],
+        "Pool2DOptions",
+        version=2,
+        **image | {"padding": 1},
+        filterHeight=5,
+        filterWidth=5,
+    )
     net.constant("shape", np.array([1, 8], np.int32))
     net.op("RESHAPE", ["p", "shape"], ["f"], "ReshapeOptions", newShape=[1, 8])
     layer("FULLY_CONNECTED", "f", "l", (6, 8), 0, "FullyConnectedOptions", fusedActivationFunction=0)
@@ -182,6 +222,12 @@ def mobile(rng: np.random.Generator, codes: Mapping[str, tuple[float, int]] | No
 
 
 MOBILE = {
-    "x": (0.031, -5), "c": (0.0235, -128), "d": (0.05, 3), "s": (0.045, -128), "p": (0.045, -128), "f": (0.045, -128),
-    "l": (0.02, 7), "y": (1 / 256, -128),
+    "x": (0.031, -5),
+    "c": (0.0235, -128),
+    "d": (0.05, 3),
+    "s": (0.045, -128),
+    "p": (0.045, -128),
+    "f": (0.045, -128),
+    "l": (0.02, 7),
+    "y": (1 / 256, -128),
 }

@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 def test_codes_stand_in_programs_and_never_change() -> None:
     first = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "int4", "uint4")
     assert CODED[:9] == first
-    assert [ELEMENTS[name].code for name in CODED] == list(range(len(CODED))), "codes are numbered without a gap"
+    assert [ELEMENTS[name].code for name in CODED] == list(range(len(CODED))), (
+        "codes are numbered without a gap"
+    )
     assert len(ELEMENTS) == len(TABLE)
 
 
@@ -40,7 +42,14 @@ def test_roles() -> None:
 
 
 def test_the_smallest_type_that_holds_a_width() -> None:
-    assert [container(b, True) for b in (2, 8, 9, 16, 17, 33)] == ["int8", "int8", "int16", "int16", "int32", "int64"]
+    assert [container(b, True) for b in (2, 8, 9, 16, 17, 33)] == [
+        "int8",
+        "int8",
+        "int16",
+        "int16",
+        "int32",
+        "int64",
+    ]
     assert [container(b, False) for b in (4, 12, 32)] == ["uint8", "uint16", "uint32"]
     assert [packing(b, True) for b in (2, 4, 5, 8, 16)] == ["int4", "int4", None, None, None]
     assert [packing(b, False) for b in (3, 8)] == ["uint4", None]
@@ -110,11 +119,13 @@ y = b.add(OPS["gemm"](transB=1), x, b.const((5, 11), 0.3), b.const((5,), 0.1))
 graph = Graph(("x",), (y,), tuple(b.nodes), b.values, b.consts)
 ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
 for signed in (True, False):
-    scheme = Quantize(Weights(bits=bits, symmetric=signed, signed=signed), Activations(bits=16 if bits > 8 else 8))
-    done = quantize_graph(graph, lambda _: True, ranges, replace(scheme, on_refusal="error"), target.numerics).graph
+    weights = Weights(bits=bits, symmetric=signed, signed=signed)
+    scheme = replace(Quantize(weights, Activations(bits=16 if bits > 8 else 8)), on_refusal="error")
+    done = quantize_graph(graph, lambda _: True, ranges, scheme, target.numerics).graph
     for exact_only in (False, True):
         program = check_exact(done, {"x": b.arrays["x"]}, target, exact_only=exact_only)
-    types_ = [c.fields.get("w_type", c.fields.get("b_type")) for c in program.decoded[0] if c.opcode in ("CONV", "MATMUL")]
+    products = [c.fields for c in program.decoded[0] if c.opcode in ("CONV", "MATMUL")]
+    types_ = [fields.get("w_type", fields.get("b_type")) for fields in products]
     print(*sorted(set(types_)))
 """
 
@@ -123,7 +134,11 @@ for signed in (True, False):
 def test_a_new_width_is_a_row_a_sign(rows: str, bits: int) -> None:
     """Quantised, planned, packed, encoded and simulated bit for bit, with nothing changed but the table."""
     done = subprocess.run(
-        [sys.executable, "-c", THROUGH, rows, str(bits), str(ROOT)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        [sys.executable, "-c", THROUGH, rows, str(bits), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
     )
     assert done.stdout.split() == [f"int{bits}", f"uint{bits}"], done.stdout + done.stderr

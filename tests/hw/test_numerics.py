@@ -53,7 +53,12 @@ def test_shift_round_is_the_rounded_fraction(values: list[int], n: int, mode: Ro
 
 @pytest.mark.parametrize("mode", MODES)
 def test_ties_and_signs(mode: Rounding) -> None:
-    table = {"half_up": [-1, 0, 1, 2], "half_even": [-2, 0, 0, 2], "half_away": [-2, -1, 1, 2], "truncate": [-1, 0, 0, 1]}
+    table = {
+        "half_up": [-1, 0, 1, 2],
+        "half_even": [-2, 0, 0, 2],
+        "half_away": [-2, -1, 1, 2],
+        "truncate": [-1, 0, 0, 1],
+    }
     assert shift_round(np.array([-3, -1, 1, 3]), 1, mode).tolist() == table[mode]
 
 

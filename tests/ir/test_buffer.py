@@ -1,4 +1,5 @@
-"""Views of a tile in local memory as outer, reduced and inner dimensions: every element once, at its own bytes."""
+"""Views of a tile in local memory as outer, reduced and inner dimensions: every
+element once, at its own bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 
 from npuflow.ir.op import Buffer
 
-DIMS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), min_size=2, max_size=4)      # what a tile has, what more is held
+# what a tile has, what more is held
+DIMS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), min_size=2, max_size=4)
 
 
 @given(dims=DIMS, data=st.data())
-def test_loops_and_views_cover_a_part_of_what_is_held(dims: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_loops_and_views_cover_a_part_of_what_is_held(
+    dims: list[tuple[int, int]], data: st.DataObject
+) -> None:
     axis = data.draw(st.integers(0, len(dims) - 1))
     dims = [(e, more if i < axis else 0) for i, (e, more) in enumerate(dims)]
     held = [e + more for e, more in dims]
@@ -25,5 +29,7 @@ def test_loops_and_views_cover_a_part_of_what_is_held(dims: list[tuple[int, int]
         fields, extents = buffer.as3("x", axis, axis + 1, at)
         for index in np.ndindex(extents):
             found.append(fields["x"] + sum(i * s for i, s in zip(index, fields["x_strides"], strict=True)))  # type: ignore[operator,call-overload]
-    wanted = [7 + sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(buffer.extent)]
+    wanted = [
+        7 + sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(buffer.extent)
+    ]
     assert found == wanted

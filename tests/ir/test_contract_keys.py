@@ -1,4 +1,5 @@
-"""Every method of the operator contract, overridden in one operator in turn: which keys change, and that no call is missed."""
+"""Every method of the operator contract, overridden in one operator in turn: which keys change,
+and that no call is missed."""
 
 from __future__ import annotations
 
@@ -32,13 +33,20 @@ Built = tuple[Result, dict[str, set[str]]]
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = "conv"
 SETS = [
-    "data.count=12", "evaluate.count=8", "tiling.level=1", "tune.samples=2", 'search.methods=["minmax","mse"]',
-    "search.samples=4", "unify.samples=8", "channels.tensors=[]", "budget.cycles=1000000",
+    "data.count=12",
+    "evaluate.count=8",
+    "tiling.level=1",
+    "tune.samples=2",
+    'search.methods=["minmax","mse"]',
+    "search.samples=4",
+    "unify.samples=8",
+    "channels.tensors=[]",
+    "budget.cycles=1000000",
 ]
 METHODS = sorted(
     name for name, one in vars(Op).items()
     if not name.startswith("_") and (callable(one) or isinstance(one, classmethod | staticmethod | property))
-)  # fmt: skip
+)
 
 
 def plan() -> Plan:
@@ -74,7 +82,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     taken = plan()
     STORE[:] = [Store(place / "cache")]
     try:
-        result = run_plan(taken, taken.recipe, STORE[0], Settings(jobs=1, scheduler="threads", out=place), None).check()
+        result = run_plan(
+            taken, taken.recipe, STORE[0], Settings(jobs=1, scheduler="threads", out=place), None
+        ).check()
         yield result, calls
     finally:
         patch.undo()
@@ -86,7 +96,8 @@ def traced(method: Any, name: str, calls: dict[str, set[str]]) -> Any:
     @functools.wraps(plain)
     def call(self: Any, *args: Any, **more: Any) -> Any:
         owner = self if isinstance(self, type) else type(self)
-        if registries._touched.get() is not None and owner is OPS[OPERATOR]:        # reading an artifact does not count
+        # reading an artifact does not count
+        if registries._touched.get() is not None and owner is OPS[OPERATOR]:
             calls[name].add(running.get())
         return plain(self, *args, **more)
 
@@ -97,7 +108,9 @@ def keys(result: Result) -> dict[str, tuple[str, ...]]:
     """Every key of every step, its inputs being what the build made."""
     found = {}
     for step in plan():
-        refs = {name: None if one.step is None else result.refs[one.step] for name, one in step.inputs.items()}
+        refs = {
+            name: None if one.step is None else result.refs[one.step] for name, one in step.inputs.items()
+        }
         found[step.name] = tuple(step.key(refs, item, STORE[0].load) for item in result.keys[step.name])
     return found
 
@@ -110,7 +123,11 @@ def overriding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         if place.name != f"npuflow.ops.{OPERATOR}" or place.name in self._modules:
             return usual(self, place)
         tree = ast.parse(place.path.read_bytes())  # type: ignore[union-attr]
-        (cls,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == OPS[OPERATOR].__name__]
+        (cls,) = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and node.name == OPS[OPERATOR].__name__
+        ]
         mine = [node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == name]
         if mine:
             mine[0].body.insert(0, ast.parse("_ = 1").body[0])
@@ -130,7 +147,9 @@ def override(name: str) -> str:
     head = "@classmethod\n    " if isinstance(inherited, classmethod) else ""
     parameters = inspect.signature(getattr(inherited, "__func__", inherited))
     bare = parameters.replace(
-        parameters=[one.replace(annotation=inspect.Parameter.empty) for one in parameters.parameters.values()],
+        parameters=[
+            one.replace(annotation=inspect.Parameter.empty) for one in parameters.parameters.values()
+        ],
         return_annotation=inspect.Signature.empty,
     )
     return f"{head}def {name}{bare}: return None"
@@ -139,36 +158,42 @@ def override(name: str) -> str:
 EXPECTED = {
     "accepts": "budget checked placement",
     "bias_gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
-    "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity unify verdict",
-    "column_groups": "",                 # of [round] alone, as are the next two
-    "columns": "evaluate simulate",      # they read another object's attribute of this name
+    "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity unify "
+    "verdict",
+    "column_groups": "",  # of [round] alone, as are the next two
+    "columns": "evaluate simulate",  # they read another object's attribute of this name
     "places": "",
-    "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize search.items sensitivity "
-            "simulate unify verdict",
+    "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize search.items "
+    "sensitivity "
+    "simulate unify verdict",
     "clipped": "parse rewrite_check unify",
     "from_onnx": "parse rewrite_check",
-    "infer": "baseline clipping correct footprints parse pixels precision qdq rewrite_check search.items search.rivals "
-             "sensitivity tune.items unify verdict",
+    "infer": "baseline clipping correct footprints parse pixels precision qdq rewrite_check search.items "
+    "search.rivals "
+    "sensitivity tune.items unify verdict",
     "integer": "evaluate fidelity qdq_check simulate",
     "lower": "budget codegen",
     "moves": "budget checked codegen layers placement precision spans tiling verdict",
-    "output_range": "baseline budget channels.items checked clipping precision quantize search.items search.rivals segments "
-                    "sensitivity thresholds tune.candidates unify verdict",
+    "output_range": "baseline budget channels.items checked clipping precision quantize search.items "
+    "search.rivals segments "
+    "sensitivity thresholds tune.candidates unify verdict",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
     "role": "baseline budget channels.items checked clipping codegen correct evaluate evaluation_inputs "
-            "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check quantize "
-            "report rewrite_check search.items search.rivals segments sensitivity simulate spans thresholds "
-            "tiles tiling tune.candidates tune.items unify verdict",
+    "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check quantize "
+    "report rewrite_check search.items search.rivals segments sensitivity simulate spans thresholds "
+    "tiles tiling tune.candidates tune.items unify verdict",
     "samples": "",
     "space": "budget codegen layers precision spans tiles tiling verdict",
-    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity footprints precision qdq qdq_check "
-               "rewrite_check search.items search.rivals segments sensitivity simulate tune.items unify verdict",
-    "with_": "baseline budget checked clipping footprints parse pixels precision quantize rewrite_check search.items "
-             "search.rivals sensitivity thresholds tiling tune.candidates tune.items unify verdict",
-}  # fmt: skip
-"""Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of reductions refer to
-functions of which one asks it."""
+    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity footprints "
+    "precision qdq qdq_check "
+    "rewrite_check search.items search.rivals segments sensitivity simulate tune.items unify verdict",
+    "with_": "baseline budget checked clipping footprints parse pixels precision quantize rewrite_check "
+    "search.items "
+    "search.rivals sensitivity thresholds tiling tune.candidates tune.items unify verdict",
+}
+"""Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
+reductions refer to functions of which one asks it."""
 
 
 @pytest.fixture(scope="module")

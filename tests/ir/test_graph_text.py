@@ -22,11 +22,11 @@ NAMES = st.text(min_size=1, max_size=12).filter(lambda s: s.strip() == s)
 QUANTS = st.builds(
     QuantType, bits=st.integers(4, 16), signed=st.booleans(), scale=st.tuples(st.floats(1e-6, 1e3)),
     zero_point=st.just((0,)), narrow=st.booleans(),
-)  # fmt: skip
+)
 FIELDS = st.recursive(
     st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=5), st.binary(max_size=5)),
     lambda inner: st.lists(inner, min_size=1, max_size=3).map(tuple), max_leaves=4,
-)  # fmt: skip
+)
 
 
 def chain(names: list[str], quant: QuantType | None, field: Any) -> Graph:
@@ -71,10 +71,26 @@ def _values(**changes: Value) -> MappingProxyType[str, Value]:
         (replace(GRAPH, consts=MappingProxyType({})), "has no array"),
         (replace(GRAPH, nodes=(*GRAPH.nodes, GRAPH.nodes[0])), "defined twice"),
         (replace(GRAPH, values=_values(y=Value("y", TensorType((9,))))), "inferred"),
-        (replace(GRAPH, values=_values(w=replace(GRAPH.values["w"], type=TensorType((3, 2))))), "declared (3, 2)"),
-        (replace(GRAPH, values=_values(y=Value("y", TensorType((2, 3)), QuantType(8, True, (0.0,))))), "scale"),
-        (replace(GRAPH, values=_values(y=Value("y", TensorType((2, 3)), QuantType(8, True, (1.0,), (300,))))), "zero point"),
-        (replace(GRAPH, values=_values(y=Value("y", TensorType((2, 3)), QuantType(8, True, (1.0,), axis=1)))), "1 scales"),
+        (
+            replace(GRAPH, values=_values(w=replace(GRAPH.values["w"], type=TensorType((3, 2))))),
+            "declared (3, 2)",
+        ),
+        (
+            replace(GRAPH, values=_values(y=Value("y", TensorType((2, 3)), QuantType(8, True, (0.0,))))),
+            "scale",
+        ),
+        (
+            replace(
+                GRAPH, values=_values(y=Value("y", TensorType((2, 3)), QuantType(8, True, (1.0,), (300,))))
+            ),
+            "zero point",
+        ),
+        (
+            replace(
+                GRAPH, values=_values(y=Value("y", TensorType((2, 3)), QuantType(8, True, (1.0,), axis=1)))
+            ),
+            "1 scales",
+        ),
         (replace(GRAPH, values=_values(z=Value("y", TensorType((2, 3))))), "filed under"),
         (replace(GRAPH, inputs=("x", "w")), "is a constant"),
     ],

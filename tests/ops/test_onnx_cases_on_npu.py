@@ -1,4 +1,5 @@
-"""ONNX's node cases with every node on the NPU: within one code of the quantised float reference, simulated exactly."""
+"""ONNX's node cases with every node on the NPU: within one code of the quantised float
+reference, simulated exactly."""
 
 from __future__ import annotations
 
@@ -17,15 +18,36 @@ TARGET = Target(memory=Memory(local_bytes=1 << 16))
 # Why cases may miss the NPU: what this file may not excuse is a wrong number.
 EXCUSES = ("host: ", "refused: ")
 QUICK = (
-    "test_basic_conv_with_padding", "test_conv_with_strides_and_asymmetric_padding", "test_conv_with_autopad_same",
-    "test_convtranspose_dilations", "test_convtranspose_autopad_same", "test_convtranspose_output_shape",
-    "test_convtranspose_1d", "test_gemm_all_attributes", "test_gemm_default_matrix_bias", "test_matmul_4d",
-    "test_averagepool_2d_ceil", "test_averagepool_2d_pads_count_include_pad", "test_averagepool_2d_same_lower",
-    "test_averagepool_2d_dilations", "test_maxpool_2d_ceil", "test_maxpool_2d_dilations", "test_maxpool_2d_same_upper",
-    "test_globalaveragepool", "test_globalmaxpool", "test_add_bcast", "test_sub", "test_mul_bcast", "test_div",
-    "test_max_example", "test_min_one_input", "test_prelu_broadcast", "test_reduce_mean_keepdims_random",
-    "test_reduce_sum_do_not_keepdims_random", "test_reduce_max_default_axes_keepdim_example",
-)  # fmt: skip
+    "test_basic_conv_with_padding",
+    "test_conv_with_strides_and_asymmetric_padding",
+    "test_conv_with_autopad_same",
+    "test_convtranspose_dilations",
+    "test_convtranspose_autopad_same",
+    "test_convtranspose_output_shape",
+    "test_convtranspose_1d",
+    "test_gemm_all_attributes",
+    "test_gemm_default_matrix_bias",
+    "test_matmul_4d",
+    "test_averagepool_2d_ceil",
+    "test_averagepool_2d_pads_count_include_pad",
+    "test_averagepool_2d_same_lower",
+    "test_averagepool_2d_dilations",
+    "test_maxpool_2d_ceil",
+    "test_maxpool_2d_dilations",
+    "test_maxpool_2d_same_upper",
+    "test_globalaveragepool",
+    "test_globalmaxpool",
+    "test_add_bcast",
+    "test_sub",
+    "test_mul_bcast",
+    "test_div",
+    "test_max_example",
+    "test_min_one_input",
+    "test_prelu_broadcast",
+    "test_reduce_mean_keepdims_random",
+    "test_reduce_sum_do_not_keepdims_random",
+    "test_reduce_max_default_axes_keepdim_example",
+)
 
 
 @cache

@@ -26,9 +26,25 @@ from npuflow.testing.op import (
 
 NAMES = [name for name in OPS.names() if name != "host"]
 ARITHMETIC = [
-    "add", "averagepool", "conv", "convtranspose", "div", "gemm", "globalaveragepool", "globalmaxpool", "matmul", "max",
-    "maxpool", "min", "mul", "prelu", "reducemax", "reducemean", "reducesum", "sub",
-]  # fmt: skip
+    "add",
+    "averagepool",
+    "conv",
+    "convtranspose",
+    "div",
+    "gemm",
+    "globalaveragepool",
+    "globalmaxpool",
+    "matmul",
+    "max",
+    "maxpool",
+    "min",
+    "mul",
+    "prelu",
+    "reducemax",
+    "reducemean",
+    "reducesum",
+    "sub",
+]
 BOUNDARIES = ("quantizelinear", "dequantizelinear")
 WIDE = Numerics(acc_bits=48, weight_bits=(8, 16), weight_zero_point=True)
 SCHEMES = {
@@ -74,7 +90,8 @@ JUMPING = ("acosh", "ceil", "floor", "round", "shrink", "sign", "thresholdedrelu
 
 @pytest.mark.parametrize("name", [n for n in NAMES if issubclass(OPS[n], TableOp)])
 def test_16_bit_tables_are_within_one_code_or_refused(name: str) -> None:
-    """Interpolation rounds once; a function that no table of that size follows is refused with the distance in codes."""
+    """Interpolation rounds once; a function that no table of that size follows is refused
+    with the distance in codes."""
     scheme = Quantize(activations=Activations(bits=16))
     for sample in samples(name):
         if name in JUMPING:
@@ -86,7 +103,8 @@ def test_16_bit_tables_are_within_one_code_or_refused(name: str) -> None:
 
 
 def test_a_wide_gate_of_16_bits_is_not_refused() -> None:
-    """A tanh over +-60, as in recurrent layers: some codes of error between table entries, far less than one of 8 bits."""
+    """A tanh over +-60, as in recurrent layers: some codes of error between table entries,
+    far less than one of 8 bits."""
     sample = Sample(OPS["tanh"](), (np.linspace(-60, 60, 4001, dtype=np.float32),))
     graph, one = quantised(sample, Numerics(), Quantize(activations=Activations(bits=16), trim=False))
     (real,) = sample.op.reference(*sample.inputs)
@@ -114,7 +132,11 @@ TARGETS = {
     "8 bit multipliers": Numerics(multiplier_bits=8, bias_bits=16, bias_shift_max=8),
     "shifted bias": Numerics(bias_bits=8, bias_shift_max=12, acc_bits=48),
     "powers of two": Numerics(
-        multiplier_bits=1, power_of_two=True, per_channel_weights=False, shift_left_max=8, activation_zero_point=False
+        multiplier_bits=1,
+        power_of_two=True,
+        per_channel_weights=False,
+        shift_left_max=8,
+        activation_zero_point=False,
     ),
     "unsigned only": Numerics(signed_activations=False),
     "signed only": Numerics(unsigned_activations=False),
@@ -122,9 +144,20 @@ TARGETS = {
 # A bias of 8 bits loses up to half of 2^k accumulator units, means of 3 are no power of two, products of two
 # arbitrary ranges need more than a shift.
 POWERS = (
-    "conv", "convtranspose", "gemm", "matmul", "maxpool", "max", "min", "reducemax", "globalmaxpool", "add", "sub", "mul",
+    "conv",
+    "convtranspose",
+    "gemm",
+    "matmul",
+    "maxpool",
+    "max",
+    "min",
+    "reducemax",
+    "globalmaxpool",
+    "add",
+    "sub",
+    "mul",
     "prelu",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("multiplier_bits", [16, 32])
@@ -132,10 +165,16 @@ POWERS = (
 @pytest.mark.parametrize("spread", [0.01, 1.0])
 def test_prelu_keeps_slopes_of_16_bits(spread: float, rounding: Rounding, multiplier_bits: int) -> None:
     """Each side of zero has a multiplier and a shift of its own: a small slope is as exact as 1."""
-    scheme, arithmetic = Quantize(activations=Activations(bits=16)), replace(WIDE, multiplier_bits=multiplier_bits)
+    scheme, arithmetic = (
+        Quantize(activations=Activations(bits=16)),
+        replace(WIDE, multiplier_bits=multiplier_bits),
+    )
     rng = np.random.default_rng(0)
     for _ in range(10):
-        x, slope = rng.normal(-1, 1, (2, 3, 5)).astype(np.float32), rng.normal(0, spread, (3, 1)).astype(np.float32)
+        x, slope = (
+            rng.normal(-1, 1, (2, 3, 5)).astype(np.float32),
+            rng.normal(0, spread, (3, 1)).astype(np.float32),
+        )
         sample = Sample(OPS["prelu"](), (x, slope), (1,))
         assert check_integer(sample, replace(arithmetic, rounding=rounding), scheme) <= 1
         check_tiles(sample, small(4096, replace(arithmetic, rounding=rounding)), scheme)
@@ -169,7 +208,8 @@ def small(local_bytes: int, numerics: Numerics = WIDE) -> Target:
 @pytest.mark.parametrize("local_bytes", [1 << 16, 2048, 512])
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in BOUNDARIES])
 def test_any_tiling_equals_the_specification(name: str, local_bytes: int) -> None:
-    """Generated, encoded and simulated: bit for bit; a layer too large for the memory is refused with numbers."""
+    """Generated, encoded and simulated: bit for bit; a layer too large for the
+    memory is refused with numbers."""
     for sample in samples(name):
         try:
             check_tiles(sample, small(local_bytes), Quantize())

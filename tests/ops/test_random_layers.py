@@ -1,4 +1,5 @@
-"""Layers with random attributes and shapes: onnxruntime, float reference, integers, and tiles must all agree."""
+"""Layers with random attributes and shapes: onnxruntime, float reference, integers,
+and tiles must all agree."""
 
 from __future__ import annotations
 
@@ -21,17 +22,27 @@ clips = st.sampled_from([None, (0.0, float("inf")), (0.0, 1.0), (-0.5, 0.75)])
 schemes = st.builds(
     Quantize,
     weights=st.builds(
-        Weights, bits=st.sampled_from([4, 7, 8]), per=st.sampled_from(["channel", "tensor"]), symmetric=st.booleans(),
+        Weights,
+        bits=st.sampled_from([4, 7, 8]),
+        per=st.sampled_from(["channel", "tensor"]),
+        symmetric=st.booleans(),
         narrow=st.booleans(),
     ),
     activations=st.builds(
-        Activations, bits=st.sampled_from([5, 8, 16]), symmetric=st.booleans(), signed=st.sampled_from([None, True])
+        Activations,
+        bits=st.sampled_from([5, 8, 16]),
+        symmetric=st.booleans(),
+        signed=st.sampled_from([None, True]),
     ),
-)  # fmt: skip
+)
 numerics = st.builds(
-    Numerics, rounding=st.sampled_from(["half_up", "half_even", "half_away", "truncate"]), acc_bits=st.just(48),
-    weight_zero_point=st.booleans(), multiplier_bits=st.sampled_from([8, 16, 32]), bias_shift_max=st.sampled_from([0, 4]),
-)  # fmt: skip
+    Numerics,
+    rounding=st.sampled_from(["half_up", "half_even", "half_away", "truncate"]),
+    acc_bits=st.just(48),
+    weight_zero_point=st.booleans(),
+    multiplier_bits=st.sampled_from([8, 16, 32]),
+    bias_shift_max=st.sampled_from([0, 4]),
+)
 
 
 def drawn(data: st.DataObject, *shape: int) -> np.ndarray[Any, Any]:
@@ -65,7 +76,10 @@ def convtranspose(data: st.DataObject) -> Sample:
     extra = tuple(data.draw(st.integers(0, stride - 1)) for stride in settings_["strides"])
     spatial = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
     op = OPS["convtranspose"](**settings_, output_padding=extra, group=group, clip=data.draw(clips))
-    x, weight = drawn(data, 1, group * per_group, *spatial), drawn(data, group * per_group, out, *settings_["kernel_shape"])
+    x, weight = (
+        drawn(data, 1, group * per_group, *spatial),
+        drawn(data, group * per_group, out, *settings_["kernel_shape"]),
+    )
     return Sample(op, (x, weight, drawn(data, group * out)), (1, 2))
 
 
@@ -85,7 +99,9 @@ def matmul(data: st.DataObject) -> Sample:
     batch = tuple(data.draw(st.integers(1, 3)) for _ in range(data.draw(st.integers(0, 2))))
     thin = tuple(1 if data.draw(st.booleans()) else d for d in batch)[data.draw(st.integers(0, len(batch))) :]
     sides = [drawn(data, *batch, m, k), drawn(data, *thin, k, n)]
-    return Sample(OPS["matmul"](clip=data.draw(clips)), tuple(sides), data.draw(st.sampled_from([(), (1,), (0,)])))
+    return Sample(
+        OPS["matmul"](clip=data.draw(clips)), tuple(sides), data.draw(st.sampled_from([(), (1,), (0,)]))
+    )
 
 
 def gemm(data: st.DataObject) -> Sample:
@@ -94,13 +110,19 @@ def gemm(data: st.DataObject) -> Sample:
     alpha, beta = data.draw(st.sampled_from([1.0, 0.5, 3.0])), data.draw(st.sampled_from([1.0, 0.25]))
     op = OPS["gemm"](alpha=alpha, beta=beta, transA=a, transB=b)
     c = drawn(data, *data.draw(st.sampled_from([(n,), (1, n), (1,), ()])))
-    return Sample(op, (drawn(data, *((k, m) if a else (m, k))), drawn(data, *((n, k) if b else (k, n))), c), (1, 2))
+    return Sample(
+        op, (drawn(data, *((k, m) if a else (m, k))), drawn(data, *((n, k) if b else (k, n))), c), (1, 2)
+    )
 
 
 def pair(data: st.DataObject) -> Sample:
     name = data.draw(st.sampled_from(["add", "sub", "mul", "min", "max", "prelu"]))
     out = tuple(data.draw(st.integers(1, 5)) for _ in range(data.draw(st.integers(1, 4))))
-    thin = lambda: tuple(1 if data.draw(st.booleans()) else d for d in out)[data.draw(st.integers(0, len(out))) :]  # noqa: E731
+
+    def thin() -> tuple[int, ...]:
+        sizes = tuple(1 if data.draw(st.booleans()) else d for d in out)
+        return sizes[data.draw(st.integers(0, len(out))) :]
+
     left = out if name == "prelu" or data.draw(st.booleans()) else thin()
     right = thin() if name == "prelu" else (out if left != out or data.draw(st.booleans()) else thin())
     sides = (drawn(data, *left), drawn(data, *right))
@@ -131,7 +153,7 @@ def judge(data: st.DataObject, kind: str) -> None:
     target = Target(
         compute=Compute(array_rows=4, array_cols=4), numerics=arithmetic,
         memory=Memory(local_bytes=data.draw(st.sampled_from([512, 2048, 1 << 20])), local_align=16, burst=16),
-    )  # fmt: skip
+    )
     one = case(sample)
     if isinstance(sample.op.accepts(one.graph.site(one.node), target), No):
         return

@@ -1,4 +1,5 @@
-"""Sums that no tile holds are split along their terms, bit for bit; what cannot be split is refused with numbers."""
+"""Sums that no tile holds are split along their terms, bit for bit; what cannot be
+split is refused with numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from npuflow.testing.op import check_integer, check_program, quantised
 SMALL = Target(
     compute=Compute(array_rows=4, array_cols=4), numerics=Numerics(weight_zero_point=True),
     memory=Memory(local_bytes=2048, local_align=16, burst=16, external_bytes=1 << 24),
-)  # fmt: skip
+)
 SCHEMES = {
     "symmetric": Quantize(),
     "zero points": Quantize(weights=Weights(symmetric=False, signed=False, per="tensor")),
@@ -42,14 +43,21 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "scheme"), [(n, s) for n in LONG for s in SCHEMES if n != "reducemean" or s == "symmetric"])
+@pytest.mark.parametrize(
+    ("name", "scheme"), [(n, s) for n in LONG for s in SCHEMES if n != "reducemean" or s == "symmetric"]
+)
 def test_sums_longer_than_local_memory(name: str, scheme: str) -> None:
     """The terms of one output alone need more than local memory has."""
     check_integer(LONG[name], SMALL.numerics, SCHEMES[scheme])
     graph, one = quantised(LONG[name], SMALL.numerics, SCHEMES[scheme])
     plan = plan_network(graph, Machine(SMALL.compute, SMALL.memory, SMALL.dma), SMALL.numerics)
     program = generate(graph, plan, SMALL)
-    onto = [c.fields["accumulate"] for core in program.decoded for c in core if c.opcode in ("CONV", "MATMUL", "REDUCE")]
+    onto = [
+        c.fields["accumulate"]
+        for core in program.decoded
+        for c in core
+        if c.opcode in ("CONV", "MATMUL", "REDUCE")
+    ]
     assert sum(onto) >= 1 and 0 in onto
     check_program(graph, one.inputs, SMALL, name)
 
@@ -73,6 +81,8 @@ def test_what_stays_whole_is_refused_with_numbers(name: str) -> None:
 def test_sums_beyond_the_accumulator_are_refused_with_numbers_and_suggestions() -> None:
     """A split would not help: parts of the sum meet in the same accumulator."""
     narrow = replace(SMALL.numerics, acc_bits=20, weight_bits=(8, 16))
-    with pytest.raises(TargetError, match=r"sums of .* reach \[-?\d+, \d+\]: \d+ bits, the accumulator has 20") as fault:
+    with pytest.raises(
+        TargetError, match=r"sums of .* reach \[-?\d+, \d+\]: \d+ bits, the accumulator has 20"
+    ) as fault:
         quantised(LONG["gemm"], narrow, Quantize())
     assert "wider accumulator" in str(fault.value.hint)

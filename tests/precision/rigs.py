@@ -45,13 +45,20 @@ def extrema(graph: Graph, feeds: Sequence[Feed]) -> dict[str, Span]:
 
 def feeds_of(graph: Graph, count: int, seed: int = 9) -> list[Feed]:
     rng = np.random.default_rng(seed)
-    return [{i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs} for _ in range(count)]
+    return [
+        {i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+        for _ in range(count)
+    ]
 
 
 def rig_of(
-    graph: Graph, changed: Mapping[str, Span] | None = None, scheme: Quantize | None = None, numerics: Numerics = BOTH,
-    feeds: Sequence[Feed] | None = None, held: int = 8,
-) -> Rig:  # fmt: skip
+    graph: Graph,
+    changed: Mapping[str, Span] | None = None,
+    scheme: Quantize | None = None,
+    numerics: Numerics = BOTH,
+    feeds: Sequence[Feed] | None = None,
+    held: int = 8,
+) -> Rig:
     """By the extrema of `feeds`, but for the ranges that are `changed`; the first `held` feeds judge."""
     known = list(feeds) if feeds is not None else feeds_of(graph, 24)
     wide = extrema(graph, known)

@@ -1,4 +1,5 @@
-"""Clipping ranges by default: outputs and bounded functions keep their extrema, and min-max stays where clipping harms."""
+"""Clipping ranges by default: outputs and bounded functions keep their extrema, and min-max
+stays where clipping harms."""
 
 from __future__ import annotations
 
@@ -44,7 +45,12 @@ def test_they_keep_what_calibration_saw_whatever_a_method_says(factor: float) ->
     feeds = outliers(graph, 24)
     rig = rig_of(graph, feeds=feeds)
     wide = {**rig.wide_ranges, "x": (-4.0, 60.0)}
-    done = clip(rig, {"minmax": wide, "other": {**times(wide, factor), "x": (-4.0, 4.0)}}, dict.fromkeys(wide, GRID), 4)
+    done = clip(
+        rig,
+        {"minmax": wide, "other": {**times(wide, factor), "x": (-4.0, 4.0)}},
+        dict.fromkeys(wide, GRID),
+        4,
+    )
     for name in KEPT:
         assert done.ranges[name] == wide[name] and done.methods[name] == "minmax"
     assert done.ranges["map"][1] <= 1.0 and done.ranges["map"][0] >= 0.0
@@ -72,7 +78,8 @@ def test_a_method_must_beat_those_before_it_clearly() -> None:
 
 
 def test_a_tensor_that_clipping_harms_at_its_reader_keeps_its_extrema() -> None:
-    """The method wins for the network by the input, and spoils one tensor: min-max is held against it there."""
+    """The method wins for the network by the input, and spoils one tensor: min-max
+    is held against it there."""
     graph = mixed_net()
     rig = rig_of(graph, feeds=outliers(graph, 24))
     wide, tight = dict(rig.wide_ranges), extrema(graph, feeds_of(graph, 23))

@@ -1,4 +1,5 @@
-"""The culprit is what takes most noise away when it alone is float, all else as built; not what has the lowest SQNR itself."""
+"""The culprit is what takes most noise away when it alone is float, all else as built; not what
+has the lowest SQNR itself."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def test_its_figures_are_those_of_the_substitution(value: str, factor: float) ->
     for figure, left_out in ((first.before, ()), (first.after, group)):
         noise = []
         for s, feed in enumerate(rig.held[:4]):
-            made = node_by_node(graph, feed, {v: t for v, t in types.items() if v not in left_out}, weights)["y"]
+            made = node_by_node(graph, feed, {v: t for v, t in types.items() if v not in left_out}, weights)[
+                "y"
+            ]
             noise.append(((made.astype(np.float64) - rig.truth[0][s]) ** 2).sum() / rig.signal[s, 0])
         assert figure == pytest.approx(-10 * np.log10(np.mean(noise)), abs=0.2)
 

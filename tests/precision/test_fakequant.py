@@ -1,4 +1,5 @@
-"""Fake quantisation in one session, against the same arithmetic in numpy node by node, and against the integers."""
+"""Fake quantisation in one session, against the same arithmetic in numpy node by
+node, and against the integers."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def test_unclipped_quantisers_change_nothing() -> None:
 
 
 def test_any_mixture_runs_in_the_same_session() -> None:
-    """A table per mixture: each unit's noise falls with its bits, and a table says what a group's quantiser is."""
+    """A table per mixture: each unit's noise falls with its bits, and a table says
+    what a group's quantiser is."""
     rig = rig_of(mixed_net())
     count = len(rig.names)
     noise = [float(rig.noise(run(rig, (level,) * count)).mean()) for level in (NARROW, WIDE, FLOAT)]
@@ -116,7 +118,11 @@ def test_any_mixture_runs_in_the_same_session() -> None:
     assert noise[2] < alone < noise[0] and rig.fake is session
     quant = rig.network.types(rig.ranges)["sum"]
     step, low, high = rig.narrow[k].tolist()
-    assert (step, low, high) == (quant.scale[0], quant.lo - quant.zero_point[0], quant.hi - quant.zero_point[0])
+    assert (step, low, high) == (
+        quant.scale[0],
+        quant.lo - quant.zero_point[0],
+        quant.hi - quant.zero_point[0],
+    )
 
 
 def test_probes_show_values_inside() -> None:

@@ -31,9 +31,20 @@ def body(signature: str, text: str) -> bytes:
     [
         (layer("GRU", states="input"), '"y_h" is an input of the next run'),
         (layer("RNN"), "y takes its own results"),
-        (body("float[1,4] x, float[1,4] s => float[1,4] y, float[1,4] s2", STEP), '"y" is an input of the next run'),
-        (body("float[1,4] x => float[1,4] y", "a = MatMul(x, w) b = Tanh(a) y = MatMul(b, w)"), "b takes its own results"),
-        (body("float[1,4] x => float[1,4] y", "a = MatMul(x, w) t = Tanh(x) b = MatMul(t, w) y = Add(a, b)"), ""),
+        (
+            body("float[1,4] x, float[1,4] s => float[1,4] y, float[1,4] s2", STEP),
+            '"y" is an input of the next run',
+        ),
+        (
+            body("float[1,4] x => float[1,4] y", "a = MatMul(x, w) b = Tanh(a) y = MatMul(b, w)"),
+            "b takes its own results",
+        ),
+        (
+            body(
+                "float[1,4] x => float[1,4] y", "a = MatMul(x, w) t = Tanh(x) b = MatMul(t, w) y = Add(a, b)"
+            ),
+            "",
+        ),
         (body("float[1,4] x => float[1,4] y", "y = Tanh(x)"), ""),
     ],
 )

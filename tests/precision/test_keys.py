@@ -1,4 +1,5 @@
-"""What the choice of widths costs when something changes: only what the change reaches, and the same bytes for any workers."""
+"""What the choice of widths costs when something changes: only what the change reaches, and the
+same bytes for any workers."""
 
 from __future__ import annotations
 

@@ -36,21 +36,26 @@ def of(sqnr: float, agreement: float | None = None) -> tuple[Output, ...]:
     [
         (of(25.0), of(24.0), of(28.0), True),              # 3 dB more than the build reached
         (of(25.0), of(24.0), of(27.9), False),
-        (of(21.0), of(25.0), of(27.0), False),             # a build that chance made worse than its fake quantisation
+        # a build that chance made worse than its fake quantisation
+        (of(21.0), of(25.0), of(27.0), False),
         (of(41.0), of(41.0), of(55.0), False),             # clean as it is
         (of(25.0, 0.97), of(25.0, 0.96), of(26.0, 0.99), False),      # one answer of 64 samples
         (of(25.0, 0.95), of(25.0, 0.94), of(26.0, 0.99), True),
         (of(50.0, 0.95), of(50.0, 0.94), of(50.0, 0.99), True),
         (of(25.0, 0.99), of(25.0, 0.99), of(20.0, 0.90), False),
     ],
-)  # fmt: skip
+)
 def test_much_is_three_decibels_or_a_point_of_answers(
     built: tuple[Output, ...], named: tuple[Output, ...], auto: tuple[Output, ...], much: bool
 ) -> None:
     found = better("kl", built, named, auto, 64)
     assert (found is not None) == much
     if found is not None:
-        assert '"kl" is used' in found.text and f"{auto[0].sqnr:.1f} dB" in found.text and "64 held-out" in found.text
+        assert (
+            '"kl" is used' in found.text
+            and f"{auto[0].sqnr:.1f} dB" in found.text
+            and "64 held-out" in found.text
+        )
 
 
 def test_the_output_that_gains_most_is_named() -> None:
@@ -79,7 +84,9 @@ def built(folder: Path, capfd: pytest.CaptureFixture[str], more: str, budget: fl
     return [e["message"] for e in events if e["event"] == "warning" and e["stage"] == "verdict"]
 
 
-def test_a_method_that_costs_much_is_warned_of_with_figures(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_method_that_costs_much_is_warned_of_with_figures(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (said,) = built(folder, capfd, '[calibrate]\nmethod = "mean"\n')
     assert said.startswith('[calibrate] method = "mean" is used, but "auto" is much better on ')
     assert main(["show", "verdict", "net.toml"]) == 0
@@ -94,13 +101,18 @@ def test_a_method_that_costs_much_is_warned_of_with_figures(folder: Path, capfd:
 
 
 @pytest.mark.parametrize(
-    "more", ["", "[calibrate]\nmethod = \"minmax\"\n", "[verdict]\nadvice = false\n[calibrate]\nmethod = \"mean\"\n"]
+    "more",
+    ["", '[calibrate]\nmethod = "minmax"\n', '[verdict]\nadvice = false\n[calibrate]\nmethod = "mean"\n'],
 )
-def test_no_warning_where_it_does_not_matter(folder: Path, capfd: pytest.CaptureFixture[str], more: str) -> None:
+def test_no_warning_where_it_does_not_matter(
+    folder: Path, capfd: pytest.CaptureFixture[str], more: str
+) -> None:
     assert built(folder, capfd, more) == []
 
 
-def test_the_default_compares_nothing(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_compares_nothing(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def never(*_: object) -> None:
         raise AssertionError("nothing was named")
 

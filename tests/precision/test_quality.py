@@ -1,4 +1,5 @@
-"""How close outputs are: dB over all samples and of four in five, and shares of equal answers, against plain counting."""
+"""How close outputs are: dB over all samples and of four in five, and shares of equal
+answers, against plain counting."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from npuflow.engine.precision.quality import agreement, answers, energies, noise_of, probe, quality, real_outputs
+from npuflow.engine.precision.quality import (
+    agreement,
+    answers,
+    energies,
+    noise_of,
+    probe,
+    quality,
+    real_outputs,
+)
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType, Value
@@ -31,7 +40,10 @@ def classifier(*, moved: bool = False) -> Graph:
 
 
 def samples(graph: Graph, count: int, scale: float = 1.0) -> list[list[Array]]:
-    return [[scale * RNG.normal(size=graph.type(o).shape).astype(np.float32) for _ in range(count)] for o in graph.outputs]
+    return [
+        [scale * RNG.normal(size=graph.type(o).shape).astype(np.float32) for _ in range(count)]
+        for o in graph.outputs
+    ]
 
 
 def with_noise(truth: list[list[Array]], db: list[float]) -> list[list[Array]]:
@@ -54,7 +66,8 @@ def test_decibels_are_pooled_over_samples_and_of_the_fifth_that_is_worst() -> No
     (one,) = quality(graph, truth, with_noise(truth, levels))
     pooled = -10 * np.log10(np.mean([10 ** (-db / 10) for db in levels]))
     assert one.sqnr == pytest.approx(pooled, abs=1e-3)
-    assert one.low == pytest.approx(22.0, abs=1e-3) and one.agreement is None     # a fifth: the second of ten from below
+    # a fifth: the second of ten from below
+    assert one.low == pytest.approx(22.0, abs=1e-3) and one.agreement is None
 
 
 def test_a_loud_sample_decides_the_pooled_figure_and_not_the_other() -> None:
@@ -98,7 +111,9 @@ def test_answers_of_a_softmax_are_its_arg_max(moved: bool) -> None:
     graph = classifier(moved=moved)
     name = graph.outputs[0]
     assert answers(graph, name)[0] == "argmax"
-    truth = [np.eye(5, dtype=np.float32)[[k]].reshape(graph.type(name).shape) for k in (0, 1, 2, 3, 4, 0, 1, 2, 3)]
+    truth = [
+        np.eye(5, dtype=np.float32)[[k]].reshape(graph.type(name).shape) for k in (0, 1, 2, 3, 4, 0, 1, 2, 3)
+    ]
     made = [a.copy() for a in truth]
     made[0] = np.roll(made[0], 1, -1)
     assert agreement(graph, name, truth, truth) == 9 / 10          # nine right answers do not prove 99 %

@@ -1,4 +1,5 @@
-"""Searches for widths on made-up problems: they stop where the budget holds, or where cycles buy too few dB."""
+"""Searches for widths on made-up problems: they stop where the budget holds, or
+where cycles buy too few dB."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ BASE = 1000.0
 
 @dataclass
 class Made:
-    """Units whose noise adds up, and whose cycles do. `power`: noise over signal of each unit at the recipe's width;
-    `price`: share of the cycles that widening it costs; `less`: dB that widest integers take off; float takes all."""
+    """Units whose noise adds up, and whose cycles do. `power`: noise over signal of each unit at the
+    recipe's width; `price`: share of the cycles that widening it costs; `less`: dB that widest
+    integers take off; float takes all."""
 
     power: Sequence[float]
     price: Sequence[float]
@@ -104,7 +106,8 @@ def test_one_loud_unit_is_widened_alone() -> None:
 
 
 def test_of_equally_loud_units_the_cheap_ones_are_widened() -> None:
-    problem = Made([0.002] * 8, [0.2, 0.001, 0.2, 0.001, 0.2, 0.001, 0.2, 0.001])     # 18 dB; any three are enough
+    # 18 dB; any three are enough
+    problem = Made([0.002] * 8, [0.2, 0.001, 0.2, 0.001, 0.2, 0.001, 0.2, 0.001])
     levels = auto(problem)
     assert all(levels[k] == NARROW for k in (0, 2, 4, 6))
     assert problem.budget.holds(problem.verified(levels)) and problem.cycles(levels) <= 1.005 * BASE
@@ -176,7 +179,8 @@ def test_random_problems_end_no_worse_and_no_dearer_than_they_must(seed: int) ->
     assert problem.verified(levels)[0].sqnr >= problem.verified(narrow)[0].sqnr
     assert problem.cycles(levels) <= problem.cycles(wide) * 1.0001 and auto(problem) == levels
     if not problem.budget.holds(problem.verified(levels)):
-        # What it leaves narrow is not worth its cycles: of all single steps none gains a decibel for 5 % of them.
+        # What it leaves narrow is not worth its cycles: of all single steps none
+        # gains a decibel for 5 % of them.
         for k in range(count):
             if levels[k] == NARROW:
                 more = (*levels[:k], WIDE, *levels[k + 1 :])
@@ -218,6 +222,7 @@ def test_no_layer_is_left_in_float_where_the_host_is_far_too_slow() -> None:
 
 
 def test_what_is_dear_and_hardly_needed_is_narrowed_again() -> None:
-    """The first unit gains most per cycle; once the second is wide, as it has to be, the first is not needed."""
+    """The first unit gains most per cycle; once the second is wide, as it has to be,
+    the first is not needed."""
     problem = Made([0.0095, 0.2], [0.05, 3.5])
     assert auto(problem, for_cycles=1.0) == (NARROW, WIDE)

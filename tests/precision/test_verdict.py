@@ -1,4 +1,5 @@
-"""Outputs are judged on held-out samples, the tensor that spoils one is found by substitution, and advice is measured."""
+"""Outputs are judged on held-out samples, the tensor that spoils one is found by
+substitution, and advice is measured."""
 
 from __future__ import annotations
 
@@ -60,7 +61,17 @@ def rigged(net: Net, scheme: Quantize | None = None, plant: float = 1.0, value: 
 
 
 def clinic(rig: Rig, recipe: Quantize | None = None) -> Clinic:
-    return Clinic(rig, recipe or Quantize(), TARGET, Budget(), False, rig.wide_ranges, dict, lambda: None, lambda _: None)
+    return Clinic(
+        rig,
+        recipe or Quantize(),
+        TARGET,
+        Budget(),
+        False,
+        rig.wide_ranges,
+        dict,
+        lambda: None,
+        lambda _: None,
+    )
 
 
 def built(rig: Rig) -> Graph:
@@ -115,7 +126,9 @@ def test_the_planted_weight_is_named(net: Net) -> None:
     assert (first.kind, first.layer) == ("weight", "/c4")
 
 
-def test_of_large_networks_runs_of_units_are_substituted_first(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_large_networks_runs_of_units_are_substituted_first(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("npuflow.engine.precision.culprit.EFFORT", 1.0)
     monkeypatch.setattr("npuflow.engine.precision.culprit.FEWEST", 8)
     rig = rigged(net, plant=0.2)
@@ -126,20 +139,32 @@ def test_of_large_networks_runs_of_units_are_substituted_first(net: Net, monkeyp
 def test_only_what_leads_to_the_output_is_substituted(net: Net) -> None:
     rig = rigged(net, plant=0.2)
     column = rig.which.index(rig.network.graph.outputs.index("other"))
-    assert {one.value for one in culprits(rig, column, lambda *_: None)} == {"x", "c1", "other", "c1.w", "other.w"}
+    assert {one.value for one in culprits(rig, column, lambda *_: None)} == {
+        "x",
+        "c1",
+        "other",
+        "c1.w",
+        "other.w",
+    }
 
 
 def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
     rig = rigged(net, plant=0.1)
     here = clinic(rig)
-    before = next(o for o in quality(rig.network.graph, rig.truth, outputs_of(built(rig), rig.held)) if o.name == "y")
+    before = next(
+        o for o in quality(rig.network.graph, rig.truth, outputs_of(built(rig), rig.held)) if o.name == "y"
+    )
     fixes = here.fixes("y", before, culprits(rig, 0, lambda *_: None))
     first = fixes[0]
     assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)
     assert first.toml == '[[calibrate.layers]]\nlayers = ["c3"]\nmethod = "minmax"'
     assert first.line == f'min-max range for "c3": {before.sqnr:.1f} -> {first.after.sqnr:.1f} dB, no cycles'
     applied = replace(rig, ranges=rig.wide_ranges, _known={})
-    after = next(o for o in quality(rig.network.graph, rig.truth, outputs_of(built(applied), rig.held)) if o.name == "y")
+    after = next(
+        o
+        for o in quality(rig.network.graph, rig.truth, outputs_of(built(applied), rig.held))
+        if o.name == "y"
+    )
     assert after.sqnr == pytest.approx(first.after.sqnr) and after.sqnr > before.sqnr + 10
 
 
@@ -167,7 +192,12 @@ def test_the_statement_says_it_with_numbers(net: Net) -> None:
     found = shown(rig.network.graph, built(rig), rig.held, Budget())
     first = culprits(rig, 0, lambda *_: None)[0]
     said = statement(found, 8, "", Budget(), first, ())
-    assert said.ok is False and 'the output "y"' in said.text and "8 held-out" in said.text and '"/c3"' in said.text
+    assert (
+        said.ok is False
+        and 'the output "y"' in said.text
+        and "8 held-out" in said.text
+        and '"/c3"' in said.text
+    )
     assert "20 dB asked for" in said.text and "no single change" in said.hint
     assert statement((), 0, "the calibration samples are random numbers", Budget(), None, ()).ok is None
     good = statement(found[1:], 8, "", Budget(), None, ())
@@ -187,7 +217,8 @@ def test_an_evaluation_that_is_poor_counts_more_than_samples_that_look_well() ->
 
 
 def test_an_arg_max_that_hardly_any_noise_moves_is_no_alarm() -> None:
-    """Of outputs that are no scores (a flag for every place) the largest value is no answer: at 40 dB it tells ties apart."""
+    """Of outputs that are no scores (a flag for every place) the largest value is no answer:
+    at 40 dB it tells ties apart."""
     good = Statement(True, "every output is close")
     score = Score("agreement", 64, {"agreement": 0.89}, {"agreement": 1.0}, {"y": 40.2}, 0.89, 1.0)
     assert evaluated(good, score).ok is True
@@ -197,10 +228,14 @@ def test_an_arg_max_that_hardly_any_noise_moves_is_no_alarm() -> None:
 
 def test_what_was_widened_is_a_table_and_a_text_to_paste(net: Net) -> None:
     graph = net.graph("y")
-    overrides = (Override(("c3",), bits=16), Override(("c1",), input_bits=16), Override(("c2",), weight_bits=16))
+    overrides = (
+        Override(("c3",), bits=16),
+        Override(("c1",), input_bits=16),
+        Override(("c2",), weight_bits=16),
+    )
     names = [("activation", "x"), ("activation", "c3"), ("weight", "c2.w")]
     rows = widened(graph, overrides, names, np.array([0.1, 0.01, 0.001]).reshape(3, 1, 1))
     assert [(w.name, w.layer, w.kind, round(w.alone or 0)) for w in rows] == [
         ("x", "/c1", "input", 10), ("c3", "/c3", "activation", 20), ("c2.w", "/c2", "weight", 30),
-    ]  # fmt: skip
+    ]
     assert override_text(overrides[:1]) == '[[quantize.overrides]]\nlayers = ["c3"]\nbits = 16\n'

@@ -1,4 +1,5 @@
-"""A build says how good its outputs are: in its last line, in the summary event, in `show`; `--strict` makes it count."""
+"""A build says how good its outputs are: in its last line, in the summary event, in
+`show`; `--strict` makes it count."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def test_the_last_line_and_the_exit_code(folder: Path, capfd: pytest.CaptureFixt
         return called("build", f"{name}.toml", "--until", "verdict", *more)
 
     code, out = built("good", "--strict")
-    assert code == 0 and out.splitlines()[-1].startswith("accuracy: every output is close to the float model's on 12 held-out")
+    assert code == 0 and out.splitlines()[-1].startswith(
+        "accuracy: every output is close to the float model's on 12 held-out"
+    )
 
     code, out = built("bad")
     last = out.splitlines()[-1]
@@ -71,7 +74,9 @@ def test_the_last_line_and_the_exit_code(folder: Path, capfd: pytest.CaptureFixt
 
     code, out = built("bad", "--json")
     summary = json.loads(out.splitlines()[-1])
-    assert summary["event"] == "summary" and summary["verdict_ok"] is False and "far from" in summary["verdict"]
+    assert (
+        summary["event"] == "summary" and summary["verdict_ok"] is False and "far from" in summary["verdict"]
+    )
     assert summary["verdict_hint"].startswith('min-max range for "c2"')
 
     code, out = called("show", "verdict", "bad.toml")
@@ -81,10 +86,14 @@ def test_the_last_line_and_the_exit_code(folder: Path, capfd: pytest.CaptureFixt
 
     # What is printed is pasted, and does what it promised.
     promised = float(last.split(" -> ")[1].split(" dB")[0])
-    pasted = "\n".join(line.strip() for line in out[out.index("[[calibrate.layers]]") :].split("\n\n")[0].splitlines())
+    pasted = "\n".join(
+        line.strip() for line in out[out.index("[[calibrate.layers]]") :].split("\n\n")[0].splitlines()
+    )
     (folder / "pasted.toml").write_text(f"{RECIPE}{SPOILT}\n{pasted}\n")
     code, out = built("pasted", "--strict")
-    assert code == 0 and abs(float(out.splitlines()[-1].rsplit(" has ", 1)[1].split(" dB")[0]) - promised) < 1.5
+    assert (
+        code == 0 and abs(float(out.splitlines()[-1].rsplit(" has ", 1)[1].split(" dB")[0]) - promised) < 1.5
+    )
 
 
 def test_random_data_is_no_alarm(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

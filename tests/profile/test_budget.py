@@ -1,4 +1,5 @@
-"""What is too slow is explained: the least possible, what binds it, and levers that bring it into its budget when pulled."""
+"""What is too slow is explained: the least possible, what binds it, and levers that bring it
+into its budget when pulled."""
 
 from __future__ import annotations
 
@@ -106,12 +107,25 @@ def test_narrow_codes_are_tried() -> None:
     assert quick.found.cycles < slow.found.cycles
     middle = replace(slow, allowed=quick.found.cycles * 1.001)
     assert "bits = 8" not in too_slow(middle, {}).hint
-    assert "activations = { bits = 8 }" in too_slow(replace(middle, case=replace(slow.case, narrow=lambda: narrow)), {}).hint
+    assert (
+        "activations = { bits = 8 }"
+        in too_slow(replace(middle, case=replace(slow.case, narrow=lambda: narrow)), {}).hint
+    )
 
 
 def test_the_stage_refuses_or_warns(tmp_path) -> None:  # type: ignore[no-untyped-def]
     recipe = lenet(tmp_path)
-    words = ["build", str(recipe), "--until", "budget", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path), "--json"]
+    words = [
+        "build",
+        str(recipe),
+        "--until",
+        "budget",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
 
     def built(*sets: str):  # type: ignore[no-untyped-def]
         options = [part for s in (*sets, "data.count=4", "tiling.level=1") for part in ("--set", s)]
@@ -120,10 +134,16 @@ def test_the_stage_refuses_or_warns(tmp_path) -> None:  # type: ignore[no-untype
     done = built("budget.ms=100.0")
     assert done.exit_code == 0 and "too long" not in done.output, done.output
     short = built("budget.cycles=2000")
-    assert short.exit_code == 2 and "too long" in short.output and "no plan on this machine takes less" in short.output
+    assert (
+        short.exit_code == 2
+        and "too long" in short.output
+        and "no plan on this machine takes less" in short.output
+    )
     warned = built("budget.cycles=2000", 'budget.on_miss="warn"')
     assert warned.exit_code == 0 and any(
-        json.loads(line)["event"] == "warning" and "too long" in line for line in warned.output.splitlines() if line[:1] == "{"
+        json.loads(line)["event"] == "warning" and "too long" in line
+        for line in warned.output.splitlines()
+        if line[:1] == "{"
     ), warned.output
     nothing = built("budget.ms=0.0")
     assert nothing.exit_code != 0 and "the budget is empty" in nothing.output + str(nothing.exception)

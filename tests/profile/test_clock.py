@@ -1,4 +1,5 @@
-"""The clock: what limits a layer shows, the critical path adds up, and a mutation of either form is noticed."""
+"""The clock: what limits a layer shows, the critical path adds up, and a mutation of
+either form is noticed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ from tests.sim.cases import flat_copy, random_case, serial
 
 TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))
 EDGE = Target(
-    compute=Compute(array_rows=32, array_cols=64, depthwise_macs=288), memory=Memory(external_bandwidth=16.0), dma=Dma()
+    compute=Compute(array_rows=32, array_cols=64, depthwise_macs=288),
+    memory=Memory(external_bandwidth=16.0),
+    dma=Dma(),
 )
 
 
@@ -56,7 +59,9 @@ def layer(build_layer, target: Target) -> Profile:  # type: ignore[no-untyped-de
 def test_matrix_vector_is_bound_by_bandwidth() -> None:
     """Every weight is used once: at batch 1 the bus decides, and the array waits for it."""
     def gemm(b: Builder) -> str:
-        return b.add(OPS["gemm"](transB=1), b.input("x", (1, 1024)), b.const((1024, 1024), 0.03), b.const((1024,), 0.1))
+        return b.add(
+            OPS["gemm"](transB=1), b.input("x", (1, 1024)), b.const((1024, 1024), 0.03), b.const((1024,), 0.1)
+        )
 
     found = layer(gemm, EDGE)
     (row,) = found.layers()
@@ -81,20 +86,32 @@ def test_depthwise_shows_its_waste() -> None:
     useful = sum(t.array for t in found.timeline.terms)
     assert useful == pytest.approx(macs / compute.macs)
     assert row["stalls"]["edge"] == pytest.approx(macs / compute.depthwise_macs - useful, rel=0.01)
-    assert row["stalls"]["edge"] / useful == pytest.approx(compute.macs / compute.depthwise_macs - 1, rel=0.01)
+    assert row["stalls"]["edge"] / useful == pytest.approx(
+        compute.macs / compute.depthwise_macs - 1, rel=0.01
+    )
 
 
-def conv_terms(target: Target, channels: int, out: int, groups: int = 1, size: int = 14, kernel: int = 3) -> Terms:
+def conv_terms(
+    target: Target, channels: int, out: int, groups: int = 1, size: int = 14, kernel: int = 3
+) -> Terms:
     case = random_case(0, "CONV")
     case.fields.update(
-        x_dims=(1, channels, size, size), batch=1, out_channels=out, out_height=size, out_width=size, groups=groups,
-        kernel=(kernel, kernel), x_type="int8", w_type="int8",
-    )  # fmt: skip
+        x_dims=(1, channels, size, size),
+        batch=1,
+        out_channels=out,
+        out_height=size,
+        out_width=size,
+        groups=groups,
+        kernel=(kernel, kernel),
+        x_type="int8",
+        w_type="int8",
+    )
     return cycles.terms_of(decode(encode("CONV", case.fields, queue=2)), target)
 
 
 def test_edges_of_the_array() -> None:
-    """33 channels on 32 rows cost two passes, 65 outputs on 64 columns too; what is not multiplying is told as edge."""
+    """33 channels on 32 rows cost two passes, 65 outputs on 64 columns too; what is not
+    multiplying is told as edge."""
     full, deep, wide = (conv_terms(EDGE, *n) for n in ((32, 64), (33, 64), (32, 65)))
     assert full.edge == 0 and full.array == 9 * 14 * 14
     assert deep.array + deep.edge == wide.array + wide.edge == 2 * full.array
@@ -102,15 +119,20 @@ def test_edges_of_the_array() -> None:
     assert full.total == EDGE.compute.command_cycles + EDGE.compute.fill_cycles + full.array
     eight = replace(EDGE, compute=replace(EDGE.compute, array_pixels=8, pass_cycles=100))
     found = conv_terms(eight, 32, 64)
-    assert found.reload == 9 * 100 and found.array + found.edge == 9 * 25      # 196 positions, eight at a time
+    # 196 positions, eight at a time
+    assert found.reload == 9 * 100 and found.array + found.edge == 9 * 25
 
 
 @pytest.mark.parametrize(
     ("size", "kernel", "channels", "out", "theirs"),
-    [(56, 1, 64, 64, 12_919), (56, 3, 64, 64, 116_279), (7, 1, 2048, 512, 146_431)], ids=["CB2a_1", "CB2a_2", "IB5c_1"],
-)  # fmt: skip
-def test_cycles_are_those_of_a_published_simulator(size: int, kernel: int, channels: int, out: int, theirs: int) -> None:
-    """SCALE-Sim 3.0.0's compute cycles of ResNet-50 layers on a weight-stationary 32 x 32 array: see benchmarks/scalesim."""
+    [(56, 1, 64, 64, 12_919), (56, 3, 64, 64, 116_279), (7, 1, 2048, 512, 146_431)],
+    ids=["CB2a_1", "CB2a_2", "IB5c_1"],
+)
+def test_cycles_are_those_of_a_published_simulator(
+    size: int, kernel: int, channels: int, out: int, theirs: int
+) -> None:
+    """SCALE-Sim 3.0.0's compute cycles of ResNet-50 layers on a weight-stationary 32 x 32
+    array: see benchmarks/scalesim."""
     compute = Compute(array_rows=32, array_cols=32, fill_cycles=0, command_cycles=0, pass_cycles=3 * 32 - 2)
     found = conv_terms(replace(EDGE, compute=compute), channels, out, 1, size, kernel)
     assert found.total == pytest.approx(theirs, rel=0.001)
@@ -153,7 +175,8 @@ def test_what_the_search_goes_by_is_near_the_clock(path: Path) -> None:
     target = load(path)
     graph, _ = mixed(target.numerics)
     for row in compare(tiled(graph, target, ALONE), "searched")[1:]:
-        assert abs(row.error) < (0.2 if row.name == "vector" else 0.13), str(row)   # tiny layers, sums over partial tiles
+        # tiny layers, sums over partial tiles
+        assert abs(row.error) < (0.2 if row.name == "vector" else 0.13), str(row)
 
 
 def without_edges(command, target):  # type: ignore[no-untyped-def]
@@ -183,7 +206,9 @@ def dma(**wrong: float):  # type: ignore[no-untyped-def]
 
 
 def array(**wrong: int):  # type: ignore[no-untyped-def]
-    return lambda m: m.setattr(parts, "array_cycles", lambda layer, extents, c: real_array(layer, extents, replace(c, **wrong)))
+    return lambda m: m.setattr(
+        parts, "array_cycles", lambda layer, extents, c: real_array(layer, extents, replace(c, **wrong))
+    )
 
 
 def one_row(rows, run, machine):  # type: ignore[no-untyped-def]
@@ -191,7 +216,9 @@ def one_row(rows, run, machine):  # type: ignore[no-untyped-def]
 
 
 def slow_table(m: pytest.MonkeyPatch) -> None:
-    m.setattr(time, "Timetable", lambda w, n, buses, banks: real_table(w, n, tuple(b / 2 for b in buses), banks))
+    m.setattr(
+        time, "Timetable", lambda w, n, buses, banks: real_table(w, n, tuple(b / 2 for b in buses), banks)
+    )
 
 
 def filled(layer, mac, extents, points, c):  # type: ignore[no-untyped-def]
@@ -199,11 +226,18 @@ def filled(layer, mac, extents, points, c):  # type: ignore[no-untyped-def]
 
 
 real_terms, real_rate = cycles.terms_of, clock._Clock._rate
-real_rows, real_array, real_passes, real_table = tile.rows_transfer, tile.array_cycles, tile._passes, time.Timetable
-MUTATED = replace(                        # every term matters
-    SMALL, compute=replace(SMALL.compute, fill_cycles=64, command_cycles=8), dma=replace(SMALL.dma, row_cycles=4),
+real_rows, real_array, real_passes, real_table = (
+    tile.rows_transfer,
+    tile.array_cycles,
+    tile._passes,
+    time.Timetable,
+)
+MUTATED = replace(  # every term matters
+    SMALL,
+    compute=replace(SMALL.compute, fill_cycles=64, command_cycles=8),
+    dma=replace(SMALL.dma, row_cycles=4),
     memory=replace(SMALL.memory, burst=64, local_bytes=1 << 14),
-)  # fmt: skip
+)
 MUTATIONS = {
     "clock: half the set-up": scaled("setup", 0.5),
     "clock: rows for nothing": scaled("rows", 0.0),
@@ -212,17 +246,21 @@ MUTATIONS = {
     "clock: slow vectors": scaled("vector", 1.5),
     "clock: no edges": lambda m: m.setattr(clock, "terms_of", without_edges),
     "clock: no bursts": lambda m: m.setattr(clock, "burst_bytes", lambda c, t: np.prod(cycles.rows_of(c))),
-    "clock: half the bus": lambda m: m.setattr(clock._Clock, "_rate", lambda self, place: real_rate(self, place) / 2),
+    "clock: half the bus": lambda m: m.setattr(
+        clock._Clock, "_rate", lambda self, place: real_rate(self, place) / 2
+    ),
     "schedule time: half the set-up": dma(setup_cycles=SMALL.dma.setup_cycles // 2),
     "schedule time: rows for nothing": dma(row_cycles=0),
     "schedule time: no fill": array(fill_cycles=0),
     "schedule time: no edges": lambda m: m.setattr(tile, "_passes", filled),
-    "schedule time: one row, one burst": lambda m: [m.setattr(where, "rows_transfer", one_row) for where in (tile, cores)],
+    "schedule time: one row, one burst": lambda m: [
+        m.setattr(where, "rows_transfer", one_row) for where in (tile, cores)
+    ],
     "schedule time: slow vectors": lambda m: m.setattr(
         parts, "vector_cycles", lambda *a: round(1.5 * tile.vector_cycles(*a))
     ),
     "schedule time: half the bus": slow_table,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("level", [0, 3])
@@ -276,11 +314,21 @@ def test_conflicts_of_banks_are_in_both_forms(name: str, monkeypatch: pytest.Mon
 
 
 def test_banks() -> None:
-    """A load and a computation in one single-ported bank take turns; in two banks, or with two ports, they do not."""
+    """A load and a computation in one single-ported bank take turns; in two banks, or
+    with two ports, they do not."""
     def waited(bank: int, ports: int) -> float:
         memory = replace(SMALL.memory, local_bytes=16384, local_banks=4, bank_ports=ports, local_bandwidth=8)
         target = replace(SMALL, memory=memory)
-        fill = ("FILL", {"y": bank * 4096, "y_type": "int8", "y_strides": (0, 0, 0, 1), "dims": (1, 1, 1, 2048), "value": 0})
+        fill = (
+            "FILL",
+            {
+                "y": bank * 4096,
+                "y_type": "int8",
+                "y_strides": (0, 0, 0, 1),
+                "dims": (1, 1, 1, 2048),
+                "value": 0,
+            },
+        )
         program = serial([flat_copy("LOAD", "DATA", 0, 0, 2048), fill], target=target)
         words = program.commands[0]
         words[:, 2:10] = 0                     # no waits: both start at once
@@ -292,7 +340,9 @@ def test_banks() -> None:
 
 def test_shared_memory_is_a_bus_of_its_own() -> None:
     def cycles_with(shared: int) -> tuple[float, float, float]:
-        target = replace(SMALL, memory=replace(SMALL.memory, local_bytes=16384, shared_bytes=shared, shared_bandwidth=32.0))
+        target = replace(
+            SMALL, memory=replace(SMALL.memory, local_bytes=16384, shared_bytes=shared, shared_bandwidth=32.0)
+        )
         program = serial([flat_copy("LOAD", "DATA", 0, 0, 4096)], target=target)
         t = timeline_of(program, order_of(program))
         return t.cycles, float(t.moved.sum()), float(t.shared.sum())

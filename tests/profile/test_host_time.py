@@ -1,4 +1,5 @@
-"""The host's part costs cycles: one price in the schedule time, the clock, profiles, budgets and the command line."""
+"""The host's part costs cycles: one price in the schedule time, the clock, profiles,
+budgets and the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ from npuflow.ir.op import OPS
 from tests.codegen.harness import SMALL, build, machine
 from tests.codegen.networks import Builder, mixed
 
-TARGET = replace(SMALL, limits=Limits(refuse=("tanh", "gemm")), host=Host(macs_per_cycle=2.0, elements_per_cycle=0.5))
+TARGET = replace(
+    SMALL, limits=Limits(refuse=("tanh", "gemm")), host=Host(macs_per_cycle=2.0, elements_per_cycle=0.5)
+)
 
 
 def network(refused: Target = TARGET) -> tuple[Graph, Placement, Builder]:
@@ -47,7 +50,9 @@ def quantised(bits: int = 8) -> Graph:
     graph, placed, b = network()
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
     config = Quantize(activations=Activations(bits=bits))
-    return quantize_graph(graph, placed.on_npu, ranges, config, TARGET.numerics, stranded=placed.stranded).graph
+    return quantize_graph(
+        graph, placed.on_npu, ranges, config, TARGET.numerics, stranded=placed.stranded
+    ).graph
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,8 @@ def program() -> Program:
     return build(quantised(), TARGET)
 
 
-# tanh: 256 elements in, out and computed; dense: 256 elements in, 5 made, 1280 MACs; the input and the output of the
+# tanh: 256 elements in, out and computed; dense: 256 elements in, 5 made, 1280 MACs;
+# the input and the output of the
 # network are handed over in any case
 WORK = Work(macs=1280, elements=3 * 256 + 256 + 5, bytes=3 * 256)
 CYCLES = 1280 / 2.0 + (4 * 256 + 5) / 0.5 + 3 * 256 / 4.0
@@ -76,7 +82,8 @@ def test_a_node_is_priced_where_it_stands() -> None:
     last = [n for n in graph.nodes if n.is_integer and n.op.onnx == "Conv"][-1]
     macs, codes = 4 * 64 * 36, 256
     alone = node_cycles(graph, last, TARGET)
-    assert alone == Work(macs, 256 + codes, codes).cycles(TARGET)                # its input is the host's already
+    # its input is the host's already
+    assert alone == Work(macs, 256 + codes, codes).cycles(TARGET)
     float_graph, placed, _ = network()
     first = float_graph.nodes[0]
     assert node_cycles(float_graph, first, TARGET) == Work(macs, 256 + codes, codes).cycles(TARGET)
@@ -105,7 +112,8 @@ def test_figures_of_a_program_hold_the_hosts_term_on_both_sides(program: Program
     assert total["schedule_cycles"] == program.meta["plan"]["cycles"] + CYCLES
     assert total["host_macs"] == WORK.macs and total["milliseconds"] == total["cycles"] / 1e6
     assert sum(total["path"].values()) == pytest.approx(total["cycles"])
-    cycles = compare(found)[0]                            # clock and schedule time compare what they compute, the NPU
+    # clock and schedule time compare what they compute, the NPU
+    cycles = compare(found)[0]
     assert (cycles.clock, cycles.schedule) == (found.cycles, program.meta["plan"]["cycles"])
 
 
@@ -134,7 +142,12 @@ def test_a_network_that_the_host_runs_alone_has_a_program_and_its_time() -> None
 def test_programs_without_a_host_part_have_the_figures_of_the_npu() -> None:
     found = profile(build(mixed(SMALL.numerics)[0], SMALL))
     total = found.totals()
-    assert total["cycles"] == found.cycles and not found.host and not found.host_rows and "host" not in total["path"]
+    assert (
+        total["cycles"] == found.cycles
+        and not found.host
+        and not found.host_rows
+        and "host" not in total["path"]
+    )
 
 
 def test_the_command_line_shows_the_hosts_part(program: Program, tmp_path: Path) -> None:

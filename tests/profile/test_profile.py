@@ -26,7 +26,9 @@ from tests.codegen.networks import mixed
 def programs() -> tuple[Program, Program]:
     graph, _ = mixed(SMALL.numerics)
     larger = local(SMALL, 1 << 14)
-    return build(graph, SMALL), build(graph, larger, plan_network(graph, machine(larger), SMALL.numerics, level=0))
+    return build(graph, SMALL), build(
+        graph, larger, plan_network(graph, machine(larger), SMALL.numerics, level=0)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,11 @@ def found(programs: tuple[Program, Program]) -> Profile:
 def test_rows_add_up(found: Profile) -> None:
     commands, layers, total = list(found.commands()), found.layers(), found.totals()
     assert len(commands) == total["commands"]
-    assert sum(r["bytes"] for r in commands) == total["bytes"] == sum(r["load_bytes"] + r["store_bytes"] for r in layers)
+    assert (
+        sum(r["bytes"] for r in commands)
+        == total["bytes"]
+        == sum(r["load_bytes"] + r["store_bytes"] for r in layers)
+    )
     assert sum(r["macs"] for r in layers) == total["macs"]
     for row in commands:
         spent = row["set-up"] + row["array"] + row["edge"] + row["vector"] + row["banks"]
@@ -56,7 +62,8 @@ def test_pictures_are_svg_with_every_layer(found: Profile) -> None:
     for point in roofline.points(found):
         assert any(t.startswith(point["name"] + ":") for t in titles)
         assert point["rate"] <= found.peak
-        assert point["rate"] <= point["intensity"] * SMALL.memory.external_bandwidth * 1.001     # no dot above a roof
+        # no dot above a roof
+        assert point["rate"] <= point["intensity"] * SMALL.memory.external_bandwidth * 1.001
     page = ElementTree.fromstring(memory.draw(found))
     titles = [e.text or "" for e in page.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == len(memory.external(found)) + len(memory.local(found))
@@ -70,13 +77,18 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
         loads = [c for c in commands if c.opcode == "LOAD" and any(r.space == CONST for r in regions(c))]
         own = [s for s in slots if s["core"] == core and s["kind"] == "constants"]
         assert bool(own) == bool(loads)
-        starts = [r["start"] for r in found.commands() if r["core"] == core and r["queue"] in ("TENSOR", "VECTOR")]
+        starts = [
+            r["start"] for r in found.commands() if r["core"] == core and r["queue"] in ("TENSOR", "VECTOR")
+        ]
         assert all(any(s["start"] <= t < s["end"] for t in starts) for s in own)
     told, laid = memory.text_map(found), found.program.meta["memory"]
     assert "w constants, # values" in told and "w" in told and "#" in told
     assert all(f"  {v['value']}: {v['size']:,} bytes" in told for v in memory.external(found)[:1])
     assert "local bytes are used" in told
-    for used, bound in ((found.program.meta["data_bytes"], laid["bound"]), (laid["local_used"], laid["local_bound"])):
+    for used, bound in (
+        (found.program.meta["data_bytes"], laid["bound"]),
+        (laid["local_used"], laid["local_bound"]),
+    ):
         assert f"at least {bound:,} live at once (gap {used / bound:.2f})" in told and used >= bound
 
 
@@ -84,7 +96,9 @@ def test_trace_has_every_command_once(found: Profile) -> None:
     events = trace.trace(found)["traceEvents"]
     commands = [e for e in events if e["ph"] == "X"]
     assert len(commands) == found.totals()["commands"]
-    assert {e["args"]["command"] for e in commands if e["pid"] == 0} == set(range(sum(e["pid"] == 0 for e in commands)))
+    assert {e["args"]["command"] for e in commands if e["pid"] == 0} == set(
+        range(sum(e["pid"] == 0 for e in commands))
+    )
     ends: dict[tuple[int, int], float] = {}
     for e in sorted(commands, key=lambda e: e["ts"]):
         assert e["ts"] >= ends.get((e["pid"], e["tid"]), 0.0) - 1e-6        # a queue does one thing at a time
@@ -110,7 +124,9 @@ def test_csv_and_workbook(found: Profile, tmp_path: Path) -> None:
     assert names.count("name") == 1 and "stall edge" in names
 
 
-def test_two_programs_beside_each_other(programs: tuple[Program, Program], found: Profile, tmp_path: Path) -> None:
+def test_two_programs_beside_each_other(
+    programs: tuple[Program, Program], found: Profile, tmp_path: Path
+) -> None:
     other = profile(programs[1])
     rows = {r["what"]: r for r in difference.totals(found, other)}
     assert rows["cycles"]["change"] == pytest.approx(other.cycles - found.cycles)
@@ -119,43 +135,66 @@ def test_two_programs_beside_each_other(programs: tuple[Program, Program], found
     assert all(r["cycles a"] is not None and r["cycles b"] is not None for r in layers)
     for name, program in zip("ab", programs, strict=True):
         program.save(tmp_path / f"{name}.npu")
-    result = CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), str(tmp_path / "b.npu"), "--json"])
+    result = CliRunner().invoke(
+        application("profile"), ["profile", str(tmp_path / "a.npu"), str(tmp_path / "b.npu"), "--json"]
+    )
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.output.splitlines()]
     assert lines[0]["name"] == layers[0]["name"] and "total" in lines[-1]
-    shown = CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), str(tmp_path / "b.npu")])
+    shown = CliRunner().invoke(
+        application("profile"), ["profile", str(tmp_path / "a.npu"), str(tmp_path / "b.npu")]
+    )
     assert shown.exit_code == 0, shown.output
     table = {line.split("  ")[0]: line.split()[-1] for line in shown.output.splitlines() if line.strip()}
-    assert table["cycles"] == table["milliseconds"] == f"{other.cycles / found.cycles:.3f}" and "utilisation" in table
+    assert (
+        table["cycles"] == table["milliseconds"] == f"{other.cycles / found.cycles:.3f}"
+        and "utilisation" in table
+    )
 
 
 def test_the_verb_writes_every_kind_of_file(programs: tuple[Program, Program], tmp_path: Path) -> None:
     programs[0].save(tmp_path / "a.npu")
     files = {f"--{kind}": tmp_path / name for kind, name in (
-        ("roofline", "r.svg"), ("memory-map", "m.svg"), ("trace", "t.json"), ("csv", "p.csv"))}  # fmt: skip
+        ("roofline", "r.svg"), ("memory-map", "m.svg"), ("trace", "t.json"), ("csv", "p.csv"))}
     options = [str(part) for pair in files.items() for part in pair]
     result = CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), *options])
     assert result.exit_code == 0, result.output
     assert all(path.stat().st_size > 500 for path in files.values())
     for words in ("critical path:", "schedule time", "by term: array", "lower bounds:", "Conv_0"):
         assert words in result.output
-    assert "Conv_0" in CliRunner().invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), "--commands"]).output
+    assert (
+        "Conv_0"
+        in CliRunner()
+        .invoke(application("profile"), ["profile", str(tmp_path / "a.npu"), "--commands"])
+        .output
+    )
 
 
 def test_what_cores_gain_is_no_more_than_the_truth() -> None:
-    """The gain is counted from the least that one core needs: a program that was made for one core shows more."""
+    """The gain is counted from the least that one core needs: a program that was
+    made for one core shows more."""
     graph, _ = mixed(SMALL.numerics)
     one, four = (replace(SMALL, compute=replace(SMALL.compute, cores=n)) for n in (1, 4))
     alone, together = profile(build(graph, one)), profile(build(graph, four))
     row = cores.cores(together)
     assert cores.cores(alone) is None and cores.text(alone) == ""
-    assert row is not None and 0 < row["speed_up"] <= alone.cycles / together.cycles and row["speed_up"] <= row["most"] <= 4
+    assert (
+        row is not None
+        and 0 < row["speed_up"] <= alone.cycles / together.cycles
+        and row["speed_up"] <= row["most"] <= 4
+    )
     assert len(row["busy"]) == 4 and all(0 <= share <= 1 for share in row["busy"]) and max(row["busy"]) > 0.05
-    busiest = sum(r["end"] - r["start"] for r in together.commands() if r["core"] == 0 and r["queue"] in ("TENSOR", "VECTOR"))
+    busiest = sum(
+        r["end"] - r["start"]
+        for r in together.commands()
+        if r["core"] == 0 and r["queue"] in ("TENSOR", "VECTOR")
+    )
     assert row["busy"][0] <= busiest / together.cycles + 1e-9
     assert f"at most {row['most']:.2f} ({row['limit']})" in cores.text(together)
     for point in roofline.points(together):                          # their queues meet at one bus
         assert point["rate"] <= point["intensity"] * four.memory.external_bandwidth * 1.001
-    fast = replace(four, memory=replace(four.memory, external_bandwidth=four.memory.external_bandwidth * 1000))
+    fast = replace(
+        four, memory=replace(four.memory, external_bandwidth=four.memory.external_bandwidth * 1000)
+    )
     free = cores.cores(profile(build(graph, fast)))
     assert free is not None and (free["most"], free["limit"]) == (4.0, "their number")

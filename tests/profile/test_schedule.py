@@ -1,4 +1,5 @@
-"""The schedule time of plans drawn at random: any groups, strips, cores, buffers and tensors that stay, as near as the bars."""
+"""The schedule time of plans drawn at random: any groups, strips, cores, buffers and tensors
+that stay, as near as the bars."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def reduced(b: Builder) -> str:
 @pytest.mark.parametrize("dataflow", ["weight_stationary", "output_stationary"])
 @pytest.mark.parametrize("layer", [transposed, product, grouped, reduced], ids=lambda f: f.__name__)
 def test_terms_of_layers_that_map_in_ways_of_their_own(layer, dataflow: str) -> None:  # type: ignore[no-untyped-def]
-    """Taps that meet inserted zeros, a batch that repeats one operand, groups of one channel, reductions in several commands."""
+    """Taps that meet inserted zeros, a batch that repeats one operand, groups of one channel,
+    reductions in several commands."""
     target = replace(SMALL, compute=replace(SMALL.compute, dataflow=dataflow, vector_lanes=1))
     b = Builder()
     y = layer(b)

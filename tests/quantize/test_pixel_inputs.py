@@ -1,4 +1,5 @@
-"""Pixels as codes: six normalisations, several first layers, bytes in; program, QDQ model and float model beside each other."""
+"""Pixels as codes: six normalisations, several first layers, bytes in; program, QDQ model and
+float model beside each other."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def network(first: str) -> bytes:
     tensors = [
         ("w", rng.normal(0, 0.3, (channels, 3 // group, 3, 3))), ("b", rng.normal(0, 0.1, channels)),
         ("w2", rng.normal(0, 0.3, (4, channels, 1, 1))), ("b2", rng.normal(0, 0.1, 4)),
-    ]  # fmt: skip
+    ]
     shape, nodes, x = [1, 3, SIZE, SIZE], [], "x"
     if first == "nhwc":
         shape, x = [1, SIZE, SIZE, 3], "t"
@@ -62,7 +63,9 @@ def network(first: str) -> bytes:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(a.astype(np.float32), n) for n, a in tensors],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+    ).SerializeToString()
 
 
 def pictures(count: int = 24) -> Array:
@@ -89,7 +92,10 @@ def recipe(folder: Path, name: str, first: str, more: str = "", target: str = "e
     layout = '[[data.steps]]\nlayout = "nchw"\n' if first != "nhwc" else ""
     numbers = f"normalize = {{ scale = {scale!r}, mean = {list(mean)}, std = {list(std)} }}"
     steps = f"[[data.steps]]\n{numbers}\n" if name != "raw" else ""
-    text = f'target = "{target}"\n[model]\npath = "net.onnx"\n[data]\nsource = "calib.npy"\n{more}{steps}{layout}'
+    text = (
+        f'target = "{target}"\n[model]\npath = "net.onnx"\n[data]\nsource = '
+        f'"calib.npy"\n{more}{steps}{layout}'
+    )
     path = folder / "net.toml"
     path.write_text(text)
     return path
@@ -97,7 +103,21 @@ def recipe(folder: Path, name: str, first: str, more: str = "", target: str = "e
 
 def built(folder: Path, path: Path, *stages: str) -> tuple[Path, Path]:
     for stage in stages or ("codegen", "qdq"):
-        assert main(["build", str(path), "--cache", str(folder / "cache"), "--out", str(folder / "out"), "--until", stage]) == 0
+        assert (
+            main(
+                [
+                    "build",
+                    str(path),
+                    "--cache",
+                    str(folder / "cache"),
+                    "--out",
+                    str(folder / "out"),
+                    "--until",
+                    stage,
+                ]
+            )
+            == 0
+        )
     found = [next(iter((folder / "out").rglob(f"*{end}")), Path()) for end in (".npu", ".qdq.onnx")]
     return found[0], found[1]
 
@@ -118,7 +138,11 @@ def exposed(path: Path, names: list[str]) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    [*((name, "padded") for name in NORMALISATIONS), *(("imagenet", first) for first in FIRST[1:]), ("tf", "nhwc")],
+    [
+        *((name, "padded") for name in NORMALISATIONS),
+        *(("imagenet", first) for first in FIRST[1:]),
+        ("tf", "nhwc"),
+    ],
 )
 def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp_path: Path) -> None:
     program, qdq = built(tmp_path, recipe(tmp_path, name, first))
@@ -128,7 +152,8 @@ def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp
     made = runner.run_many([{"x": image[None]} for image in images], dump=True)
     codes = np.concatenate([one["x"] for one in made])
     np.testing.assert_array_equal(codes, images)
-    real = laid_out(normalised(pictures(), name), first)          # what the float model takes gives the same codes
+    # what the float model takes gives the same codes
+    real = laid_out(normalised(pictures(), name), first)
     again = runner.run_many([{"x": image[None]} for image in real], dump=["x"])
     np.testing.assert_array_equal(np.concatenate([one["x"] for one in again]), images)
 
@@ -176,7 +201,8 @@ def test_the_rewritten_float_graph_is_the_source_model(name: str, first: str, co
     raw = images.astype(np.float32) - pixels.zero
     np.testing.assert_allclose(pixels.model(raw), real, rtol=1e-5, atol=1e-5)
     expected, found = (
-        np.concatenate([s.run(None, {"x": one[None]})[0] for one in feed]) for s, feed in ((plain, real), (made, raw))
+        np.concatenate([s.run(None, {"x": one[None]})[0] for one in feed])
+        for s, feed in ((plain, real), (made, raw))
     )
     size = np.abs(expected).max()
     np.testing.assert_allclose(found[:, :, 1:-1, 1:-1], expected[:, :, 1:-1, 1:-1], atol=1e-4 * size)
@@ -203,7 +229,9 @@ def test_padding_of_its_own_for_each_channel_is_closer() -> None:
 
 
 @pytest.mark.parametrize(("reader", "settings"), [("Sigmoid", {}), ("LRN", {"size": 3})])
-def test_layers_that_take_no_scale_get_a_layer_that_normalises(reader: str, settings: dict[str, int], tmp_path: Path) -> None:
+def test_layers_that_take_no_scale_get_a_layer_that_normalises(
+    reader: str, settings: dict[str, int], tmp_path: Path
+) -> None:
     rng = np.random.default_rng(3)
     weight = numpy_helper.from_array(rng.normal(size=(4, 3, 1, 1)).astype(np.float32), "w")
     graph = helper.make_graph(
@@ -261,7 +289,9 @@ def test_what_an_input_of_pixels_takes() -> None:
         given(np.array([300]), half, "uint8", "x")
 
 
-def test_another_deviation_leaves_the_samples_as_they_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_deviation_leaves_the_samples_as_they_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = recipe(tmp_path, "half", "padded")
     built(tmp_path, path, "codegen")
     path.write_text(path.read_text().replace("std = [127.5]", "std = [120.0]"))
@@ -273,7 +303,9 @@ def test_another_deviation_leaves_the_samples_as_they_are(tmp_path: Path, capfd:
     assert any('"pixels"' in line for line in lines)
 
 
-def test_run_takes_bytes_and_real_numbers_of_program_and_qdq(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_takes_bytes_and_real_numbers_of_program_and_qdq(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     program, qdq = built(tmp_path, recipe(tmp_path, "imagenet", "padded"))
     images = laid_out(pictures(), "padded")
     np.save(tmp_path / "bytes.npy", images)
@@ -292,14 +324,22 @@ def test_run_takes_bytes_and_real_numbers_of_program_and_qdq(tmp_path: Path, cap
     one = np.frombuffer(slots.read_bytes(), np.uint8).reshape(len(images), -1)[:, : images[0].size]
     np.testing.assert_array_equal(one, images.reshape(len(images), -1))
     capfd.readouterr()
-    assert main(["raw", "pack", str(program), str(tmp_path / "bytes.npy"), "-o", str(slots), "--channels-last"]) == 2
+    assert (
+        main(["raw", "pack", str(program), str(tmp_path / "bytes.npy"), "-o", str(slots), "--channels-last"])
+        == 2
+    )
     np.save(tmp_path / "last.npy", pictures())
-    assert main(["raw", "pack", str(program), str(tmp_path / "last.npy"), "-o", str(slots), "--channels-last"]) == 0
+    assert (
+        main(["raw", "pack", str(program), str(tmp_path / "last.npy"), "-o", str(slots), "--channels-last"])
+        == 0
+    )
     one = np.frombuffer(slots.read_bytes(), np.uint8).reshape(len(images), -1)[:, : images[0].size]
     np.testing.assert_array_equal(one, images.reshape(len(images), -1))
 
 
-def test_a_whole_build_is_exact_and_prints_the_border(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_build_is_exact_and_prints_the_border(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = recipe(tmp_path, "imagenet", "padded")
     _, mean, std = NORMALISATIONS["half"]
     other = f"[[evaluate.steps]]\nnormalize = {{ mean = {list(mean)}, std = {list(std)} }}\n"
@@ -309,7 +349,12 @@ def test_a_whole_build_is_exact_and_prints_the_border(tmp_path: Path, capfd: pyt
     for steps in ("", other):                                  # its own steps: their way back to pixels
         path.write_text(whole + steps)
         capfd.readouterr()
-        assert main(["build", str(path), "-v", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]) == 0
+        assert (
+            main(
+                ["build", str(path), "-v", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
+            )
+            == 0
+        )
         text = capfd.readouterr()
         assert "border_codes" in text.out + text.err
         assert "different 0" in text.out + text.err
@@ -319,7 +364,10 @@ def test_a_whole_build_is_exact_and_prints_the_border(tmp_path: Path, capfd: pyt
         figures.append(json.loads(capfd.readouterr().out.splitlines()[-1])["figures"]["sqnr_db"])
         for end in (".npu", ".qdq.onnx"):
             given_ = str(next((tmp_path / "out").rglob(f"*{end}")))
-            assert main(["eval", str(path), "--cache", str(tmp_path / "cache"), "--json", "--program", given_]) == 0
+            assert (
+                main(["eval", str(path), "--cache", str(tmp_path / "cache"), "--json", "--program", given_])
+                == 0
+            )
             again = json.loads(capfd.readouterr().out.splitlines()[-1])["figures"]["sqnr_db"]
             assert abs(again - figures[-1]) < 1.0
     assert figures[0] > 26 and figures[1] > 20
@@ -334,7 +382,9 @@ def test_a_model_that_states_its_codes_keeps_them(tmp_path: Path) -> None:
     program, _ = built(tmp_path, path)
     images = laid_out(pictures(), "padded")
     real = laid_out(normalised(pictures(), "imagenet"), "padded")
-    found = np.concatenate([r["y"] for r in Runner(program).run_many([{"x": image[None]} for image in images])])
+    found = np.concatenate(
+        [r["y"] for r in Runner(program).run_many([{"x": image[None]} for image in images])]
+    )
     own = session(qdq.read_bytes())
     truth = np.concatenate([own.run(None, {"x": image[None]})[0] for image in real])
     assert 10 * np.log10((truth**2).mean() / ((found - truth) ** 2).mean()) > 30
@@ -352,7 +402,9 @@ def test_a_model_of_float16_takes_pixels_too(tmp_path: Path, capfd: pytest.Captu
     assert "does not compute what the model does" not in capfd.readouterr().err
     assert load_program(program).meta["inputs"][0]["dtype"] == "uint8"
     images = laid_out(pictures(), "padded")
-    found = np.concatenate([one["y"] for one in Runner(program).run_many([{"x": image[None]} for image in images])])
+    found = np.concatenate(
+        [one["y"] for one in Runner(program).run_many([{"x": image[None]} for image in images])]
+    )
     real = laid_out(normalised(pictures(), "imagenet"), "padded")
     truth = np.concatenate([session(network("padded")).run(None, {"x": image[None]})[0] for image in real])
     assert 10 * np.log10((truth**2).mean() / ((found - truth) ** 2).mean()) > 26

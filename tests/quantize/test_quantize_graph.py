@@ -58,14 +58,22 @@ class Net:
         return self.add(name, op, source, weight, bias)
 
     def graph(self, *outputs: str) -> Graph:
-        return Graph(("x",), outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
+        return Graph(
+            ("x",), outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts)
+        )
 
     def quantised(
-        self, outputs: Sequence[str], config: Quantize = PLAIN, numerics: Numerics = USUAL, host: Sequence[str] = ()
+        self,
+        outputs: Sequence[str],
+        config: Quantize = PLAIN,
+        numerics: Numerics = USUAL,
+        host: Sequence[str] = (),
     ) -> Quantization:
         graph = self.graph(*outputs)
         ranges = {k: (float(a.min()), float(a.max())) for k, a in self.data.items() if k not in self.consts}
-        return quantize_graph(graph, lambda i: graph.nodes[i].outputs[0] not in host, ranges, config, numerics)
+        return quantize_graph(
+            graph, lambda i: graph.nodes[i].outputs[0] not in host, ranges, config, numerics
+        )
 
     def run(self, done: Quantization, numerics: Numerics = USUAL, **inputs: Array) -> dict[str, Array]:
         return interpret(done.graph, {"x": self.data["x"], **inputs}, numerics, keep=lambda _: True)
@@ -87,10 +95,16 @@ def sqnr(real: Array, made: Array) -> float:
 def test_integers_inside_floats_outside() -> None:
     net = chain()
     graph = net.quantised(["c2"]).graph
-    assert [type(n.op).__name__ for n in graph.nodes] == ["QuantizeLinear", "Conv", "MaxPool", "Conv", "DequantizeLinear"]
+    assert [type(n.op).__name__ for n in graph.nodes] == [
+        "QuantizeLinear",
+        "Conv",
+        "MaxPool",
+        "Conv",
+        "DequantizeLinear",
+    ]
     assert graph.inputs == ("x",) and graph.outputs == ("c2",)
     assert [n.is_integer for n in graph.nodes] == [False, True, True, True, False]
-    assert graph.values["c1"].quant == graph.values["p"].quant           # the pool shares its scale
+    assert graph.values["c1"].quant == graph.values["p"].quant  # the pool shares its scale
     assert graph.const("c1.w:q").dtype == np.int8 and graph.const("c1.b:q").dtype == np.int32  # type: ignore[union-attr]
     assert "c1.w" not in graph.values                                     # the float weights are gone
 
@@ -122,7 +136,15 @@ def test_a_host_node_in_between_gets_boundaries() -> None:
     net = chain()
     graph = net.quantised(["c2"], host=["p"]).graph
     kinds = [type(n.op).__name__ for n in graph.nodes]
-    assert kinds == ["QuantizeLinear", "Conv", "DequantizeLinear", "MaxPool", "QuantizeLinear", "Conv", "DequantizeLinear"]
+    assert kinds == [
+        "QuantizeLinear",
+        "Conv",
+        "DequantizeLinear",
+        "MaxPool",
+        "QuantizeLinear",
+        "Conv",
+        "DequantizeLinear",
+    ]
     host = next(n for n in graph.nodes if type(n.op).__name__ == "MaxPool")
     assert host.inputs == ("c1:f",) and host.outputs == ("p",) and not host.is_integer
     found = net.run(net.quantised(["c2"], host=["p"]))
@@ -167,16 +189,22 @@ def test_exceptions_by_name_operator_and_pattern(layers: tuple[str, ...]) -> Non
 
 
 def test_an_exception_that_names_nothing_is_said() -> None:
-    """A name that the network does not have is a fault of the recipe, all of them at once; one of the host's is a note."""
+    """A name that the network does not have is a fault of the recipe, all of them at once;
+    one of the host's is a note."""
     net, rules = chain(), (Override(("c1", "/c9"), bits=4), Override(("*head*",), bits=4))
     with pytest.raises(RecipeError) as error:
         net.quantised(["c2"], Quantize(overrides=rules))
     first, second = error.value.faults()
     assert first.message == 'no layer is called "/c9"' and first.hint in ('"/c1"', '"/c2"')
     assert first.where.key == "quantize.overrides[0].layers"
-    assert second.message == 'no layer matches "*head*"' and second.where.key == "quantize.overrides[1].layers"
+    assert (
+        second.message == 'no layer matches "*head*"' and second.where.key == "quantize.overrides[1].layers"
+    )
     done = chain().quantised(["c2"], Quantize(overrides=(Override(("c1",), bits=4),)), host=["c1"])
-    assert any(note.node == "c1" and "only layers of the host" in note.reason and not note.on_host for note in done.notes)
+    assert any(
+        note.node == "c1" and "only layers of the host" in note.reason and not note.on_host
+        for note in done.notes
+    )
 
 
 def test_faults_of_names_lead_to_their_line(tmp_path: Path) -> None:
@@ -238,23 +266,39 @@ def test_sums_that_leave_the_accumulator_are_refused_with_numbers() -> None:
 
 
 def test_wide_operands_of_a_product_are_requantised_until_its_sums_fit() -> None:
-    """16 by 16 bits over 32 terms need 37 bits; on 32 the operands give up five bits between them, and the NPU runs it."""
+    """16 by 16 bits over 32 terms need 37 bits; on 32 the operands give up five bits
+    between them, and the NPU runs it."""
     net = Net(2, 8, 32)
     net.add("t", OPS["transpose"]((0, 2, 1)), "x")
     net.add("y", OPS["matmul"](), "x", "t")
     numerics = Numerics(acc_bits=32, weight_bits=(8, 16))
     done = net.quantised(["y"], Quantize(activations=Activations(bits=16)), numerics)
     (note,) = done.notes
-    assert not note.on_host and "requantised to 14 bits and 13 bits" in note.reason and "37 bits" in note.reason
+    assert (
+        not note.on_host and "requantised to 14 bits and 13 bits" in note.reason and "37 bits" in note.reason
+    )
     assert [type(n.op).__name__ for n in done.graph.nodes if n.is_integer].count("Requantize") == 2
     assert npu_share(done.graph) == 1.0
     assert sqnr(net.data["y"], net.run(done, numerics)["y"]) > 65
 
 
-@pytest.mark.parametrize("chip", [Numerics(acc_bits=25), Numerics(acc_bits=25, multiplier_bits=1, power_of_two=True,
-    per_channel_weights=False, activation_zero_point=False, shift_left_max=8)])  # fmt: skip
+@pytest.mark.parametrize(
+    "chip",
+    [
+        Numerics(acc_bits=25),
+        Numerics(
+            acc_bits=25,
+            multiplier_bits=1,
+            power_of_two=True,
+            per_channel_weights=False,
+            activation_zero_point=False,
+            shift_left_max=8,
+        ),
+    ],
+)
 def test_the_wide_input_of_a_layer_is_requantised_until_its_sums_fit(chip: Numerics) -> None:
-    """27 products of 16 by 8 bits with a bias do not fit 25 bits: the input gives up what they lack, and nothing else changes."""
+    """27 products of 16 by 8 bits with a bias do not fit 25 bits: the input gives up what they
+    lack, and nothing else changes."""
     net = Net(1, 3, 8, 8)
     net.conv("c", "x", 4)
     done = net.quantised(["c"], Quantize(activations=Activations(bits=16)), chip)
@@ -278,7 +322,8 @@ def test_wide_operands_may_have_a_wider_accumulator() -> None:
 
 
 def test_the_accumulator_proof_is_sharp() -> None:
-    """All-positive weights and inputs reach the proved bound exactly: one bit fewer is refused, and rightly."""
+    """All-positive weights and inputs reach the proved bound exactly: one bit fewer
+    is refused, and rightly."""
     net = Net(1, 1, 3, 3)
     net.data["x"] = np.full((1, 1, 3, 3), 1.0, np.float32)
     net.conv("c", "x", 1, weight=np.ones((1, 1, 3, 3)), bias=np.zeros(1))

@@ -1,4 +1,5 @@
-"""Every combination of the [quantize] table on a real network: it runs, in codes of its type, or is refused in words."""
+"""Every combination of the [quantize] table on a real network: it runs, in codes of its
+type, or is refused in words."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ Case = tuple[str, Quantize]
 @cache
 def network() -> tuple[Graph, dict[str, tuple[float, float]], Array, Array]:
     """The example network after its rewrites, ranges of its values, images and the float model's answers."""
-    read = FRONTENDS["onnx"]().read((ROOT / "examples/fashion/fashion.onnx").read_bytes(), Bindings({"image": (1, 1, 28, 28)}))
+    read = FRONTENDS["onnx"]().read(
+        (ROOT / "examples/fashion/fashion.onnx").read_bytes(), Bindings({"image": (1, 1, 28, 28)})
+    )
     graph = rewrite(read.graph).graph
     images = np.load(ROOT / "examples/fashion/calib.npz")["image"][:24].reshape(-1, 1, 1, 28, 28)
     images = ((images.astype(np.float32) - 72.94) / 90.02).astype(np.float32)
@@ -54,12 +57,16 @@ def network() -> tuple[Graph, dict[str, tuple[float, float]], Array, Array]:
 @cache
 def target(name: str) -> Target:
     tables = tomllib.loads((ROOT / f"npuflow/targets/{name}.toml").read_text())
-    numbers: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in tables["numerics"].items()}
+    numbers: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in tables["numerics"].items()
+    }
     return Target(numerics=Numerics(**numbers))
 
 
 def combinations() -> Iterator[Case]:
-    weights = product((2, 4, 5, 6, 7, 8, 12, 16), ("channel", "tensor"), (True, False), (True, False), (True, False))
+    weights = product(
+        (2, 4, 5, 6, 7, 8, 12, 16), ("channel", "tensor"), (True, False), (True, False), (True, False)
+    )
     activations = product((2, 4, 5, 6, 7, 8, 12, 16), (True, False), (None, True, False), (True, False))
     schemes = [(Weights(*w), Activations(*a)) for w, a in product(weights, activations)]  # type: ignore[arg-type]
     for name, (w, a) in product(TARGETS, schemes):
@@ -75,7 +82,9 @@ def outcome(name: str, config: Quantize, simulate: bool) -> str:
         done = quantize_graph(graph, placement.on_npu, ranges, config, chip.numerics)
     except (RecipeError, TargetError) as error:
         for fault in error.faults():
-            assert fault.message and fault.hint and (fault.where.key or fault.where.value), f"{config}: {error}"
+            assert fault.message and fault.hint and (fault.where.key or fault.where.value), (
+                f"{config}: {error}"
+            )
         return "refused"
     for note in done.notes:                       # a layer on the host has its numbers told
         assert any(c.isdigit() for c in note.reason), f"{config}: {note}"
@@ -86,7 +95,9 @@ def outcome(name: str, config: Quantize, simulate: bool) -> str:
         for value_id, array in values.items():
             quant = done.graph.values[value_id].quant
             if quant is not None:
-                assert array.dtype.name == quant.dtype and quant.lo <= array.min() <= array.max() <= quant.hi, value_id
+                assert (
+                    array.dtype.name == quant.dtype and quant.lo <= array.min() <= array.max() <= quant.hi
+                ), value_id
         made.append(values[done.graph.outputs[0]])
     if simulate:
         plan = plan_network(done.graph, Machine(chip.compute, chip.memory, chip.dma), chip.numerics)

@@ -17,12 +17,21 @@ from npuflow.hw.target import Numerics
 ends = st.floats(-1e4, 1e4).filter(lambda v: v == 0 or abs(v) > 1e-3)
 
 
-@given(ends, ends, st.integers(2, 16), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([None, True, False]))
+@given(
+    ends,
+    ends,
+    st.integers(2, 16),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, True, False]),
+)
 def test_the_codes_cover_the_range_and_zero(
     a: float, b: float, bits: int, symmetric: bool, pow2: bool, narrow: bool, signed: bool | None
 ) -> None:
     lo, hi = min(a, b), max(a, b)
-    assume(not (symmetric and signed is False and lo < 0))            # asked for, but no code is negative there
+    # asked for, but no code is negative there
+    assume(not (symmetric and signed is False and lo < 0))
     scheme = Activations(bits=bits, symmetric=symmetric, signed=signed, narrow=narrow)
     quant = activation_type(lo, hi, activation_grid(scheme, Numerics(power_of_two=pow2)), signed is None)
     scale, zero = quant.scale[0], quant.zero_point[0]
@@ -78,15 +87,22 @@ def test_no_range_no_scale() -> None:
 
 
 @given(st.integers(2, 8), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 1000))
-def test_weights_lose_at_most_half_a_step(bits: int, symmetric: bool, narrow: bool, channelwise: bool, seed: int) -> None:
+def test_weights_lose_at_most_half_a_step(
+    bits: int, symmetric: bool, narrow: bool, channelwise: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     real = rng.normal(0.2, 1.0, (4, 6)) * np.exp(rng.normal(0, 2, (4, 1)))
-    scheme = Weights(bits=bits, symmetric=symmetric, narrow=narrow, per="channel" if channelwise else "tensor")
+    scheme = Weights(
+        bits=bits, symmetric=symmetric, narrow=narrow, per="channel" if channelwise else "tensor"
+    )
     quant = weight_type(real, 0, scheme, Numerics(weight_zero_point=True))
     scale, zero = np.array(quant.scale)[:, None], np.array(quant.zero_point)[:, None]
     codes = encode(real, quant)
     assert codes.min() >= quant.lo and codes.max() <= quant.hi
-    assert np.all(np.abs(scale * (codes.astype(float) - zero) - real) <= 0.5001 * scale + (0 if symmetric else 0.5001) * scale)
+    assert np.all(
+        np.abs(scale * (codes.astype(float) - zero) - real)
+        <= 0.5001 * scale + (0 if symmetric else 0.5001) * scale
+    )
     assert len(quant.scale) == (4 if channelwise else 1)
 
 

@@ -35,7 +35,11 @@ def problems(draw: Any) -> LayerProblem:
     fixed = draw(st.booleans())
     top = (1 << (bits - 1)) - 1
     peak = np.abs(weight).max() if shared else np.abs(weight).max(-1)
-    scale = np.broadcast_to(np.where(peak > 0, peak, 1.0) / top, weight.shape[:2]).astype(np.float32).astype(np.float64)
+    scale = (
+        np.broadcast_to(np.where(peak > 0, peak, 1.0) / top, weight.shape[:2])
+        .astype(np.float32)
+        .astype(np.float64)
+    )
     if fixed:
         scale = 2.0 ** np.ceil(np.log2(scale))
     return LayerProblem(weight, gram, scale, np.zeros_like(scale), -top - 1, top, bits, shared, fixed)
@@ -120,7 +124,8 @@ def test_a_layer_comes_back_in_its_own_shape(per: Any, zero: bool) -> None:
 
 @pytest.mark.parametrize("bias", ["", "b"])
 def test_moved_weights_make_up_for_what_the_layers_above_lost(bias: str) -> None:
-    """A layer that reads damaged columns comes closer to the float layer's outputs than with its own weights."""
+    """A layer that reads damaged columns comes closer to the float layer's outputs
+    than with its own weights."""
     rng = np.random.default_rng(8)
     x = rng.normal(1.0, 1.0, size=(500, 8)) @ rng.normal(size=(8, 8))
     seen = 0.8 * x + 0.3 * rng.normal(size=x.shape) + 0.2

@@ -20,7 +20,11 @@ from npuflow.stages.simulate import Simulation
 from tests.correct.nets import Net
 
 KINDS: dict[str, Any] = {
-    "rounded": Rounded, "sequential": Rounded, "quantize": Quantized, "correct": Quantized, "simulate": Simulation,
+    "rounded": Rounded,
+    "sequential": Rounded,
+    "quantize": Quantized,
+    "correct": Quantized,
+    "simulate": Simulation,
 }
 OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
 RECIPE = """
@@ -111,7 +115,11 @@ def test_another_method_or_width_runs_no_inference(tmp_path: Path) -> None:
     assert ran(first, "moments.columns") == 24 and ran(first, "moments") == ran(first, "rounded.items") == 4
     for change in ("round.method='gptq'", "quantize.weights.bits=3"):
         again = made(recipe, "round.method='coordinate'", change)
-        assert not ran(again, "moments.columns") and not ran(again, "moments") and ran(again, "rounded.items") == 4
+        assert (
+            not ran(again, "moments.columns")
+            and not ran(again, "moments")
+            and ran(again, "rounded.items") == 4
+        )
         assert {"moments.columns", "moments"} <= again.status.keys()
 
 
@@ -150,12 +158,17 @@ def test_a_layer_of_too_many_terms_is_rounded_to_the_nearest(shared: Path) -> No
 
 
 def test_one_layer_after_the_other(shared: Path) -> None:
-    """Each layer sees what the rounded ones before it make: the first as at once, the others not; exact as ever."""
+    """Each layer sees what the rounded ones before it make: the first as at once,
+    the others not; exact as ever."""
     sets = ["round.method='gptq'", "round.mode='sequential'"]
     result = made(shared, *sets, until="simulate")
-    at_once, in_turn, quantized, simulation = products(shared, result, "rounded", "sequential", "correct", "simulate")
+    at_once, in_turn, quantized, simulation = products(
+        shared, result, "rounded", "sequential", "correct", "simulate"
+    )
     assert set(in_turn.weights) == set(at_once.weights) == {"stem.w", "deep.w", "point.w", "last.w"}
-    same = {name for name in in_turn.weights if (in_turn.weights[name].codes == at_once.weights[name].codes).all()}
+    same = {
+        name for name in in_turn.weights if (in_turn.weights[name].codes == at_once.weights[name].codes).all()
+    }
     assert "stem.w" in same and len(same) < 4
     assert simulation.checks and not any(c.different for c in simulation.checks)
     value = quantized.graph.values["last.w:q"]

@@ -1,4 +1,5 @@
-"""Small ONNX models by their text, and the comparison of a rewritten graph with onnxruntime on the original."""
+"""Small ONNX models by their text, and the comparison of a rewritten graph with
+onnxruntime on the original."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from npuflow.testing.op import check_program
 TARGET = Target(memory=Memory(local_bytes=1 << 16))
 
 
-def model(signature: str, body: str, weights: Mapping[str, np.ndarray] | None = None, opset: int = 17) -> bytes:
+def model(
+    signature: str, body: str, weights: Mapping[str, np.ndarray] | None = None, opset: int = 17
+) -> bytes:
     """`signature`: "float[1,3] x => float[1,3] y"; `body`: nodes in ONNX's text form."""
     inputs, outputs = signature.split("=>")
     text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => ({outputs}) {{ {body} }}'
@@ -66,7 +69,8 @@ def refused(done: Rewritten, rule: str) -> str:
 
 
 def on_npu(done: Rewritten, scheme: Quantize | None = None) -> None:
-    """Every node of the rewritten graph is quantised for the NPU, and its program simulates to the reference's codes."""
+    """Every node of the rewritten graph is quantised for the NPU, and its program
+    simulates to the reference's codes."""
     graph = done.graph
     placed = place(graph, TARGET)
     assert not placed.reasons(), placed.reasons()

@@ -9,9 +9,21 @@ from .model import model, normal, ops, refused, rewritten
 
 X = "float[1,3,4,4] x => float[1,3,4,4] y"
 NUMBERS = {
-    "half": 0.5, "one": 1.0, "three": 3.0, "six": 6.0, "sixth": 1 / 6, "zero": 0.0, "root2": 2**0.5, "rroot2": 0.5**0.5,
-    "k": (2 / np.pi) ** 0.5, "c": 0.044715, "slope": 0.1, "minus": -0.1, "big": 1.5, "alpha": 1.702,
-}  # fmt: skip
+    "half": 0.5,
+    "one": 1.0,
+    "three": 3.0,
+    "six": 6.0,
+    "sixth": 1 / 6,
+    "zero": 0.0,
+    "root2": 2**0.5,
+    "rroot2": 0.5**0.5,
+    "k": (2 / np.pi) ** 0.5,
+    "c": 0.044715,
+    "slope": 0.1,
+    "minus": -0.1,
+    "big": 1.5,
+    "alpha": 1.702,
+}
 C = {name: np.array(value, np.float32) for name, value in NUMBERS.items()}
 
 CUBE = "q = Mul(x, x) p = Mul(q, x) "
@@ -19,16 +31,22 @@ CUBE = "q = Mul(x, x) p = Mul(q, x) "
 
 @pytest.mark.parametrize(
     ("body", "clip"),
-    [("t = Add(x, x) y = Relu(t)", (0.0, np.inf)), ("t = Add(x, x) y = Clip(t, zero, six)", (0.0, 6.0)),
-     ("t = Add(x, x) u = Relu(t) y = Clip(u, minus, six)", (0.0, 6.0)),
-     ("t = Add(x, x) u = Clip(t, three, six) y = Clip(u, zero, one)", (1.0, 1.0)),
-     ("t = Add(x, x) u = Max(t, zero) y = Min(u, six)", (0.0, 6.0)), ("t = Add(x, x) u = Relu(t) y = Min(six, u)", (0.0, 6.0)),
-     ("t = Add(x, x) y = Max(minus, t)", (float(np.float32(-0.1)), np.inf)),
-     ("t = Add(x, x) u = Clip(t, three, six) y = Max(u, big)", (3.0, 6.0))],
-)  # fmt: skip
+    [
+        ("t = Add(x, x) y = Relu(t)", (0.0, np.inf)),
+        ("t = Add(x, x) y = Clip(t, zero, six)", (0.0, 6.0)),
+        ("t = Add(x, x) u = Relu(t) y = Clip(u, minus, six)", (0.0, 6.0)),
+        ("t = Add(x, x) u = Clip(t, three, six) y = Clip(u, zero, one)", (1.0, 1.0)),
+        ("t = Add(x, x) u = Max(t, zero) y = Min(u, six)", (0.0, 6.0)),
+        ("t = Add(x, x) u = Relu(t) y = Min(six, u)", (0.0, 6.0)),
+        ("t = Add(x, x) y = Max(minus, t)", (float(np.float32(-0.1)), np.inf)),
+        ("t = Add(x, x) u = Clip(t, three, six) y = Max(u, big)", (3.0, 6.0)),
+    ],
+)
 def test_clips_move_into_their_producer(body: str, clip: tuple[float, float]) -> None:
     done = rewritten(model(X, body, C))
-    assert ops(done) == ["add"] and done.graph.nodes[0].op.clip == clip and done.graph.nodes[0].outputs == ("y",)
+    assert (
+        ops(done) == ["add"] and done.graph.nodes[0].op.clip == clip and done.graph.nodes[0].outputs == ("y",)
+    )
 
 
 def test_a_value_read_before_the_clip_keeps_it_apart() -> None:
@@ -50,9 +68,17 @@ def test_a_value_read_before_the_clip_keeps_it_apart() -> None:
         ("a = Add(x, three) b = Max(a, zero) t = Min(b, six) u = Mul(x, t) y = Div(u, six)", "hardswish"),
         ("a = Div(x, root2) b = Erf(a) c_ = Add(b, one) d = Mul(x, c_) y = Mul(d, half)", "gelu"),
         ("a = Mul(x, rroot2) b = Erf(a) c_ = Add(one, b) h = Mul(half, x) y = Mul(c_, h)", "gelu"),
-        (CUBE + "a = Mul(c, p) b = Add(x, a) d = Mul(b, k) e = Tanh(d) f = Add(e, one) g = Mul(x, f) y = Mul(half, g)", "gelu"),
-        ("p = Pow(x, three) a = Mul(p, c) b = Add(a, x) d = Mul(k, b) e = Tanh(d) f = Add(one, e) h = Mul(x, half) y = Mul(h, f)",
-         "gelu"),
+        (
+            CUBE
+            + "a = Mul(c, p) b = Add(x, a) d = Mul(b, k) e = Tanh(d) f = Add(e, one) g = Mul(x, f) y = "
+            "Mul(half, g)",
+            "gelu",
+        ),
+        (
+            ("p = Pow(x, three) a = Mul(p, c) b = Add(a, x) d = Mul(k, b) e = Tanh(d) f = Add(one, e) h = "
+            "Mul(x, half) y = Mul(h, f)"),
+            "gelu",
+        ),
         ("t = Softplus(x) u = Tanh(t) y = Mul(x, u)", "mish"),
         ("a = Mul(x, slope) y = Max(x, a)", "leakyrelu"),
         ("y = PRelu(x, slope)", "leakyrelu"),
@@ -60,7 +86,7 @@ def test_a_value_read_before_the_clip_keeps_it_apart() -> None:
         ("a = Relu(x) n = Neg(x) b = Relu(n) d = Mul(b, minus) y = Add(a, d)", "leakyrelu"),
         ("a = Relu(x) n = Neg(x) b = Relu(n) d = Mul(slope, b) y = Sub(a, d)", "leakyrelu"),
     ],
-)  # fmt: skip
+)
 def test_spelled_out_activations_are_recognised(body: str, name: str) -> None:
     done = rewritten(model(X, body, C))
     assert ops(done) == [name]

@@ -12,9 +12,14 @@ FLOAT = onnx.TensorProto.FLOAT
 
 
 def attention(
-    shapes: dict[str, tuple[int, ...]], result: tuple[int, ...], op: str = "Attention", domain: str = "",
-    weights: dict[str, np.ndarray] | None = None, names: tuple[str, ...] = ("q", "k", "v"), **attributes: object,
-) -> bytes:  # fmt: skip
+    shapes: dict[str, tuple[int, ...]],
+    result: tuple[int, ...],
+    op: str = "Attention",
+    domain: str = "",
+    weights: dict[str, np.ndarray] | None = None,
+    names: tuple[str, ...] = ("q", "k", "v"),
+    **attributes: object,
+) -> bytes:
     """A model of one node; `names` of its inputs, of which `weights` are constants."""
     make = onnx.helper
     node = make.make_node(op, list(names), ["y"], "attend", domain=domain, **attributes)
@@ -31,30 +36,107 @@ TRUTH = np.array([[True, False, True, True, False]] * 2 + [[False, True, True, T
 STANDARD = (
     (attention(FOUR, (1, 2, 3, 6)), "plain"),
     (attention(THREE, (2, 3, 8), q_num_heads=2, kv_num_heads=2, scale=0.3), "three dimensions"),
-    (attention({"q": (2, 3, 16), "k": (2, 5, 8), "v": (2, 5, 8)}, (2, 3, 16), q_num_heads=4, kv_num_heads=2), "grouped"),
-    (attention({"q": (1, 2, 4, 4), "k": (1, 2, 4, 4), "v": (1, 2, 4, 4)}, (1, 2, 4, 4), is_causal=1), "causal"),
+    (
+        attention(
+            {"q": (2, 3, 16), "k": (2, 5, 8), "v": (2, 5, 8)}, (2, 3, 16), q_num_heads=4, kv_num_heads=2
+        ),
+        "grouped",
+    ),
+    (
+        attention({"q": (1, 2, 4, 4), "k": (1, 2, 4, 4), "v": (1, 2, 4, 4)}, (1, 2, 4, 4), is_causal=1),
+        "causal",
+    ),
     (attention(FOUR, (1, 2, 3, 6), softcap=2.0), "capped"),
     (attention({**FOUR, "m": (3, 5)}, (1, 2, 3, 6), names=("q", "k", "v", "m")), "mask"),
     (attention(FOUR, (1, 2, 3, 6), names=("q", "k", "v", "m"), weights={"m": TRUTH}), "constant mask"),
-    (attention(FOUR, (1, 2, 3, 6), names=("q", "k", "v", "m"),
-               weights={"m": np.where(TRUTH, normal(1, 3, 5), -np.inf).astype(np.float32)}), "infinite mask"),
-)  # fmt: skip
+    (
+        attention(
+            FOUR,
+            (1, 2, 3, 6),
+            names=("q", "k", "v", "m"),
+            weights={"m": np.where(TRUTH, normal(1, 3, 5), -np.inf).astype(np.float32)},
+        ),
+        "infinite mask",
+    ),
+)
 PADDING = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]], np.int32)
 FUSED = (
     (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", num_heads=2), "plain"),
-    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"b": normal(1, 24)},
-               ("q", "k", "v", "b"), num_heads=4), "bias"),
-    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", {"p": PADDING},
-               ("q", "k", "v", "", "p"), num_heads=2), "padding"),
-    (attention({**THREE, "m": (1, 2, 3, 5)}, (2, 3, 8), "MultiHeadAttention", "com.microsoft", None,
-               ("q", "k", "v", "", "", "m"), num_heads=2, scale=0.2), "mask"),
-    (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft", {"w": normal(2, 6, 24), "b": normal(3, 24)},
-               ("q", "w", "b"), num_heads=2), "fused"),
-    (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft",
-               {"w": normal(2, 6, 24), "b": normal(3, 24), "p": PADDING}, ("q", "w", "b", "p"), num_heads=2), "fused, padding"),
-    (attention({"q": (2, 5, 6)}, (2, 5, 8), "Attention", "com.microsoft", {"w": normal(2, 6, 24), "b": normal(3, 24)},
-               ("q", "w", "b"), num_heads=2, unidirectional=1), "fused, causal"),
-)  # fmt: skip
+    (
+        attention(
+            THREE,
+            (2, 3, 8),
+            "MultiHeadAttention",
+            "com.microsoft",
+            {"b": normal(1, 24)},
+            ("q", "k", "v", "b"),
+            num_heads=4,
+        ),
+        "bias",
+    ),
+    (
+        attention(
+            THREE,
+            (2, 3, 8),
+            "MultiHeadAttention",
+            "com.microsoft",
+            {"p": PADDING},
+            ("q", "k", "v", "", "p"),
+            num_heads=2,
+        ),
+        "padding",
+    ),
+    (
+        attention(
+            {**THREE, "m": (1, 2, 3, 5)},
+            (2, 3, 8),
+            "MultiHeadAttention",
+            "com.microsoft",
+            None,
+            ("q", "k", "v", "", "", "m"),
+            num_heads=2,
+            scale=0.2,
+        ),
+        "mask",
+    ),
+    (
+        attention(
+            {"q": (2, 5, 6)},
+            (2, 5, 8),
+            "Attention",
+            "com.microsoft",
+            {"w": normal(2, 6, 24), "b": normal(3, 24)},
+            ("q", "w", "b"),
+            num_heads=2,
+        ),
+        "fused",
+    ),
+    (
+        attention(
+            {"q": (2, 5, 6)},
+            (2, 5, 8),
+            "Attention",
+            "com.microsoft",
+            {"w": normal(2, 6, 24), "b": normal(3, 24), "p": PADDING},
+            ("q", "w", "b", "p"),
+            num_heads=2,
+        ),
+        "fused, padding",
+    ),
+    (
+        attention(
+            {"q": (2, 5, 6)},
+            (2, 5, 8),
+            "Attention",
+            "com.microsoft",
+            {"w": normal(2, 6, 24), "b": normal(3, 24)},
+            ("q", "w", "b"),
+            num_heads=2,
+            unidirectional=1,
+        ),
+        "fused, causal",
+    ),
+)
 
 
 @pytest.mark.parametrize("data", [d for d, _ in (*STANDARD, *FUSED)], ids=[n for _, n in (*STANDARD, *FUSED)])

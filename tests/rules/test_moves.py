@@ -11,22 +11,47 @@ from .model import model, normal, ops, rewritten
 @pytest.mark.parametrize(
     ("signature", "body", "left"),
     [
-        ("float[2,3,4] x => float[2,3,4] y",
-         "a = Transpose<perm=[0,2,1]>(x) b = Transpose<perm=[0,2,1]>(a) y = Tanh(b)", ["tanh"]),
-        ("float[2,3,4] x => float[4,2,3] y", "a = Transpose<perm=[1,0,2]>(x) y = Transpose<perm=[2,1,0]>(a)", ["transpose"]),
+        (
+            "float[2,3,4] x => float[2,3,4] y",
+            "a = Transpose<perm=[0,2,1]>(x) b = Transpose<perm=[0,2,1]>(a) y = Tanh(b)",
+            ["tanh"],
+        ),
+        (
+            "float[2,3,4] x => float[4,2,3] y",
+            "a = Transpose<perm=[1,0,2]>(x) y = Transpose<perm=[2,1,0]>(a)",
+            ["transpose"],
+        ),
         ("float[2,3,4] x => float[2,3,4] y", "a = Reshape(x, f) b = Reshape(a, g) y = Tanh(b)", ["tanh"]),
-        ("float[2,3,4] x => float[6,4] y", "a = Reshape(x, f) b = Reshape(a, g) y = Reshape(b, h)", ["reshape"]),
+        (
+            "float[2,3,4] x => float[6,4] y",
+            "a = Reshape(x, f) b = Reshape(a, g) y = Reshape(b, h)",
+            ["reshape"],
+        ),
         ("float[1,3,4] x => float[3,1,4] y", "y = Transpose<perm=[1,0,2]>(x)", ["reshape"]),
-        ("float[2,3,4] x => float[2,3,4] y",
-         "a = Transpose<perm=[0,2,1]>(x) b = Tanh(a) d = Sigmoid(b) y = Transpose<perm=[0,2,1]>(d)", ["tanh", "sigmoid"]),
-        ("float[2,3,4] x => float[2,4,3] y",
-         "a = Transpose<perm=[0,2,1]>(x) s = Tanh(x) b = Transpose<perm=[0,2,1]>(s) y = Add(a, b)", ["tanh", "add", "transpose"]),
-        ("float[2,3,4] x => float[2,3,4] y",
-         "a = Transpose<perm=[0,2,1]>(x) b = Mul(a, two) y = Transpose<perm=[0,2,1]>(b)", ["mul"]),
+        (
+            "float[2,3,4] x => float[2,3,4] y",
+            "a = Transpose<perm=[0,2,1]>(x) b = Tanh(a) d = Sigmoid(b) y = Transpose<perm=[0,2,1]>(d)",
+            ["tanh", "sigmoid"],
+        ),
+        (
+            "float[2,3,4] x => float[2,4,3] y",
+            "a = Transpose<perm=[0,2,1]>(x) s = Tanh(x) b = Transpose<perm=[0,2,1]>(s) y = Add(a, b)",
+            ["tanh", "add", "transpose"],
+        ),
+        (
+            "float[2,3,4] x => float[2,3,4] y",
+            "a = Transpose<perm=[0,2,1]>(x) b = Mul(a, two) y = Transpose<perm=[0,2,1]>(b)",
+            ["mul"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_moves_cancel(signature: str, body: str, left: list[str]) -> None:
-    weights = {"f": np.array([24]), "g": np.array([2, 3, 4]), "h": np.array([6, 4]), "two": np.array(2.0, np.float32)}
+    weights = {
+        "f": np.array([24]),
+        "g": np.array([2, 3, 4]),
+        "h": np.array([6, 4]),
+        "two": np.array(2.0, np.float32),
+    }
     assert ops(rewritten(model(signature, body, weights))) == left
 
 
@@ -53,7 +78,12 @@ def test_different_transposes_stay() -> None:
     ],
 )
 def test_copies_to_the_same_place_go(body: str) -> None:
-    weights = {"nothing": np.zeros(4, np.int64), "same": np.array([3, 4]), "start": np.array([0, 0]), "far": np.array([99, 99])}
+    weights = {
+        "nothing": np.zeros(4, np.int64),
+        "same": np.array([3, 4]),
+        "start": np.array([0, 0]),
+        "far": np.array([99, 99]),
+    }
     done = rewritten(model("float[3,4] x => float[3,4] y", body, weights))
     assert ops(done) == ["tanh"] and done.graph.nodes[0].outputs == ("y",)
 
@@ -71,13 +101,22 @@ def test_constant_outputs_build() -> None:
 
 def test_equal_nodes_become_one() -> None:
     body = "a = Sigmoid(x) b = Sigmoid(x) d = Tanh(x) e = Add(a, b) y = Mul(e, d)"
-    assert sorted(ops(rewritten(model("float[3,4] x => float[3,4] y", body)))) == ["add", "mul", "sigmoid", "tanh"]
+    assert sorted(ops(rewritten(model("float[3,4] x => float[3,4] y", body)))) == [
+        "add",
+        "mul",
+        "sigmoid",
+        "tanh",
+    ]
 
 
 @pytest.mark.parametrize(("op", "name"), [("Sum", "add"), ("Max", "max"), ("Min", "min")])
 def test_operators_of_many_operands(op: str, name: str) -> None:
     weights = {"w": normal(0, 4)}
-    found = ops(rewritten(model("float[3,4] x, float[3,1] z => float[3,4] y", f"t = Tanh(x) y = {op}(x, z, t, w)", weights)))
+    found = ops(
+        rewritten(
+            model("float[3,4] x, float[3,1] z => float[3,4] y", f"t = Tanh(x) y = {op}(x, z, t, w)", weights)
+        )
+    )
     assert name in found and not any(f.startswith("host:") for f in found)
 
 

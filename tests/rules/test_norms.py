@@ -28,7 +28,11 @@ NORMS = (
     ("float[2,3,6] x => float[2,3,6] y", "y = LogSoftmax(x)"),
     ("float[2,3,6] x => float[2,3,6] y", "y = LogSoftmax<axis=1>(x)"),
 )
-WEIGHTS = {f"s{n}": normal(n, n) + 2 for n in (3, 8)} | {f"b{n}": normal(n + 50, n) for n in (3, 8)} | {"s38": normal(3, 3, 8)}
+WEIGHTS = (
+    {f"s{n}": normal(n, n) + 2 for n in (3, 8)}
+    | {f"b{n}": normal(n + 50, n) for n in (3, 8)}
+    | {"s38": normal(3, 3, 8)}
+)
 
 
 @pytest.mark.parametrize(("signature", "body"), NORMS)
@@ -45,7 +49,9 @@ def test_normalisations(signature: str, body: str) -> None:
 def test_reductions(form: str, axes: list[int], keep: int, result: str) -> None:
     given = f"Reduce{form}<keepdims={keep}>(p, axes)" if axes else f"Reduce{form}<keepdims={keep}>(p)"
     body = f"p = Abs(x) y = {given}" if form == "LogSum" else f"p = Tanh(x) y = {given}"
-    done = rewritten(model(f"float[2,3,5] x => float[{result}] y", body, {"axes": np.array(axes, np.int64)}, opset=18))
+    done = rewritten(
+        model(f"float[2,3,5] x => float[{result}] y", body, {"axes": np.array(axes, np.int64)}, opset=18)
+    )
     assert not any(name.startswith("host:") for name in ops(done))
     if axes == [1]:
         on_npu(done)

@@ -16,14 +16,23 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def layer(
-    op: str, attributes: str = "", directions: int = 1, bias: bool = True, states: str = "", lengths: str = "",
-    peepholes: bool = False, layout: int = 0, batch: int = BATCH, steps: int = STEPS,
-) -> bytes:  # fmt: skip
+    op: str,
+    attributes: str = "",
+    directions: int = 1,
+    bias: bool = True,
+    states: str = "",
+    lengths: str = "",
+    peepholes: bool = False,
+    layout: int = 0,
+    batch: int = BATCH,
+    steps: int = STEPS,
+) -> bytes:
     """`states`: "" (none), "constant" or "input"; all outputs are outputs of the model."""
     rows = GATES[op] * HIDDEN
     weights = {
-        "w": normal(1, directions, rows, INPUTS, scale=0.5), "r": normal(2, directions, rows, HIDDEN, scale=0.5),
-    }  # fmt: skip
+        "w": normal(1, directions, rows, INPUTS, scale=0.5),
+        "r": normal(2, directions, rows, HIDDEN, scale=0.5),
+    }
     if bias:
         weights["b"] = normal(3, directions, 2 * rows)
     state = f"{batch},{directions},{HIDDEN}" if layout else f"{directions},{batch},{HIDDEN}"
@@ -53,11 +62,17 @@ def layer(
 
 
 CASES = (
-    {}, {"bias": False}, {"states": "constant"}, {"states": "input"}, {"lengths": "full"}, {"steps": 1},
+    {},
+    {"bias": False},
+    {"states": "constant"},
+    {"states": "input"},
+    {"lengths": "full"},
+    {"steps": 1},
     {"attributes": 'direction="reverse"', "states": "input"},
-    {"attributes": 'direction="bidirectional"', "directions": 2, "states": "input"}, {"attributes": "clip=0.5"},
+    {"attributes": 'direction="bidirectional"', "directions": 2, "states": "input"},
+    {"attributes": "clip=0.5"},
     {"batch": 1, "states": "input"},
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("op", GATES)
@@ -84,10 +99,15 @@ def test_peepholes_and_linear_before_reset() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("Relu", ""), ("LeakyRelu", "activation_alpha=[0.2]"), ("HardSigmoid", "activation_alpha=[0.3], activation_beta=[0.4]"),
-        ("Softsign", ""), ("Softplus", ""), ("Elu", "activation_alpha=[0.7]"), ("ThresholdedRelu", "activation_alpha=[0.3]"),
+        ("Relu", ""),
+        ("LeakyRelu", "activation_alpha=[0.2]"),
+        ("HardSigmoid", "activation_alpha=[0.3], activation_beta=[0.4]"),
+        ("Softsign", ""),
+        ("Softplus", ""),
+        ("Elu", "activation_alpha=[0.7]"),
+        ("ThresholdedRelu", "activation_alpha=[0.3]"),
     ],
-)  # fmt: skip
+)
 def test_functions(names: tuple[str, str]) -> None:
     name, numbers = names
     attributes = f'activations=["{name}"]' + (f", {numbers}" if numbers else "")
@@ -96,12 +116,15 @@ def test_functions(names: tuple[str, str]) -> None:
 
 
 def test_functions_of_gates() -> None:
-    attributes = 'activations=["HardSigmoid","Softsign","Relu"], activation_alpha=[0.3], activation_beta=[0.4]'
+    attributes = (
+        'activations=["HardSigmoid","Softsign","Relu"], activation_alpha=[0.3], activation_beta=[0.4]'
+    )
     assert {"hardsigmoid", "softsign"} <= set(ops(rewritten(layer("LSTM", attributes, states="input"))))
 
 
 def test_batch_first() -> None:
-    """Read with the sequence first, between transpositions: the result is that of the other layout, transposed."""
+    """Read with the sequence first, between transpositions: the result is that of
+    the other layout, transposed."""
     from npuflow.engine.rewrite import rewrite
     from npuflow.engine.to_onnx import export_model
     from npuflow.ir.contracts import FRONTENDS, Bindings
@@ -135,11 +158,17 @@ def test_what_stays(data: bytes, reason: str) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    op=st.sampled_from(sorted(GATES)), direction=st.sampled_from(["forward", "reverse", "bidirectional"]),
-    steps=st.integers(1, 5), batch=st.integers(1, 3), bias=st.booleans(), states=st.sampled_from(["", "constant", "input"]),
+    op=st.sampled_from(sorted(GATES)),
+    direction=st.sampled_from(["forward", "reverse", "bidirectional"]),
+    steps=st.integers(1, 5),
+    batch=st.integers(1, 3),
+    bias=st.booleans(),
+    states=st.sampled_from(["", "constant", "input"]),
     bits=st.sampled_from([8, 16]),
-)  # fmt: skip
-def test_any_layer(op: str, direction: str, steps: int, batch: int, bias: bool, states: str, bits: int) -> None:
+)
+def test_any_layer(
+    op: str, direction: str, steps: int, batch: int, bias: bool, states: str, bits: int
+) -> None:
     directions = 2 if direction == "bidirectional" else 1
     data = layer(op, f'direction="{direction}"', directions, bias, states, steps=steps, batch=batch)
     on_npu(rewritten(data), Quantize(activations=Activations(bits=bits)))

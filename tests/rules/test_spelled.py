@@ -8,11 +8,19 @@ import pytest
 from .model import model, normal, on_npu, ops, refused, rewritten
 
 WEIGHTS = {
-    "m": normal(1, 6, 4), "t": normal(2, 4, 6), "row": normal(3, 4), "full": normal(4, 3, 4), "v": normal(5, 6),
-    "keep": np.array([[True, False, True, True, False, True]]), "low": np.array(-np.inf, np.float32),
-    "shut": np.array([0.0, -np.inf, 0.0, 1.0, -np.inf, 0.0], np.float32), "zero": np.array(0.0, np.float32),
-    "half": np.array(0.5, np.float32), "axis": np.array(1, np.int64),
-    "reps": np.array([2, 1, 3], np.int64), "flags": np.array([[False], [True], [True]]),
+    "m": normal(1, 6, 4),
+    "t": normal(2, 4, 6),
+    "row": normal(3, 4),
+    "full": normal(4, 3, 4),
+    "v": normal(5, 6),
+    "keep": np.array([[True, False, True, True, False, True]]),
+    "low": np.array(-np.inf, np.float32),
+    "shut": np.array([0.0, -np.inf, 0.0, 1.0, -np.inf, 0.0], np.float32),
+    "zero": np.array(0.0, np.float32),
+    "half": np.array(0.5, np.float32),
+    "axis": np.array(1, np.int64),
+    "reps": np.array([2, 1, 3], np.int64),
+    "flags": np.array([[False], [True], [True]]),
 }
 SAME = "float[3,6] x => float[3,6] y"
 PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
@@ -22,7 +30,10 @@ PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
     ("signature", "body"),
     [
         ("float[3,6] x, float[6,4] z => float[3,4] y", "y = Gemm(x, z, row)"),
-        ("float[6,3] x, float[4,6] z => float[3,4] y", "y = Gemm<transA=1, transB=1, alpha=0.5, beta=2.0>(x, z, full)"),
+        (
+            "float[6,3] x, float[4,6] z => float[3,4] y",
+            "y = Gemm<transA=1, transB=1, alpha=0.5, beta=2.0>(x, z, full)",
+        ),
         ("float[3,6] x => float[3,4] y", "y = Gemm(x, m, full)"),
         ("float[3,6] x => float[3,4] y", "y = Gemm<alpha=-1.0>(x, m)"),
         ("float[3,6] x => float[3,4] y", "g = Gemm<beta=0.5>(x, m, full) y = Relu(g)"),
@@ -33,27 +44,35 @@ PAIR = "float[3,6] x, float[3,6] z => float[3,6] y"
         ("float[2,6,3] x => float[2,6,3] y", "y = CumSum<reverse=1>(x, axis)"),
         ("float[2,6,3] x => float[2,6,3] y", "y = CumSum<reverse=1, exclusive=1>(x, axis)"),
         ("float[2,6] x => float[2,6] y", "y = CumSum<exclusive=1>(x, axis)"),
-        (SAME, "y = Hardmax(x)"), (SAME, "y = Hardmax<axis=0>(x)"),
+        (SAME, "y = Hardmax(x)"),
+        (SAME, "y = Hardmax<axis=0>(x)"),
         ("float[3,6] x => float[3,6] y", "r = Round(x) y = Hardmax(r)"),
-        (PAIR, "y = Mean(x, z, v)"), (SAME, "y = Mean(x)"),
+        (PAIR, "y = Mean(x, z, v)"),
+        (SAME, "y = Mean(x)"),
         ("float[1,3,6,6] x => float[1,3,3,3] y", "y = LpPool<kernel_shape=[2,2], strides=[2,2]>(x)"),
         ("float[1,3,6,6] x => float[1,3,6,6] y", "y = LpPool<kernel_shape=[3,3], pads=[1,1,1,1], p=1>(x)"),
         ("float[1,3,6,6] x => float[1,3,4,4] y", "y = LpPool<kernel_shape=[3,3], p=3>(x)"),
         ("float[2,3,6,6] x => float[2,3,1,1] y", "y = GlobalLpPool(x)"),
-        (PAIR, "c = Greater(x, z) y = Where(c, x, z)"), (PAIR, "c = LessOrEqual(x, z) y = Where(c, x, half)"),
-        (SAME, "c = Less(x, half) y = Where(c, zero, x)"), (SAME, "y = Where(keep, x, half)"),
-        (SAME, "y = Where(flags, x, zero)"), (PAIR, "y = Where(keep, x, z)"),
+        (PAIR, "c = Greater(x, z) y = Where(c, x, z)"),
+        (PAIR, "c = LessOrEqual(x, z) y = Where(c, x, half)"),
+        (SAME, "c = Less(x, half) y = Where(c, zero, x)"),
+        (SAME, "y = Where(keep, x, half)"),
+        (SAME, "y = Where(flags, x, zero)"),
+        (PAIR, "y = Where(keep, x, z)"),
         (SAME, "w = Where(keep, x, low) y = Softmax(w)"),
         (PAIR, "a = Greater(x, zero) b = Less(z, half) c = And(a, b) y = Where(c, x, z)"),
         (PAIR, "a = GreaterOrEqual(x, zero) b = Not(a) c = Or(b, keep) y = Cast<to=1>(c)"),
         (PAIR, "a = Greater(x, zero) b = Greater(z, zero) c = Xor(a, b) y = Cast<to=1>(c)"),
         (SAME, "r = Round(x) c = Equal(r, zero) y = Where(c, half, r)"),
-        ("float[3,6] x, float[6,3] z => float[6,3] y", "a = Greater(x, zero) u = Transpose<perm=[1,0]>(a) y = Where(u, z, half)"),
+        (
+            "float[3,6] x, float[6,3] z => float[6,3] y",
+            "a = Greater(x, zero) u = Transpose<perm=[1,0]>(a) y = Where(u, z, half)",
+        ),
         (SAME, "c = Cast<to=9>(x) y = Cast<to=1>(c)"),
         (SAME, "c = Equal(x, low) s = Sigmoid(x) y = Where(c, zero, s)"),
         (SAME, "a = Add(x, shut) b = Add(a, v) y = Softmax(b)"),
     ],
-)  # fmt: skip
+)
 def test_spelled(signature: str, body: str) -> None:
     done = rewritten(model(signature, body, WEIGHTS, opset=18))
     assert not any(name.startswith("host:") for name in ops(done))
@@ -61,12 +80,23 @@ def test_spelled(signature: str, body: str) -> None:
 
 
 EINSUMS = (
-    ("ij,jk->ik", (3, 4), (4, 5)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("bhid,bhjd->bhij", (1, 2, 3, 4), (1, 2, 5, 4)),
-    ("bshd,hdo->bso", (1, 3, 2, 4), (2, 4, 5)), ("ij->ji", (3, 4)), ("ij->i", (3, 4)), ("ij,ij->ij", (3, 4), (3, 4)),
-    ("i,j->ij", (3,), (4,)), ("ij,ij", (3, 4), (3, 4)), ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
-    ("...ij,jk->...ik", (2, 3, 4), (4, 5)), ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)), ("abc,cd->adb", (2, 3, 4), (4, 5)),
-    ("bij,k->bik", (2, 3, 4), (5,)), ("nchw,cd->ndhw", (1, 3, 2, 2), (3, 4)), ("bij,bj->bi", (2, 3, 4), (2, 4)),
-)  # fmt: skip
+    ("ij,jk->ik", (3, 4), (4, 5)),
+    ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
+    ("bhid,bhjd->bhij", (1, 2, 3, 4), (1, 2, 5, 4)),
+    ("bshd,hdo->bso", (1, 3, 2, 4), (2, 4, 5)),
+    ("ij->ji", (3, 4)),
+    ("ij->i", (3, 4)),
+    ("ij,ij->ij", (3, 4), (3, 4)),
+    ("i,j->ij", (3,), (4,)),
+    ("ij,ij", (3, 4), (3, 4)),
+    ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+    ("...ij,jk->...ik", (2, 3, 4), (4, 5)),
+    ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)),
+    ("abc,cd->adb", (2, 3, 4), (4, 5)),
+    ("bij,k->bik", (2, 3, 4), (5,)),
+    ("nchw,cd->ndhw", (1, 3, 2, 2), (3, 4)),
+    ("bij,bj->bi", (2, 3, 4), (2, 4)),
+)
 
 
 @pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EINSUMS])
@@ -85,9 +115,17 @@ RESIZES = (
     ("float[1,2,5,6] x => float[1,2,10,9] y", 'mode="cubic"', (1, 1, 2, 1.5)),
     ("float[1,2,8,6] x => float[1,2,4,3] y", 'mode="cubic", antialias=1', (1, 1, 0.5, 0.5)),
     ("float[1,2,8,6] x => float[1,2,5,4] y", 'mode="linear", antialias=1', (1, 1, 0.7, 0.7)),
-    ("float[1,2,5,6] x => float[1,2,10,6] y", 'mode="cubic", coordinate_transformation_mode="align_corners"', (1, 1, 2, 1)),
-    ("float[1,2,5,6] x => float[1,2,8,9] y", 'mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1', (1, 1, 1.6, 1.5)),
-)  # fmt: skip
+    (
+        "float[1,2,5,6] x => float[1,2,10,6] y",
+        'mode="cubic", coordinate_transformation_mode="align_corners"',
+        (1, 1, 2, 1),
+    ),
+    (
+        "float[1,2,5,6] x => float[1,2,8,9] y",
+        'mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1',
+        (1, 1, 1.6, 1.5),
+    ),
+)
 
 
 @pytest.mark.parametrize(("signature", "attributes", "scales"), RESIZES)
@@ -109,7 +147,7 @@ def test_rotary_embedding(attributes: str) -> None:
     three = f"y = RotaryEmbedding<num_heads=2, {attributes}>(x, c, s, p)"
     for signature, body in (
         ("float[2,2,3,8] x => float[2,2,3,8] y", four), ("float[2,3,16] x => float[2,3,16] y", three),
-    ):  # fmt: skip
+    ):
         done = rewritten(model(signature, body, weights, opset=23))
         assert not any(name.startswith("host:") for name in ops(done))
         on_npu(done)
@@ -129,7 +167,7 @@ def test_rotary_embedding(attributes: str) -> None:
 )
 def test_fourier(signature: str, body: str) -> None:
     weights = {"six": np.array(6), "first": np.array(0), "two": np.array(2), "eight": np.array(8),
-               "window": np.hanning(8).astype(np.float32)}  # fmt: skip
+               "window": np.hanning(8).astype(np.float32)}
     done = rewritten(model(signature, body, weights, opset=20), atol=1e-4)
     assert not any(name.startswith("host:") for name in ops(done))
     on_npu(done)
@@ -138,13 +176,28 @@ def test_fourier(signature: str, body: str) -> None:
 @pytest.mark.parametrize(
     ("signature", "body", "rule", "reason"),
     [
-        ("float[3,3] x => float[3] y", 'y = Einsum<equation="ii->i">(x)', "spell_einsum", "a label twice in one operand"),
+        (
+            "float[3,3] x => float[3] y",
+            'y = Einsum<equation="ii->i">(x)',
+            "spell_einsum",
+            "a label twice in one operand",
+        ),
         (SAME, "y = Where(keep, x, low)", "spell_where", "an infinite constant"),
         (SAME, "a = Add(x, low) y = Softmax(a)", "bound_mask", "a row of it is infinite all along"),
-        ("bool[3,6] x => float[3,6] y", "y = Where(x, v, half)", "spell_where", 'the truth value "x" comes from outside'),
-        ("int64[3,6] x => float[3,6] y", "b = Equal(x, x) y = Cast<to=1>(b)", "spell_where", "a comparison of int64"),
+        (
+            "bool[3,6] x => float[3,6] y",
+            "y = Where(x, v, half)",
+            "spell_where",
+            'the truth value "x" comes from outside',
+        ),
+        (
+            "int64[3,6] x => float[3,6] y",
+            "b = Equal(x, x) y = Cast<to=1>(b)",
+            "spell_where",
+            "a comparison of int64",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_stays(signature: str, body: str, rule: str, reason: str) -> None:
     whole = {"bool": normal(1, 3, 6) > 0, "int64": np.arange(18).reshape(3, 6)}
     feeds = {"x": whole[signature.split("[")[0]]} if signature.split("[")[0] in whole else None

@@ -20,20 +20,26 @@ def test_batch_normalisation_folds_into_the_convolution(bias: str) -> None:
 
 def test_it_folds_into_grouped_transposed_convolutions() -> None:
     weights = {"w": normal(0, 6, 2, 3, 3), **BN}
-    body = "t = ConvTranspose<group=2, strides=[2,2]>(x, w) y = BatchNormalization<epsilon=0.1>(t, s, b, m, v)"
+    body = (
+        "t = ConvTranspose<group=2, strides=[2,2]>(x, w) y = BatchNormalization<epsilon=0.1>(t, s, b, m, v)"
+    )
     assert ops(rewritten(model("float[1,6,4,4] x => float[1,4,9,9] y", body, weights))) == ["convtranspose"]
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_it_folds_into_gemm(transposed: int) -> None:
     weights = {"w": normal(0, 4, 5) if transposed else normal(0, 5, 4), "c": normal(9, 4), **BN}
-    body = f"t = Gemm<transB={transposed}, alpha=0.5, beta=2.0>(x, w, c) y = BatchNormalization(t, s, b, m, v)"
+    body = (
+        f"t = Gemm<transB={transposed}, alpha=0.5, beta=2.0>(x, w, c) y = BatchNormalization(t, s, b, m, v)"
+    )
     assert ops(rewritten(model("float[2,5] x => float[2,4] y", body, weights))) == ["gemm"]
 
 
 @pytest.mark.parametrize("shape", ["1,4,5", "2,4,5,6"])
 def test_a_lone_one_becomes_a_depthwise_convolution(shape: str) -> None:
-    done = rewritten(model(f"float[{shape}] x => float[{shape}] y", "y = BatchNormalization(x, s, b, m, v)", BN))
+    done = rewritten(
+        model(f"float[{shape}] x => float[{shape}] y", "y = BatchNormalization(x, s, b, m, v)", BN)
+    )
     assert ops(done) == ["conv"] and done.graph.nodes[0].op.group == 4
 
 
@@ -46,14 +52,18 @@ def test_statistics_that_are_not_constants_are_refused() -> None:
     done = rewritten(model(
         "float[1,4,3,3] x, float[4] s => float[1,4,3,3] y", "y = BatchNormalization(x, s, b, m, v)",
         {k: v for k, v in BN.items() if k != "s"},
-    ))  # fmt: skip
+    ))
     assert "not constants" in refused(done, "fold_scale")
 
 
-@pytest.mark.parametrize("second", ["Mul(t, k)", "Div(t, k)", "Add(k, t)", "Sub(t, k)", "Sub(k, t)", "Mul(t, n)"])
+@pytest.mark.parametrize(
+    "second", ["Mul(t, k)", "Div(t, k)", "Add(k, t)", "Sub(t, k)", "Sub(k, t)", "Mul(t, n)"]
+)
 def test_arithmetic_by_channel_folds_into_the_convolution(second: str) -> None:
     weights = {**W, "k": (normal(5, 4, 1, 1) + 3).astype(np.float32), "n": np.array(2.5, np.float32)}
-    done = rewritten(model("float[1,3,6,6] x => float[1,4,4,4] y", f"t = Conv(x, w, c) y = {second}", weights))
+    done = rewritten(
+        model("float[1,3,6,6] x => float[1,4,4,4] y", f"t = Conv(x, w, c) y = {second}", weights)
+    )
     assert ops(done) == ["conv"]
 
 
@@ -84,7 +94,9 @@ def test_input_normalisation_folds_without_padding_and_in_groups() -> None:
 
 def test_an_offset_under_padding_is_refused() -> None:
     weights = {**W, "k": normal(5, 3, 1, 1)}
-    done = rewritten(model("float[1,3,6,6] x => float[1,4,6,6] y", "t = Sub(x, k) y = Conv<pads=[1,1,1,1]>(t, w)", weights))
+    done = rewritten(
+        model("float[1,3,6,6] x => float[1,4,6,6] y", "t = Sub(x, k) y = Conv<pads=[1,1,1,1]>(t, w)", weights)
+    )
     assert ops(done) == ["sub", "conv"] and "zero padding" in refused(done, "fold_input_scale")
 
 
@@ -97,9 +109,12 @@ def test_pads_merge_into_convolutions() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "pads", "value", "reason"),
-    [("edge", [0, 0, 1, 1, 0, 0, 1, 1], 0.0, "mode is edge"), ("constant", [0, 0, 1, 1, 0, 0, 1, 1], 2.0, "writes 2"),
-     ("constant", [0, 0, -1, 1, 0, 0, 1, 1], 0.0, "crops")],
-)  # fmt: skip
+    [
+        ("edge", [0, 0, 1, 1, 0, 0, 1, 1], 0.0, "mode is edge"),
+        ("constant", [0, 0, 1, 1, 0, 0, 1, 1], 2.0, "writes 2"),
+        ("constant", [0, 0, -1, 1, 0, 0, 1, 1], 0.0, "crops"),
+    ],
+)
 def test_other_pads_stay(mode: str, pads: list[int], value: float, reason: str) -> None:
     weights = {**W, "p": np.array(pads), "v": np.array(value, np.float32)}
     height = 6 + pads[2] + pads[6] - 2
@@ -119,7 +134,9 @@ def test_a_pad_of_minus_infinity_merges_into_max_pooling() -> None:
 def test_matmul_and_add_become_gemm(shape: str) -> None:
     lead = shape.rpartition(",")[0]
     weights = {"w": normal(0, 5, 4), "c": normal(1, 4)}
-    done = rewritten(model(f"float[{shape}] x => float[{lead},4] y", "t = MatMul(x, w) y = Add(c, t)", weights))
+    done = rewritten(
+        model(f"float[{shape}] x => float[{lead},4] y", "t = MatMul(x, w) y = Add(c, t)", weights)
+    )
     assert "gemm" in ops(done) and set(ops(done)) <= {"gemm", "reshape"}
 
 

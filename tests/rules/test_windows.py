@@ -1,4 +1,5 @@
-"""Windows of three dimensions, and transposed convolutions by phase: onnxruntime's results, whole on the NPU."""
+"""Windows of three dimensions, and transposed convolutions by phase: onnxruntime's
+results, whole on the NPU."""
 
 from __future__ import annotations
 
@@ -16,10 +17,22 @@ THREE = (
     ("Conv<group=2, pads=[1,0,0,0,0,0]>", True, (1, 4, 3, 4, 4), (6, 2, 2, 1, 1), (1, 6, 3, 4, 4)),
     ("Conv", True, (1, 3, 1, 5, 6), (4, 3, 1, 3, 3), (1, 4, 1, 3, 4)),
     ("ConvTranspose<strides=[2,2,2]>", True, (1, 3, 3, 4, 4), (3, 4, 2, 2, 2), (1, 4, 6, 8, 8)),
-    ("ConvTranspose<strides=[2,1,2], pads=[1,1,0,1,1,0]>", False, (1, 2, 3, 4, 4), (2, 3, 4, 3, 2), (1, 3, 6, 4, 8)),
+    (
+        "ConvTranspose<strides=[2,1,2], pads=[1,1,0,1,1,0]>",
+        False,
+        (1, 2, 3, 4, 4),
+        (2, 3, 4, 3, 2),
+        (1, 3, 6, 4, 8),
+    ),
     ("ConvTranspose<group=2, strides=[1,2,1]>", True, (2, 4, 3, 3, 3), (4, 2, 3, 2, 1), (2, 4, 5, 6, 3)),
-    ("ConvTranspose<strides=[2,2,2], output_padding=[1,1,1]>", True, (1, 2, 2, 3, 3), (2, 3, 3, 3, 3), (1, 3, 6, 8, 8)),
-)  # fmt: skip
+    (
+        "ConvTranspose<strides=[2,2,2], output_padding=[1,1,1]>",
+        True,
+        (1, 2, 2, 3, 3),
+        (2, 3, 3, 3, 3),
+        (1, 3, 6, 8, 8),
+    ),
+)
 
 
 def described(shape: tuple[int, ...]) -> str:
@@ -32,7 +45,12 @@ def test_convolutions(
     call: str, bias: bool, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], after: str
 ) -> None:
     channels = y[1]
-    weights = {"w": normal(1, *w), "b": normal(2, channels), "s": normal(3, channels), "v": normal(4, channels) ** 2 + 1}
+    weights = {
+        "w": normal(1, *w),
+        "b": normal(2, channels),
+        "s": normal(3, channels),
+        "v": normal(4, channels) ** 2 + 1,
+    }
     body = f"{'c' if after else 'y'} = {call}(x, w{', b' if bias else ''}) {after}"
     done = rewritten(model(f"{described(x)} x => {described(y)} y", body, weights), rtol=1e-3, atol=1e-4)
     assert not place(done.graph, TARGET).reasons()
@@ -50,7 +68,7 @@ def test_convolutions(
         ("AveragePool<kernel_shape=[3,3,3], pads=[1,1,1,1,1,1], count_include_pad=1>", (1, 3, 4, 5, 6)),
         ("GlobalAveragePool", (1, 3, 1, 1, 1)), ("GlobalMaxPool", (1, 3, 1, 1, 1)),
     ],
-)  # fmt: skip
+)
 def test_pools(call: str, y: tuple[int, ...]) -> None:
     done = rewritten(model(f"float[1,3,4,5,6] x => {described(y)} y", f"y = {call}(x)", opset=19))
     assert not place(done.graph, TARGET).reasons()
@@ -84,12 +102,18 @@ def test_five_dimensions(signature: str, body: str) -> None:
     [
         ("ConvTranspose<strides=[2,2]>", True, (1, 8, 5, 6), (8, 4, 2, 2), (1, 4, 10, 12)),
         ("ConvTranspose<strides=[2,2], pads=[1,1,1,1]>", True, (2, 8, 5, 6), (8, 4, 4, 4), (2, 4, 10, 12)),
-        ("ConvTranspose<strides=[2,3], pads=[1,0,0,2], output_padding=[1,0]>", False, (1, 8, 4, 5), (8, 3, 3, 5), (1, 3, 9, 15)),
+        (
+            "ConvTranspose<strides=[2,3], pads=[1,0,0,2], output_padding=[1,0]>",
+            False,
+            (1, 8, 4, 5),
+            (8, 3, 3, 5),
+            (1, 3, 9, 15),
+        ),
         ("ConvTranspose<strides=[4,4], pads=[2,2,2,2]>", True, (1, 8, 4, 4), (8, 2, 8, 8), (1, 2, 16, 16)),
         ("ConvTranspose<strides=[3]>", True, (1, 8, 5), (8, 4, 5), (1, 4, 17)),
         ("ConvTranspose<strides=[2,2], dilations=[2,1]>", False, (1, 8, 4, 4), (8, 2, 3, 3), (1, 2, 11, 9)),
     ],
-)  # fmt: skip
+)
 def test_transposed_convolutions(
     call: str, bias: bool, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]
 ) -> None:

@@ -1,4 +1,5 @@
-"""A schedule as a value: what jobs read is there, bytes are used by one thing at a time, and both consumers leave it as it is."""
+"""A schedule as a value: what jobs read is there, bytes are used by one thing at a time, and both
+consumers leave it as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A campaign over seeds: graphs quantised, planned, generated; the simulator makes the reference's every integer."""
+"""A campaign over seeds: graphs quantised, planned, generated; the simulator makes
+the reference's every integer."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from tests.codegen import random_groups, random_tilings
 Told = Callable[[Subject, Graph], Iterable[str]]         # what else is counted of a graph that was compared
 
 
-def campaign(seeds: Iterable[int], case: Callable[[int], Subject], exact_each: int, told: Told) -> Counter[str]:
+def campaign(
+    seeds: Iterable[int], case: Callable[[int], Subject], exact_each: int, told: Told
+) -> Counter[str]:
     """Every seed in turn; a failure names its seed. `exact_each`: how often no fast kernel is taken."""
     count: Counter[str] = Counter()
     for seed in seeds:
@@ -37,11 +40,15 @@ def campaign(seeds: Iterable[int], case: Callable[[int], Subject], exact_each: i
             try:
                 graph, program = compiled(subject, random.Random(seed))
             except TargetError:
-                count.update(["refused", f"refused on {subject.target.name}"] if subject.target.name else ["refused"])
+                count.update(
+                    ["refused", f"refused on {subject.target.name}"] if subject.target.name else ["refused"]
+                )
                 continue
             tensors = compared(subject, graph, program, exact_only=seed % exact_each == 0)
         except Exception as error:
-            error.add_note(f"seed {seed}" + (f": {subject.target.name}, level {subject.level}" if subject else ""))
+            error.add_note(
+                f"seed {seed}" + (f": {subject.target.name}, level {subject.level}" if subject else "")
+            )
             raise
         count["compared" if tensors else "host only"] += 1
         count["tensors"] += tensors
@@ -58,13 +65,14 @@ def bounded(count: Counter[str], graphs: int) -> None:
 
 
 def compiled(s: Subject, rng: random.Random) -> tuple[Graph, Program]:
-    """The quantised graph and its program, after a trip through the file format; every other plan is torn into tiles anyhow,
-    on several cores into groups too, that cores share anyhow."""
+    """The quantised graph and its program, after a trip through the file format; every other plan is torn
+    into tiles anyhow, on several cores into groups too, that cores share anyhow."""
     placement = place(s.graph, s.target)
     graph = quantize_graph(s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics).graph
     machine = Costs(s.target.compute, s.target.memory, s.target.dma)
     torn = rng.random() < 0.5
-    plan = plan_network(graph, machine, s.target.numerics, 0 if torn else s.level)      # in any case: it refuses what cannot fit
+    # in any case: it refuses what cannot fit
+    plan = plan_network(graph, machine, s.target.numerics, 0 if torn else s.level)
     if torn and machine.compute.cores > 1:
         plan, _ = random_groups.plan(graph, machine, s.target.numerics, rng, s.level)
     elif torn:
@@ -76,14 +84,16 @@ def coded(graph: Graph, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A sample as the graph takes it: codes where its inputs are integer."""
     quants = {i: graph.values[i].quant for i in graph.inputs}
     return {
-        i: feed[i] if q is None else quantize(feed[i], q.scale[0], q.zero_point[0], q.lo, q.hi).astype(q.dtype)
+        i: feed[i]
+        if q is None
+        else quantize(feed[i], q.scale[0], q.zero_point[0], q.lo, q.hi).astype(q.dtype)
         for i, q in quants.items()
     }
 
 
 def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> int:
-    """How many integer tensors were compared, all equal, with those that only local memory holds. The host's values are the
-    reference's own."""
+    """How many integer tensors were compared, all equal, with those that only local memory holds. The host's
+    values are the reference's own."""
     order = order_of(program)
     hazards = hazards_of(program, order)
     assert not hazards, str(hazards[0])
@@ -101,7 +111,9 @@ def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> in
     for step in program.meta["steps"]:
         if step["kind"] == "npu":
             machine.run(step["segment"])
-        for out in [step["out"]] if step["kind"] == "quantize" else step["outputs"] if step["kind"] == "host" else []:
+        for out in (
+            [step["out"]] if step["kind"] == "quantize" else step["outputs"] if step["kind"] == "host" else []
+        ):
             if out in entries:
                 machine.write(out, want[out])
     for value in watch:
@@ -109,5 +121,7 @@ def compared(s: Subject, graph: Graph, program: Program, exact_only: bool) -> in
     for value in inside:
         shadow = machine.shadows[value]
         assert shadow.torn is None and shadow.seen.any(), value
-        np.testing.assert_array_equal(shadow.array[:, shadow.seen], want[value][:, shadow.seen], err_msg=value)
+        np.testing.assert_array_equal(
+            shadow.array[:, shadow.seen], want[value][:, shadow.seen], err_msg=value
+        )
     return len(watch) + len(inside)

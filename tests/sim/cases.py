@@ -1,4 +1,5 @@
-"""Random commands of every opcode, with the constants they read, wrapped into programs that run on random memory."""
+"""Random commands of every opcode, with the constants they read, wrapped into
+programs that run on random memory."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SMALL = having("tensor")
 
 @dataclass
 class Case:
-    """Fields under construction: `at` is the next free byte of local memory, `consts` what LOADs put where."""
+    """Fields under construction: `at` is the next free byte of local memory,
+    `consts` what LOADs put where."""
 
     rng: np.random.Generator
     opcode: str
@@ -82,7 +84,9 @@ class Case:
         width = 8 * SIZES[self.fields["y_type"]]
         shift = max(-3, min(62, bits - width + self.number(-2, 3)))
         lo, hi = ELEMENTS[self.fields["y_type"]].range
-        self.fields.update(shift=shift, zero=self.pick(0, self.number(lo, hi)), rounding=self.pick(*ROUNDINGS))
+        self.fields.update(
+            shift=shift, zero=self.pick(0, self.number(lo, hi)), rounding=self.pick(*ROUNDINGS)
+        )
 
     def multiplier(self, bits: int | None = None) -> int:
         bits = bits or self.pick(1, 8, 16, 31, 32)
@@ -90,7 +94,9 @@ class Case:
 
     def acc(self, count: int, size: int | None = None) -> None:
         dtype = self.pick("int32", "int32", "int64")
-        self.fields.update(acc=self.place(count * SIZES[dtype]), acc_type=dtype, accumulate=self.pick(0, 0, 1))
+        self.fields.update(
+            acc=self.place(count * SIZES[dtype]), acc_type=dtype, accumulate=self.pick(0, 0, 1)
+        )
 
     def window(self) -> tuple[int, int]:
         n, c, h, w = self.number(1, 2), self.number(1, 4), self.number(1, 8), self.number(1, 9)
@@ -99,7 +105,9 @@ class Case:
         self.zero("x")
         kernel, stride = (self.number(1, 3), self.number(1, 4)), (self.number(1, 3), self.number(1, 2))
         origin = (-self.number(0, 3), self.number(-3, 1))
-        self.fields.update(kernel=kernel, stride=stride, dilation=(self.pick(1, 1, 2), self.pick(1, 1, 3)), origin=origin)
+        self.fields.update(
+            kernel=kernel, stride=stride, dilation=(self.pick(1, 1, 2), self.pick(1, 1, 3)), origin=origin
+        )
         out = (self.number(1, 6), self.number(1, 7))
         self.fields.update(out_height=out[0], out_width=out[1])
         return out
@@ -140,11 +148,18 @@ def _conv(c: Case) -> None:
     c.zero("x")
     dtype = c.pick("int8", "int8", "uint8", "int16", "int4", "uint4")
     kernel = c.fields["kernel"]
-    c.fields.update(w_type=dtype, groups=groups, batch=n, out_channels=out, insert=c.pick((1, 1), (1, 1), (2, 2), (1, 3)))
+    c.fields.update(
+        w_type=dtype, groups=groups, batch=n, out_channels=out, insert=c.pick((1, 1), (1, 1), (2, 2), (1, 3))
+    )
     c.const("w", _values(c, dtype, out * per * kernel[0] * kernel[1]))
     c.zero("w", "w")
     if c.rng.random() < 0.3:
-        c.const("w_zeros", c.rng.integers(-5, 6, out).astype(np.int32) if c.rng.random() < 0.7 else np.full(out, 3, np.int32))
+        c.const(
+            "w_zeros",
+            c.rng.integers(-5, 6, out).astype(np.int32)
+            if c.rng.random() < 0.7
+            else np.full(out, 3, np.int32),
+        )
     c.acc(n * out * out_h * out_w)
 
 
@@ -313,10 +328,24 @@ def _resize(c: Case) -> None:
 
 
 MAKERS = {
-    "FILL": _fill, "COPY": _copy, "CONV": _conv, "MATMUL": _matmul, "REQUANT": requant, "ADD": _binary, "MUL": _binary,
-    "DIV": _binary, "MINMAX": _binary, "PRELU": _prelu, "RESCALE": _rescale, "MAXPOOL": _pool, "AVGPOOL": _pool,
-    "REDUCE": _reduce, "LUT": _lut, "SOFTMAX": _softmax, "RESIZE": _resize,
-}  # fmt: skip
+    "FILL": _fill,
+    "COPY": _copy,
+    "CONV": _conv,
+    "MATMUL": _matmul,
+    "REQUANT": requant,
+    "ADD": _binary,
+    "MUL": _binary,
+    "DIV": _binary,
+    "MINMAX": _binary,
+    "PRELU": _prelu,
+    "RESCALE": _rescale,
+    "MAXPOOL": _pool,
+    "AVGPOOL": _pool,
+    "REDUCE": _reduce,
+    "LUT": _lut,
+    "SOFTMAX": _softmax,
+    "RESIZE": _resize,
+}
 
 
 def random_case(seed: int, opcode: str) -> Case:
@@ -327,7 +356,13 @@ def random_case(seed: int, opcode: str) -> Case:
 
 def flat_copy(opcode: str, space: str, external: int, local: int, count: int):
     one = (0, 0, 0, 0, 0, 1)
-    fields = {"space": space, "external": external, "local": local, "element": 1, "dims": (1, 1, 1, 1, 1, count)}
+    fields = {
+        "space": space,
+        "external": external,
+        "local": local,
+        "element": 1,
+        "dims": (1, 1, 1, 1, 1, count),
+    }
     return opcode, {**fields, "external_strides": one, "local_strides": one}
 
 
@@ -342,15 +377,20 @@ def serial(commands, const: bytes = b"", data: int = 2 * LOCAL, values=None, tar
     if values is None:
         values = {"in": (0, LOCAL, None), "out": (LOCAL, LOCAL, 0)}
     meta = {
-        "name": "case", "target": target_meta(target), "inputs": [{"name": "in", "shape": [LOCAL], "dtype": "uint8"}],
+        "name": "case",
+        "target": target_meta(target),
+        "inputs": [{"name": "in", "shape": [LOCAL], "dtype": "uint8"}],
         "outputs": [{"name": "out", "shape": [LOCAL], "dtype": "uint8"}],
         "values": {
-            k: {"address": a, "shape": [n], "dtype": "uint8", "quant": None, "node": p} for k, (a, n, p) in values.items()
+            k: {"address": a, "shape": [n], "dtype": "uint8", "quant": None, "node": p}
+            for k, (a, n, p) in values.items()
         },
         "steps": [{"kind": "npu", "segment": 0, "first": [0], "count": [len(words)]}],
         "nodes": [{"name": "node", "op": "case", "origin": [], "macs": 0}],
-        "data_bytes": data, "const_bytes": len(const), "local_bytes": LOCAL,
-    }  # fmt: skip
+        "data_bytes": data,
+        "const_bytes": len(const),
+        "local_bytes": LOCAL,
+    }
     return Program(fingerprint(target), meta, (np.array(words, np.uint32).reshape(-1, 64),), const)
 
 

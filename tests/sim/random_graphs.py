@@ -22,14 +22,37 @@ Array = npt.NDArray[Any]
 Made = tuple[Op, tuple[str, ...]] | None     # an operator and what it reads; None: not on such a tensor
 
 LARGEST = 240                                # elements of a tensor
-TABLES = ("relu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "leakyrelu", "elu", "gelu", "silu", "erf", "softplus", "abs",
-          "neg", "mish", "celu", "selu", "softsign", "sin", "floor", "round", "sign", "thresholdedrelu")  # fmt: skip
+TABLES = (
+    "relu",
+    "sigmoid",
+    "tanh",
+    "hardswish",
+    "hardsigmoid",
+    "leakyrelu",
+    "elu",
+    "gelu",
+    "silu",
+    "erf",
+    "softplus",
+    "abs",
+    "neg",
+    "mish",
+    "celu",
+    "selu",
+    "softsign",
+    "sin",
+    "floor",
+    "round",
+    "sign",
+    "thresholdedrelu",
+)
 WINDOWED = {2: (1,), 3: (1,), 4: (2,)}       # spatial ranks by rank
 
 
 @dataclass(frozen=True)
 class Subject:
-    """All that a seed stands for. `feeds` are samples of the graph's inputs; the ranges come from the first."""
+    """All that a seed stands for. `feeds` are samples of the graph's inputs; the
+    ranges come from the first."""
 
     graph: Graph
     feeds: tuple[dict[str, Array], ...]
@@ -105,7 +128,12 @@ def _window(d: Draw, rank: int, dilated: bool = True) -> dict[str, Any]:
     kernel = pick(3)
     dilations = pick(2) if dilated and d.chance(0.3) else (1,) * rank
     pads = tuple(d.rng.randint(0, kernel[i % rank] - 1) for i in range(2 * rank))
-    return {"kernel_shape": kernel, "strides": pick(2) if d.chance(0.5) else (1,) * rank, "dilations": dilations, "pads": pads}
+    return {
+        "kernel_shape": kernel,
+        "strides": pick(2) if d.chance(0.5) else (1,) * rank,
+        "dilations": dilations,
+        "pads": pads,
+    }
 
 
 def conv(d: Draw, x: str) -> Made:
@@ -113,7 +141,9 @@ def conv(d: Draw, x: str) -> Made:
     if len(shape) not in (3, 4):
         return None
     settings, channels = _window(d, len(shape) - 2), shape[1]
-    group = d.rng.choice([g for g in range(1, channels + 1) if channels % g == 0] if d.chance(0.5) else [1, channels])
+    group = d.rng.choice(
+        [g for g in range(1, channels + 1) if channels % g == 0] if d.chance(0.5) else [1, channels]
+    )
     out = group * d.rng.randint(1, 1 + 6 // group)
     each = channels // group
     area = each * int(np.prod(settings["kernel_shape"]))
@@ -132,7 +162,11 @@ def convtranspose(d: Draw, x: str) -> Made:
     each = d.rng.randint(1, 3)
     weight = d.const((channels, each, *settings["kernel_shape"]), (channels // group) ** -0.5)
     bias = (d.const((group * each,), 0.2),) if d.chance(0.6) else ()
-    return OPS["convtranspose"](**settings, output_padding=extra, group=group, clip=d.clip()), (x, weight, *bias)
+    return OPS["convtranspose"](**settings, output_padding=extra, group=group, clip=d.clip()), (
+        x,
+        weight,
+        *bias,
+    )
 
 
 def pool(d: Draw, x: str) -> Made:
@@ -164,7 +198,11 @@ def matmul(d: Draw, x: str) -> Made:
     if len(shape) < 2:
         return None
     k, n = shape[-1], d.rng.randint(1, 6)
-    both = d.other(lambda s: len(s) >= 2 and s[-2] == k and (len(s) == 2 or s[:-2] == shape[:-2])) if d.chance(0.6) else None
+    both = (
+        d.other(lambda s: len(s) >= 2 and s[-2] == k and (len(s) == 2 or s[:-2] == shape[:-2]))
+        if d.chance(0.6)
+        else None
+    )
     op = OPS["matmul"](clip=d.clip())
     if both is None and d.chance(0.2):
         return op, (d.const((n, shape[-2]), shape[-2] ** -0.5), x)
@@ -218,7 +256,11 @@ def concat(d: Draw, x: str) -> Made:
     axis = d.rng.randrange(len(shape))
     parts = [x]
     for _ in range(d.rng.randint(1, 2)):
-        same = d.other(lambda s: (*s[:axis], *s[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :]) and len(s) == len(shape))
+        same = d.other(
+            lambda s: (
+                (*s[:axis], *s[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :]) and len(s) == len(shape)
+            )
+        )
         sized = (*shape[:axis], d.rng.randint(1, 3), *shape[axis + 1 :])
         parts.append(same if same and d.chance(0.7) else d.const(sized))
     d.rng.shuffle(parts)
@@ -258,7 +300,9 @@ def pad(d: Draw, x: str) -> Made:
     mode = d.rng.choice(("constant", "constant", "edge", "reflect"))
     low = -1 if mode == "constant" and d.chance(0.3) else 0
     pads = [d.rng.randint(low, min(2, s - 1)) if d.chance(0.5) else 0 for s in (*shape, *shape)]
-    return OPS["pad"](tuple(pads), mode, d.rng.choice((0.0, 0.0, 0.5, -3.0)) if mode == "constant" else 0.0), (x,)
+    return OPS["pad"](
+        tuple(pads), mode, d.rng.choice((0.0, 0.0, 0.5, -3.0)) if mode == "constant" else 0.0
+    ), (x,)
 
 
 def resize(d: Draw, x: str) -> Made:
@@ -308,7 +352,9 @@ def gather(d: Draw, x: str) -> Made:
         return None
     axis = d.rng.randrange(len(shape))
     index_shape = d.rng.choice(((), (2,), (3,), (2, 2))) if len(shape) < 4 else d.rng.choice(((), (2,)))
-    return OPS["gather"](tuple(d.rng.randrange(shape[axis]) for _ in range(int(np.prod(index_shape)))), index_shape, axis), (x,)
+    return OPS["gather"](
+        tuple(d.rng.randrange(shape[axis]) for _ in range(int(np.prod(index_shape)))), index_shape, axis
+    ), (x,)
 
 
 def expand(d: Draw, x: str) -> Made:
@@ -316,8 +362,37 @@ def expand(d: Draw, x: str) -> Made:
     return OPS["expand"](shape), (x,)
 
 
-MAKERS = (conv, conv, conv, conv, convtranspose, pool, pool, gemm, gemm, matmul, pair, pair, pair, reduction, table, table,
-          softmax, concat, concat, split, slice_, pad, resize, reshape, transpose, blocks, blocks, gather, expand)  # fmt: skip
+MAKERS = (
+    conv,
+    conv,
+    conv,
+    conv,
+    convtranspose,
+    pool,
+    pool,
+    gemm,
+    gemm,
+    matmul,
+    pair,
+    pair,
+    pair,
+    reduction,
+    table,
+    table,
+    softmax,
+    concat,
+    concat,
+    split,
+    slice_,
+    pad,
+    resize,
+    reshape,
+    transpose,
+    blocks,
+    blocks,
+    gather,
+    expand,
+)
 
 
 def grow(d: Draw) -> Graph:
@@ -353,4 +428,11 @@ def subject(seed: int) -> Subject:
     narrow = d.rng.choice((1.0, 1.0, 1.0, 0.5))     # saturation
     ranges = {k: (float(a.min()) * narrow, float(a.max()) * narrow) for k, a in d.arrays.items()}
     config, chip = scheme(d), target(d)
-    return Subject(graph, tuple(feeds), ranges, fitting(config, chip.numerics), chip, d.rng.choice((0, 0, 1, 2, 3, 3, 4, 5, 5)))
+    return Subject(
+        graph,
+        tuple(feeds),
+        ranges,
+        fitting(config, chip.numerics),
+        chip,
+        d.rng.choice((0, 0, 1, 2, 3, 3, 4, 5, 5)),
+    )

@@ -9,7 +9,15 @@ from math import floor
 
 from npuflow.hw.command import Command
 
-FORMATS = {"int8": "<b", "uint8": "<B", "int16": "<h", "uint16": "<H", "int32": "<i", "uint32": "<I", "int64": "<q"}
+FORMATS = {
+    "int8": "<b",
+    "uint8": "<B",
+    "int16": "<h",
+    "uint16": "<H",
+    "int32": "<i",
+    "uint32": "<I",
+    "int64": "<q",
+}
 
 
 class Fault(Exception):
@@ -50,7 +58,9 @@ class Scalar:
     def tensor(self, c: Command, name: str):
         at, dtype, strides = c.number(name), c.text(f"{name}_type"), c.vector(f"{name}_strides")
         if dtype.endswith("int4"):
-            return lambda *index: self.half(dtype, at, sum(i * s for i, s in zip(index, strides, strict=True)))
+            return lambda *index: self.half(
+                dtype, at, sum(i * s for i, s in zip(index, strides, strict=True))
+            )
         return lambda *index: self.get(dtype, at + sum(i * s for i, s in zip(index, strides, strict=True)))
 
     def write(self, c: Command, index, value: int) -> None:
@@ -101,7 +111,11 @@ class Scalar:
         self.put(dtype, at, value + (self.get(dtype, at) if c.number("accumulate") else 0))
 
     def zero(self, c: Command, name: str, i: int) -> int:
-        return c.number(f"{name}_zero") if c.pointer(f"{name}_zeros") is None else self.at(c, f"{name}_zeros", "int32", i)
+        return (
+            c.number(f"{name}_zero")
+            if c.pointer(f"{name}_zeros") is None
+            else self.at(c, f"{name}_zeros", "int32", i)
+        )
 
     def conv(self, c: Command) -> None:
         x, (_, channels, height, width) = self.tensor(c, "x"), c.vector("x_dims")
@@ -117,14 +131,19 @@ class Scalar:
                 if row % iy or col % ix or not (0 <= row // iy < height and 0 <= col // ix < width):
                     continue
                 w = self.at(c, "w", c.text("w_type"), ((o * per + k) * kh + i) * kw + j)
-                total += (x(n, g * per + k, row // iy, col // ix) - c.number("x_zero")) * (w - self.zero(c, "w", o))
+                total += (x(n, g * per + k, row // iy, col // ix) - c.number("x_zero")) * (
+                    w - self.zero(c, "w", o)
+                )
             self.accumulate(c, place, total)
 
     def matmul(self, c: Command) -> None:
         a, b = self.tensor(c, "a"), self.tensor(c, "b")
         size = c.number("batch"), c.number("m"), c.number("n")
         for place, (s, i, j) in enumerate(product(*map(range, size))):
-            total = sum((a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - self.zero(c, "b", j)) for k in range(c.number("k")))
+            total = sum(
+                (a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - self.zero(c, "b", j))
+                for k in range(c.number("k"))
+            )
             self.accumulate(c, place, total)
 
     def requant(self, c: Command) -> None:
@@ -136,7 +155,13 @@ class Scalar:
             acc = self.at(c, "acc", c.text("acc_type"), place)
             acc += pick("bias", c.text("bias_type"), 0, i) << c.number("bias_shift")
             value = self.scale(c, acc * pick("multipliers", "uint32", c.number("multiplier"), i))
-            self.clamp(c, index, value, pick("los", "int32", c.number("lo"), i), pick("his", "int32", c.number("hi"), i))
+            self.clamp(
+                c,
+                index,
+                value,
+                pick("los", "int32", c.number("lo"), i),
+                pick("his", "int32", c.number("hi"), i),
+            )
 
     def reduce(self, c: Command) -> None:
         x, (count, rows, inner) = self.tensor(c, "x"), c.vector("dims")
@@ -185,7 +210,11 @@ class Scalar:
                 self.clamp(c, i, self.scale(c, v * c.number("multiplier")))
             else:
                 value = v * (slope(*i) - c.number("slope_zero")) * c.number("negative")
-                self.clamp(c, i, rounded(Fraction(value) / Fraction(2) ** c.number("negative_shift"), c.text("rounding")))
+                self.clamp(
+                    c,
+                    i,
+                    rounded(Fraction(value) / Fraction(2) ** c.number("negative_shift"), c.text("rounding")),
+                )
 
     def rescale(self, c: Command) -> None:
         x = self.tensor(c, "x")
@@ -207,11 +236,15 @@ class Scalar:
                 self.write(c, i, entry(d))
             else:
                 t = s + c.number("fraction")
-                self.clamp(c, i, (entry(d >> s) * ((1 << s) - f) + entry((d >> s) + 1) * f + (1 << (t - 1))) >> t)
+                self.clamp(
+                    c, i, (entry(d >> s) * ((1 << s) - f) + entry((d >> s) + 1) * f + (1 << (t - 1))) >> t
+                )
 
     # --- windows
     def window(self, c: Command, index):
-        (kh, kw), (sy, sx), (dy, dx), (oy, ox) = (c.vector(n) for n in ("kernel", "stride", "dilation", "origin"))
+        (kh, kw), (sy, sx), (dy, dx), (oy, ox) = (
+            c.vector(n) for n in ("kernel", "stride", "dilation", "origin")
+        )
         for i, j in product(range(kh), range(kw)):
             yield index[2] * sy + i * dy + oy, index[3] * sx + j * dx + ox
 
@@ -229,7 +262,9 @@ class Scalar:
         (ly, lx), (hy, hx) = c.vector("count_lo"), c.vector("count_hi")
         for i in self.outputs(c):
             places = list(self.window(c, i))
-            total = sum(x(i[0], i[1], r, q) - c.number("x_zero") for r, q in places if 0 <= r < h and 0 <= q < w)
+            total = sum(
+                x(i[0], i[1], r, q) - c.number("x_zero") for r, q in places if 0 <= r < h and 0 <= q < w
+            )
             count = sum(ly <= r < hy and lx <= q < hx for r, q in places)
             self.clamp(c, i, self.scale(c, total * self.at(c, "multipliers", "uint32", count)))
 
@@ -262,7 +297,11 @@ class Scalar:
             for v in values:
                 d = max(values) - v
                 if two:
-                    e.append(entry("low", d % (1 << bits), 1 << bits) * entry("high", d >> bits, c.number("entries")) >> 15)
+                    e.append(
+                        entry("low", d % (1 << bits), 1 << bits)
+                        * entry("high", d >> bits, c.number("entries"))
+                        >> 15
+                    )
                 else:
                     e.append(entry("low", d, c.number("entries")))
             total = sum(e)

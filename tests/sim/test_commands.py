@@ -1,4 +1,5 @@
-"""Every opcode, with random fields on random memory: compiled kernels == plain numpy == the scalar reading of the document."""
+"""Every opcode, with random fields on random memory: compiled kernels == plain numpy == the
+scalar reading of the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whole programs with damage anywhere, digests ignored: a clear error, or a run; never a crash, a hang or a huge allocation."""
+"""Whole programs with damage anywhere, digests ignored: a clear error, or a run; never a crash,
+a hang or a huge allocation."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def program_of(seed: int) -> tuple[bytes, dict[str, np.ndarray]] | None:
 
 
 def damaged(data: bytes, rng: np.random.Generator) -> bytes:
-    """Bits flipped, bytes replaced, runs copied elsewhere or cut out, one to four times; mostly behind the metadata."""
+    """Bits flipped, bytes replaced, runs copied elsewhere or cut out, one to four times;
+    mostly behind the metadata."""
     changed = bytearray(data)
     behind = sum(struct.unpack_from("<QQ", data, 80 + 16))      # where the first section, the metadata, ends
     for _ in range(int(rng.integers(1, 5))):
@@ -59,7 +61,8 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def campaign(seed: int, count: int) -> Counter[str]:
-    """Every damaged program either runs or is an error of npuflow's own with a message; all else fails the test."""
+    """Every damaged program either runs or is an error of npuflow's own with a
+    message; all else fails the test."""
     rng, found = np.random.default_rng(seed), Counter[str]()
     subjects = [p for p in map(program_of, range(50_000, 50_040)) if p is not None]
     for i in range(count):

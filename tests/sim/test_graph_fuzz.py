@@ -11,7 +11,8 @@ from campaigns import bounded, campaign
 from random_graphs import subject
 
 SHARD = 500
-SEEDS = range(*(int(n) for n in os.environ.get("NPUFLOW_FUZZ", "1000:11000").split(":")))    # of the slow campaign
+# of the slow campaign
+SEEDS = range(*(int(n) for n in os.environ.get("NPUFLOW_FUZZ", "1000:11000").split(":")))
 
 
 def drawn(seeds: Iterable[int]) -> Counter[str]:
@@ -33,6 +34,9 @@ def test_many_random_graphs_agree(first: int, capsys: pytest.CaptureFixture[str]
     seeds = range(first, min(first + SHARD, SEEDS.stop))
     found = drawn(seeds)
     with capsys.disabled():
-        print(f"\n{len(seeds)} graphs from seed {first}: {', '.join(f'{n} {name}' for name, n in sorted(found.items()))}")
+        print(
+            f"\n{len(seeds)} graphs from seed {first}: "
+            f"{', '.join(f'{n} {name}' for name, n in sorted(found.items()))}"
+        )
     bounded(found, len(seeds))
     assert {f"level {n}" for n in (0, 3, 5)} <= {*found} and found["several cores"] > 0, found

@@ -1,4 +1,5 @@
-"""Orders that no wait fixes are found, whatever the clock says; deadlocks come with their cycle; waits left out are races."""
+"""Orders that no wait fixes are found, whatever the clock says; deadlocks come with their
+cycle; waits left out are races."""
 
 from __future__ import annotations
 
@@ -34,10 +35,13 @@ def test_a_serial_program_is_safe() -> None:
 
 def test_missing_waits_are_races() -> None:
     load, store = flat_copy("LOAD", "DATA", 0, 0, 64), flat_copy("STORE", "DATA", LOCAL, 0, 64)
-    program = serial([load, store, flat_copy("LOAD", "DATA", 64, 32, 8), flat_copy("STORE", "DATA", LOCAL, 0, 64)])
+    program = serial(
+        [load, store, flat_copy("LOAD", "DATA", 64, 32, 8), flat_copy("STORE", "DATA", LOCAL, 0, 64)]
+    )
     assert kinds(program) == set()
     assert "RAW" in kinds(without_wait(program, 1))
-    assert kinds(without_wait(program, 2)) & {"RAW", "WAR"}         # which of the two depends on the order tried
+    # which of the two depends on the order tried
+    assert kinds(without_wait(program, 2)) & {"RAW", "WAR"}
 
 
 def test_two_writers_race() -> None:
@@ -58,7 +62,9 @@ def test_a_deadlock_comes_with_its_cycle() -> None:
     program = serial([flat_copy("LOAD", "DATA", 0, 0, 64), flat_copy("STORE", "DATA", LOCAL, 0, 64)])
     words = program.commands[0].copy()
     words[0] = again(replace(decode(words[0]), wait=(0, 1)))
-    with pytest.raises(ModelError, match=r"deadlock: LOAD 0 .* waits for STORE0 >= 1; STORE 1 .* waits for LOAD0 >= 1"):
+    with pytest.raises(
+        ModelError, match=r"deadlock: LOAD 0 .* waits for STORE0 >= 1; STORE 1 .* waits for LOAD0 >= 1"
+    ):
         order_of(replace(program, commands=(words,)))
 
 
@@ -75,13 +81,17 @@ def test_transfers_in_flight_share_bandwidth() -> None:
     together = without_wait(program, 1)
     target = program.target
     fixed = target.compute.command_cycles + target.dma.setup_cycles
-    assert timeline_of(together, order_of(together)).cycles == pytest.approx(fixed + 256 / target.memory.external_bandwidth)
+    assert timeline_of(together, order_of(together)).cycles == pytest.approx(
+        fixed + 256 / target.memory.external_bandwidth
+    )
     assert np.all(timeline_of(together, order_of(together)).moved == 128)
 
 
 def many_loads(*waits: int):
     """33,000 loads that wait for nothing, and stores that wait for as many of them as is said."""
-    one = serial([flat_copy("LOAD", "DATA", 0, 0, 64), *[flat_copy("STORE", "DATA", LOCAL, 0, 64)] * len(waits)])
+    one = serial(
+        [flat_copy("LOAD", "DATA", 0, 0, 64), *[flat_copy("STORE", "DATA", LOCAL, 0, 64)] * len(waits)]
+    )
     load, *stores = one.commands[0]
     stores = [again(replace(decode(s), wait=(k,))) for s, k in zip(stores, waits, strict=True)]
     words = np.concatenate([np.tile(load, (33_000, 1)), np.array(stores, np.uint32)])
@@ -92,5 +102,7 @@ def many_loads(*waits: int):
 def test_a_wait_that_16_bits_could_misread_is_told() -> None:
     order = order_of(many_loads(20_000, 32_999))          # the second is counted from what the first has told
     assert [n for _, n in order.waits[-1]] == [32_999]
-    with pytest.raises(ModelError, match=r"LOAD0 may be 32999 commands beyond the awaited 1; 16 bits distinguish 32767"):
+    with pytest.raises(
+        ModelError, match=r"LOAD0 may be 32999 commands beyond the awaited 1; 16 bits distinguish 32767"
+    ):
         order_of(many_loads(1))

@@ -1,4 +1,5 @@
-"""Compiled kernels are trusted after saturating operands; the simulator shares no arithmetic; the exact path needs neither."""
+"""Compiled kernels are trusted after saturating operands; the simulator shares no arithmetic;
+the exact path needs neither."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from npuflow.engine.sim import machine as machine_module
 from npuflow.engine.sim.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = [*sorted((ROOT / "npuflow/engine/sim").glob("*.py")), *sorted((ROOT / "npuflow/engine/opcodes").glob("*.py"))]
+OWN = [
+    *sorted((ROOT / "npuflow/engine/sim").glob("*.py")),
+    *sorted((ROOT / "npuflow/engine/opcodes").glob("*.py")),
+]
 
 
 def saturating(a, b):
@@ -27,7 +31,10 @@ def saturating(a, b):
     wide[..., : a.shape[-1]] = a
     tall = np.zeros((*b.shape[:-2], k, b.shape[-1]), np.int64)
     tall[..., : b.shape[-2], :] = b
-    pairs_ = wide[..., :, ::2, None] * tall[..., None, ::2, :] + wide[..., :, 1::2, None] * tall[..., None, 1::2, :]
+    pairs_ = (
+        wide[..., :, ::2, None] * tall[..., None, ::2, :]
+        + wide[..., :, 1::2, None] * tall[..., None, 1::2, :]
+    )
     return np.clip(pairs_, -(1 << 15), (1 << 15) - 1).sum(-2)
 
 
@@ -83,16 +90,27 @@ def test_without_trust_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
 @pytest.mark.parametrize("kind", ["pointwise", "windows", "depthwise", "inserted"])
 def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
-    """The fast ways of 16-bit operands: bytes of a tile as it lies, and depthwise sums into any accumulator."""
+    """The fast ways of 16-bit operands: bytes of a tile as it lies, and depthwise
+    sums into any accumulator."""
     groups, kernel = 4 if kind == "depthwise" else 1, 3 if kind in ("windows", "depthwise") else 1
     insert = 2 if kind == "inserted" else 1
     for seed in range(6):
         c = Case(np.random.default_rng(seed), "CONV")
         dims = (1, 4, 5, 6)
         c.fields.update(
-            x_dims=dims, batch=1, out_channels=8, groups=groups, kernel=(kernel, kernel), stride=(1, 1), dilation=(1, 1),
-            insert=(insert, insert), origin=(-(kernel // 2),) * 2, out_height=5, out_width=6, w_type="int8",
-        )  # fmt: skip
+            x_dims=dims,
+            batch=1,
+            out_channels=8,
+            groups=groups,
+            kernel=(kernel, kernel),
+            stride=(1, 1),
+            dilation=(1, 1),
+            insert=(insert, insert),
+            origin=(-(kernel // 2),) * 2,
+            out_height=5,
+            out_width=6,
+            w_type="int8",
+        )
         c.tensor("x", dims, dtype)
         c.zero("x")
         c.const("w", c.rng.integers(-128, 128, 8 * 4 // groups * kernel * kernel).astype(np.int8))
@@ -109,7 +127,8 @@ def test_wide_convolutions_by_bytes(kind: str, dtype: str, acc: str) -> None:
 
 
 def test_the_simulator_shares_no_arithmetic() -> None:
-    """Nothing of the simulator or the runner imports the reference: numerics, operators, interpreter, graphs."""
+    """Nothing of the simulator or the runner imports the reference: numerics,
+    operators, interpreter, graphs."""
     numbers = ("npuflow.hw.numerics", "npuflow.ops", "npuflow.ir", "npuflow.rules")
     shared = (*numbers, "npuflow.engine.interpret", "npuflow.engine.quantize")
     files = [*OWN, ROOT / "npuflow/engine/runner.py", *sorted((ROOT / "npuflow/engine/program").glob("*.py"))]
@@ -120,18 +139,23 @@ def test_the_simulator_shares_no_arithmetic() -> None:
             if isinstance(node, ast.ImportFrom):
                 assert not node.level
                 modules = [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
-            wrong += [f"{path.name}: {m}" for m in modules if any(m == s or m.startswith(s + ".") for s in shared)]
+            wrong += [
+                f"{path.name}: {m}" for m in modules if any(m == s or m.startswith(s + ".") for s in shared)
+            ]
     assert len(files) > 20 and not wrong, wrong
 
 
 def test_importing_the_simulator_loads_no_reference() -> None:
     """Not by a detour either."""
     code = (
-        "import sys, npuflow.engine.runner, npuflow.engine.sim.fast, npuflow.engine.sim.hazards, npuflow.engine.sim.clock\n"
+        "import sys, npuflow.engine.runner, npuflow.engine.sim.fast, npuflow.engine.sim.hazards, "
+        "npuflow.engine.sim.clock\n"
         "shared = ('npuflow.hw.numerics', 'npuflow.ops', 'npuflow.ir', 'npuflow.engine.interpret')\n"
         "print([m for m in sys.modules if m.startswith(shared)])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+    )
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
@@ -142,7 +166,8 @@ def test_the_exact_path_compiles_nothing() -> None:
         "import numpy as np\n"
         "from cases import MAKERS, random_case, wrap\n"
         "from npuflow.engine.sim.machine import Machine\n"
-        "image, found = np.random.default_rng(1).integers(0, 256, (2, 16384)).astype(np.uint8), hashlib.sha256()\n"
+        "image, found = np.random.default_rng(1).integers(0, 256, (2, 16384)).astype(np.uint8), "
+        "hashlib.sha256()\n"
         "for opcode in sorted(MAKERS):\n"
         "    for seed in (1, 2):\n"
         "        machine = Machine(wrap(random_case(seed, opcode)), 2)\n"
@@ -155,9 +180,13 @@ def test_the_exact_path_compiles_nothing() -> None:
     found = []
     for kernels in ("exact", ""):
         done = subprocess.run(
-            [sys.executable, "-c", code, str(ROOT), str(Path(__file__).parent)], capture_output=True, text=True, timeout=300,
-            env={**os.environ, "NPUFLOW_KERNELS": kernels}, check=False,
-        )  # fmt: skip
+            [sys.executable, "-c", code, str(ROOT), str(Path(__file__).parent)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "NPUFLOW_KERNELS": kernels},
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         found.append(done.stdout.split(maxsplit=1))
     assert found[0][1].strip() == "[]" and "numba" in found[1][1]

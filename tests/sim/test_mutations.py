@@ -1,4 +1,5 @@
-"""Digests ignored: changed weights show in the sums; changed commands differ, race, fail to decode, or are proven equal."""
+"""Digests ignored: changed weights show in the sums; changed commands differ, race, fail to
+decode, or are proven equal."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def run(program: Program, image: np.ndarray) -> np.ndarray:
 
 def inside(case: Case) -> None:
     """A convolution whose windows all lie in the tile: nothing of it is padding, so everything matters."""
-    case.fields.update(accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1), acc_type="int32")
+    case.fields.update(
+        accumulate=0, origin=(0, 0), insert=(1, 1), stride=(1, 1), dilation=(1, 1), acc_type="int32"
+    )
     _, _, height, width = case.fields["x_dims"]
     kernel = tuple(min(k, s) for k, s in zip(case.fields["kernel"], (height, width), strict=True))
     case.fields.update(kernel=kernel, out_height=height - kernel[0] + 1, out_width=width - kernel[1] + 1)
@@ -51,7 +54,8 @@ def test_weight_bytes_show_at_the_accumulator() -> None:
         want = run(program, image)
         size = case.fields["out_channels"] * channels // case.fields["groups"] * kernel[0] * kernel[1]
         size *= 2 if case.fields["w_type"] == "int16" else 1
-        size //= 2 if ELEMENTS[case.fields["w_type"]].packed else 1        # the half beside an odd last code means nothing
+        # the half beside an odd last code means nothing
+        size //= 2 if ELEMENTS[case.fields["w_type"]].packed else 1
         for _ in range(25):
             const = bytearray(program.const)
             const[int(rng.integers(0, size))] ^= int(rng.integers(1, 256))
@@ -61,18 +65,22 @@ def test_weight_bytes_show_at_the_accumulator() -> None:
 
 
 def memories(case: Case, each: int) -> np.ndarray:
-    """Full-range bytes; numbers of every magnitude and the outermost ones, of each size; and the numbers at which the command's
-    own result moves: full range alone saturates all that follows."""
+    """Full-range bytes; numbers of every magnitude and the outermost ones, of each size; and the numbers at
+    which the command's own result moves: full range alone saturates all that follows."""
     rng, found = case.rng, [case.rng.integers(0, 256, (each, LOCAL)).astype(np.uint8)]
     for size in (1, 2, 4, 8):
         shape, limits = (each, LOCAL // size), np.iinfo(f"i{size}")
-        found.append((np.exp2(rng.uniform(0, 8 * size - 1, shape)) * rng.choice([-1, 1], shape)).astype(f"<i{size}"))
+        found.append(
+            (np.exp2(rng.uniform(0, 8 * size - 1, shape)) * rng.choice([-1, 1], shape)).astype(f"<i{size}")
+        )
         found.append(rng.choice(np.array([limits.min, limits.max, 0, -1], f"<i{size}"), shape))
     zeros = [case.fields[z] for z in ("x_zero", "a_zero", "b_zero") if z in case.fields]
     if zeros:
         for size in (1, 2):
             shape = (each, LOCAL // size)
-            near = rng.choice(zeros, shape) + np.exp2(rng.uniform(-1, 8 * size - 2, shape)) * rng.choice([-1, 0, 1], shape)
+            near = rng.choice(zeros, shape) + np.exp2(rng.uniform(-1, 8 * size - 2, shape)) * rng.choice(
+                [-1, 0, 1], shape
+            )
             found.append(near.astype(np.int64).astype(f"<i{size}"))
     if "acc" in case.fields and "shift" in case.fields:
         found.append(_steps(case, each))
@@ -86,7 +94,9 @@ def _steps(case: Case, each: int) -> np.ndarray:
     multipliers = np.array([f["multiplier"]]) if table is None else np.frombuffer(table, np.uint32)
     dtype = np.dtype(f["acc_type"]).newbyteorder("<")
     shape = (each, LOCAL // dtype.itemsize)
-    code = rng.integers(f["lo"] - f["zero"] - 2, f["hi"] - f["zero"] + 3, shape) + rng.choice([0.0, 0.5, 0.25], shape)
+    code = rng.integers(f["lo"] - f["zero"] - 2, f["hi"] - f["zero"] + 3, shape) + rng.choice(
+        [0.0, 0.5, 0.25], shape
+    )
     at = code * 2.0 ** f["shift"] / rng.choice(multipliers, shape) + rng.integers(-200, 200, shape)
     limits = np.iinfo(dtype)
     return np.clip(at, limits.min / 2, limits.max / 2).astype(dtype)
@@ -94,7 +104,9 @@ def _steps(case: Case, each: int) -> np.ndarray:
 
 def passes(program: Program, mutant: Program, images: np.ndarray) -> bool:
     """Whether the mutant runs and makes the same of these memories."""
-    return not hazards_of(mutant, order_of(mutant)) and np.array_equal(run(mutant, images), run(program, images))
+    return not hazards_of(mutant, order_of(mutant)) and np.array_equal(
+        run(mutant, images), run(program, images)
+    )
 
 
 def moves(seed: int, opcode: str) -> tuple[Case, Program, int]:
@@ -108,9 +120,14 @@ def moves(seed: int, opcode: str) -> tuple[Case, Program, int]:
     outside, inside = ("x", "y") if opcode == "LOAD" else ("y", "x")
     external = f[outside] + (LOCAL if opcode == "STORE" else 0)
     fields = {
-        "space": "DATA", "external": external, "local": f[inside], "element": f["element"],
-        "dims": f["dims"], "external_strides": f[f"{outside}_strides"], "local_strides": f[f"{inside}_strides"],
-    }  # fmt: skip
+        "space": "DATA",
+        "external": external,
+        "local": f[inside],
+        "element": f["element"],
+        "dims": f["dims"],
+        "external_strides": f[f"{outside}_strides"],
+        "local_strides": f[f"{inside}_strides"],
+    }
     case.fields = fields
     if opcode == "LOAD":
         return case, serial([load, (opcode, fields), store]), 1
@@ -135,7 +152,11 @@ def verdict(case: Case, program: Program, at: int, mutant: Program, images: np.n
             return "seen"
     except ModelError as error:
         named = error.where.value or ""
-        assert "command" in named or error.code in ("NF-SIM-008", "NF-SIM-011"), (named, error.code, str(error))
+        assert "command" in named or error.code in ("NF-SIM-008", "NF-SIM-011"), (
+            named,
+            error.code,
+            str(error),
+        )
         return "error"
     before, after = decode(program.commands[0][at]), decode(mutant.commands[0][at])
     if (before.opcode, before.fields) == (after.opcode, after.fields):
@@ -214,9 +235,14 @@ def test_steps_are_where_codes_change(rounding: str) -> None:
     for _ in range(60):
         multiplier, shift = int(rng.integers(0, 40)), int(rng.integers(-2, 7))
         lo, hi = sorted(int(v) for v in rng.integers(-20, 20, 2))
-        steps = Steps(multiplier, shift, rounding, int(rng.integers(-9, 9)), lo, hi, int(rng.integers(-50, 50)))
+        steps = Steps(
+            multiplier, shift, rounding, int(rng.integers(-9, 9)), lo, hi, int(rng.integers(-50, 50))
+        )
         numbers = range(-400, 400)
-        scaled = [rounded(Fraction((p + steps.offset) * multiplier) / Fraction(2) ** shift, rounding) for p in numbers]
+        scaled = [
+            rounded(Fraction((p + steps.offset) * multiplier) / Fraction(2) ** shift, rounding)
+            for p in numbers
+        ]
         codes = [min(max(v + steps.zero, lo), hi) for v in scaled]
         for code in range(lo - 1, hi + 2):
             reached = [p for p, c in zip(numbers, codes, strict=True) if c >= code]

@@ -1,4 +1,5 @@
-"""The container: deterministic bytes, every changed byte found, hostile files one clear error, words that come back."""
+"""The container: deterministic bytes, every changed byte found, hostile files one clear
+error, words that come back."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def test_every_changed_byte_is_found() -> None:
 @settings(max_examples=200, deadline=None)
 @given(seed=SEEDS)
 def test_damaged_files_are_one_clear_error(seed: int) -> None:
-    """With the digests ignored: cut off, overwritten, or with huge numbers in the table; never a crash or a huge allocation."""
+    """With the digests ignored: cut off, overwritten, or with huge numbers in the table; never a
+    crash or a huge allocation."""
     rng = np.random.default_rng(seed)
     data = bytearray(example().to_bytes())
     kind = seed % 4

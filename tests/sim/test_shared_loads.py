@@ -1,4 +1,5 @@
-"""Shared loads: on each core what a plain load does, once over the bus; a wrong mask is an error, a race or a deadlock."""
+"""Shared loads: on each core what a plain load does, once over the bus; a wrong mask is an
+error, a race or a deadlock."""
 
 from __future__ import annotations
 
@@ -25,20 +26,27 @@ def program(*cores: list[tuple[str, dict, tuple[int, ...]]], banks: int = 0) -> 
     memory = replace(TARGET.memory, bank_ports=banks)
     target = replace(TARGET, memory=memory, compute=replace(TARGET.compute, cores=len(cores)))
     words = [
-        np.array([encode(o, f, queue=QUEUES[o], core=c, wait=w) for o, f, w in commands], np.uint32).reshape(-1, 64)
+        np.array([encode(o, f, queue=QUEUES[o], core=c, wait=w) for o, f, w in commands], np.uint32).reshape(
+            -1, 64
+        )
         for c, commands in enumerate(cores)
     ]
     values = {"in": (0, None), "out": (LOCAL, 0)}
     meta = {
-        "name": "case", "target": target_meta(target), "inputs": [{"name": "in", "shape": [LOCAL], "dtype": "uint8"}],
+        "name": "case",
+        "target": target_meta(target),
+        "inputs": [{"name": "in", "shape": [LOCAL], "dtype": "uint8"}],
         "outputs": [{"name": "out", "shape": [LOCAL], "dtype": "uint8"}],
         "values": {
-            k: {"address": a, "shape": [LOCAL], "dtype": "uint8", "quant": None, "node": n} for k, (a, n) in values.items()
+            k: {"address": a, "shape": [LOCAL], "dtype": "uint8", "quant": None, "node": n}
+            for k, (a, n) in values.items()
         },
         "steps": [{"kind": "npu", "segment": 0, "first": [0] * len(cores), "count": [len(w) for w in words]}],
         "nodes": [{"name": "node", "op": "case", "origin": [], "macs": 0}],
-        "data_bytes": 2 * LOCAL, "const_bytes": 0, "local_bytes": LOCAL,
-    }  # fmt: skip
+        "data_bytes": 2 * LOCAL,
+        "const_bytes": 0,
+        "local_bytes": LOCAL,
+    }
     return Program(fingerprint(target), meta, tuple(words), b"")
 
 
@@ -52,7 +60,8 @@ def store(external: int, local: int, count: int = HALF, wait: tuple[int, ...] = 
 
 
 def both(first: int, second: int, **more) -> Program:
-    """Two cores load the same half, each to a place of its own, and store it to its own half of the output."""
+    """Two cores load the same half, each to a place of its own, and store it to its
+    own half of the output."""
     return program([load(first), store(0, 0)], [load(second, local=64), store(HALF, 64)], **more)
 
 
@@ -82,7 +91,9 @@ def test_the_bytes_cross_the_bus_once(banks: int) -> None:
 
 
 def test_it_begins_when_the_last_core_has_come() -> None:
-    late = program([load(3), store(0, 0)], [load(2, HALF, HALF), load(3, local=64), store(HALF, 64, wait=(2,))])
+    late = program(
+        [load(3), store(0, 0)], [load(2, HALF, HALF), load(3, local=64), store(HALF, 64, wait=(2,))]
+    )
     found, order = timeline_of(late, order_of(late)), order_of(late)
     target = late.target
     one = target.compute.command_cycles + target.dma.setup_cycles + HALF / target.memory.external_bandwidth
@@ -93,7 +104,8 @@ def test_it_begins_when_the_last_core_has_come() -> None:
 
 
 def test_shared_loads_order_nothing_but_themselves() -> None:
-    """One core stores what the other reads back behind a shared load of both: only a barrier would make that safe."""
+    """One core stores what the other reads back behind a shared load of both: only a
+    barrier would make that safe."""
     racing = program(
         [load(3), store(0, 0, 64), load(3, 64, HALF, 64, wait=(0, 1))],
         [load(3), load(3, 64, HALF, 64), load(0, LOCAL, 0, 64)],
@@ -102,10 +114,16 @@ def test_shared_loads_order_nothing_but_themselves() -> None:
     assert {h.kind for h in found} & {"RAW", "WAR"}
 
 
-@pytest.mark.parametrize(("first", "second", "says"), [
-    (2, 3, "must contain its own core"), (3, 1, "must contain its own core"), (7, 3, "no core that the program lacks"),
-    (3, 2, "multicast load that another core never reaches"), (1, 3, "multicast load that another core never reaches"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (2, 3, "must contain its own core"),
+        (3, 1, "must contain its own core"),
+        (7, 3, "no core that the program lacks"),
+        (3, 2, "multicast load that another core never reaches"),
+        (1, 3, "multicast load that another core never reaches"),
+    ],
+)
 def test_a_wrong_mask_is_an_error(first: int, second: int, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         order_of(both(first, second))
@@ -119,8 +137,10 @@ def test_loads_that_meet_must_read_the_same_bytes() -> None:
 def test_cores_that_share_in_different_orders_are_a_deadlock() -> None:
     crossed = program(
         [load(3, 0), load(7, HALF, HALF)], [load(7, HALF, HALF), load(3, 0)], [load(7, HALF, HALF)],
-    )  # fmt: skip
-    with pytest.raises(ModelError, match=r"deadlock: LOAD 0 of core 0 .* waits for core 1 to share it; LOAD 0 of core 1"):
+    )
+    with pytest.raises(
+        ModelError, match=r"deadlock: LOAD 0 of core 0 .* waits for core 1 to share it; LOAD 0 of core 1"
+    ):
         order_of(crossed)
 
 

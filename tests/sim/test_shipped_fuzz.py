@@ -1,6 +1,8 @@
-"""Random graphs and schemes on every shipped target at every level: the simulator makes the reference's every integer.
+"""Random graphs and schemes on every shipped target at every level: the simulator makes
+the reference's every integer.
 
-Targets, levels, shares of local memory and 4-bit weights go round by the seed, so that none is drawn more often than another.
+Targets, levels, shares of local memory and 4-bit weights go round by the seed, so that none is
+drawn more often than another.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.testing.target import load
 
-TARGETS = {p.stem: load(p) for p in sorted((Path(__file__).resolve().parents[2] / "npuflow" / "targets").glob("*.toml"))}
+TARGETS = {
+    p.stem: load(p)
+    for p in sorted((Path(__file__).resolve().parents[2] / "npuflow" / "targets").glob("*.toml"))
+}
 LEVELS = (0, 1, 2, 3, 4, 5)
 LOCAL = (0, 8192, 2048, 32768)            # bytes of local memory; 0: what the target has
 SHARD = 180
@@ -33,7 +38,12 @@ def drawn(seed: int) -> tuple[str, int, int, bool]:
     """(target, level, local bytes, whether weights have 4 bits where the target packs them)."""
     name = list(TARGETS)[seed % len(TARGETS)]
     turn, lap = seed // len(TARGETS), seed // ROUND
-    return name, LEVELS[turn % len(LEVELS)], LOCAL[lap % len(LOCAL)], (turn + lap + lap // len(LOCAL)) % 2 == 0
+    return (
+        name,
+        LEVELS[turn % len(LEVELS)],
+        LOCAL[lap % len(LOCAL)],
+        (turn + lap + lap // len(LOCAL)) % 2 == 0,
+    )
 
 
 def within(config: Quantize, numerics: Numerics) -> Quantize:
@@ -41,7 +51,11 @@ def within(config: Quantize, numerics: Numerics) -> Quantize:
     w, a = max(numerics.weight_bits), max(numerics.activation_bits)
 
     def fit(rule: Override) -> Override:
-        narrow = {k: min(b, most) for k, most in (("bits", a), ("input_bits", a), ("weight_bits", w)) if (b := getattr(rule, k))}
+        narrow = {
+            k: min(b, most)
+            for k, most in (("bits", a), ("input_bits", a), ("weight_bits", w))
+            if (b := getattr(rule, k))
+        }
         return replace(rule, **narrow)
 
     weights = replace(config.weights, bits=min(config.weights.bits, w))
@@ -72,7 +86,8 @@ def told(s: Subject, graph: Graph) -> Iterator[str]:
 
 
 def test_the_draw_is_even() -> None:
-    """Of 2,160 seeds every target has 180, every level 360, every pair 30; sizes and 4 bits come with each of them."""
+    """Of 2,160 seeds every target has 180, every level 360, every pair 30; sizes and 4
+    bits come with each of them."""
     assert (len(TARGETS) == 12 and len(SEEDS) >= 2000) or "NPUFLOW_SHIPPED_FUZZ" in os.environ
     draws = [drawn(seed) for seed in range(2160)]
     assert set(Counter(d[0] for d in draws).values()) == {180}
@@ -98,8 +113,13 @@ def test_random_graphs_on_shipped_targets(first: int, capsys: pytest.CaptureFixt
     seeds = range(first, min(first + SHARD, SEEDS.stop))
     found = campaign(seeds, case, 3, told)
     with capsys.disabled():
-        print(f"\n{len(seeds)} graphs from seed {first}: {', '.join(f'{n} {name}' for name, n in sorted(found.items()))}")
+        print(
+            f"\n{len(seeds)} graphs from seed {first}: "
+            f"{', '.join(f'{n} {name}' for name, n in sorted(found.items()))}"
+        )
     bounded(found, len(seeds))
     if len(seeds) == SHARD:
-        assert all(found[name] >= 6 for name in TARGETS) and all(found[f"level {n}"] >= 12 for n in LEVELS), found
+        assert all(found[name] >= 6 for name in TARGETS) and all(found[f"level {n}"] >= 12 for n in LEVELS), (
+            found
+        )
         assert found["int4"] > 3 and found["several cores"] > 10, found

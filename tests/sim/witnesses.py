@@ -1,4 +1,5 @@
-"""Operands at which two commands make different results, searched for with arithmetic, or the proof that there are none."""
+"""Operands at which two commands make different results, searched for with arithmetic, or
+the proof that there are none."""
 
 from __future__ import annotations
 
@@ -17,12 +18,19 @@ from npuflow.testing.equivalence import span_of
 from npuflow.testing.steps import alike, operands, sums
 
 ELEMENTWISE = {
-    "RESCALE": ("x",), "LUT": ("x",), "ADD": ("a", "b"), "MUL": ("a", "b"), "DIV": ("a", "b"), "MINMAX": ("a", "b"),
+    "RESCALE": ("x",),
+    "LUT": ("x",),
+    "ADD": ("a", "b"),
+    "MUL": ("a", "b"),
+    "DIV": ("a", "b"),
+    "MINMAX": ("a", "b"),
     "PRELU": ("x", "slope"),
-}  # fmt: skip
-RISING = ("ADD", "MUL", "MINMAX", "PRELU")      # with the first operand held, the result goes one way with the second
+}
+# with the first operand held, the result goes one way with the second
+RISING = ("ADD", "MUL", "MINMAX", "PRELU")
 PLAIN = ("dims", "table")
-ROWS = 48                                       # of codes of the second operand, each with one code of the first
+# of codes of the second operand, each with one code of the first
+ROWS = 48
 
 
 def _codes(dtype: str) -> np.ndarray:
@@ -32,7 +40,8 @@ def _codes(dtype: str) -> np.ndarray:
 
 
 def judged(a: Command, b: Command, case: Case, rng: np.random.Generator) -> tuple[str, np.ndarray | None]:
-    """("all codes", None): proved equal; ("", image): a memory that shows the difference; ("", None): neither."""
+    """("all codes", None): proved equal; ("", image): a memory that shows the
+    difference; ("", None): neither."""
     if a.opcode != b.opcode:
         return "", None
     if a.opcode in ELEMENTWISE:
@@ -77,7 +86,8 @@ def _pointwise(a: Command, b: Command, case: Case, rng: np.random.Generator) -> 
 
 
 def _batches(c: Command, rng: np.random.Generator):
-    """Whether these are all codes, or pairs of codes, and the codes by operand; many where they are too many for all."""
+    """Whether these are all codes, or pairs of codes, and the codes by operand; many
+    where they are too many for all."""
     names = ELEMENTWISE[c.opcode]
     every = [_codes(t) for t in (c.fields[f"{n}_type"] for n in names)]
     if np.prod([len(e) for e in every]) <= 1 << 16:
@@ -97,7 +107,8 @@ def _rows(names, every, rng: np.random.Generator):
 
 
 def _matters(c: Command, name: str, case: Case) -> bool:
-    """Whether some code of this operand makes another result than some other, whatever is in the other operand."""
+    """Whether some code of this operand makes another result than some other,
+    whatever is in the other operand."""
     names = ELEMENTWISE[c.opcode]
     if len(names) == 1:
         return True
@@ -109,7 +120,9 @@ def _matters(c: Command, name: str, case: Case) -> bool:
         mine = mine[[0, -1]]
     grids = np.meshgrid(mine, others, indexing="ij")
     made = codes_of(c, {name: grids[0].ravel(), other: grids[1].ravel()}, case)
-    return isinstance(made, str) or bool((made.reshape(grids[0].shape) != made.reshape(grids[0].shape)[0]).any())
+    return isinstance(made, str) or bool(
+        (made.reshape(grids[0].shape) != made.reshape(grids[0].shape)[0]).any()
+    )
 
 
 def codes_of(c: Command, codes: dict[str, np.ndarray], case: Case) -> np.ndarray | str:
@@ -159,7 +172,9 @@ def _view(image: np.ndarray, c: Command, name: str):
 class _Places:
     """Elements of a strided tensor of bytes that need not be aligned."""
 
-    def __init__(self, image: np.ndarray, dtype: np.dtype, start: int, strides: list[int], dims: tuple[int, ...]) -> None:
+    def __init__(
+        self, image: np.ndarray, dtype: np.dtype, start: int, strides: list[int], dims: tuple[int, ...]
+    ) -> None:
         self.image, self.dtype, self.start, self.strides, self.dims = image, dtype, start, strides, dims
 
     def __setitem__(self, place, value) -> None:

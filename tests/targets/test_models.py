@@ -1,4 +1,5 @@
-"""The fashion example and a LeNet on every shipped target, from recipe to simulated program: bit for bit, without hazards.
+"""The fashion example and a LeNet on every shipped target, from recipe to simulated
+program: bit for bit, without hazards.
 
 A few targets by default, all with -m slow; they share one cache, so that statistics are taken once.
 """
@@ -34,7 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(recipe: Path, target: str, place: Path, *sets: str) -> None:
     """The simulate stage fails on any tensor that differs and on any hazard."""
-    result = build(recipe, [f"target={target}", *sets], until="simulate", cache=place / "cache", out=place / target)
+    result = build(
+        recipe, [f"target={target}", *sets], until="simulate", cache=place / "cache", out=place / target
+    )
     assert result.ok and result.refs["simulate"]
     program = load_program(result.products["program"])
     found = profile(program)
@@ -66,19 +69,29 @@ def lenet(place: Path) -> Path:
     pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
     nodes = [
         helper.make_node("Conv", ["x", "c1", "c1b"], ["a1"], "conv1", pads=[2] * 4, **conv),
-        helper.make_node("Tanh", ["a1"], ["t1"], "tanh1"), helper.make_node("AveragePool", ["t1"], ["p1"], "pool1", **pool),
+        helper.make_node("Tanh", ["a1"], ["t1"], "tanh1"),
+        helper.make_node("AveragePool", ["t1"], ["p1"], "pool1", **pool),
         helper.make_node("Conv", ["p1", "c2", "c2b"], ["a2"], "conv2", **conv),
-        helper.make_node("Relu", ["a2"], ["t2"], "relu2"), helper.make_node("MaxPool", ["t2"], ["p2"], "pool2", **pool),
+        helper.make_node("Relu", ["a2"], ["t2"], "relu2"),
+        helper.make_node("MaxPool", ["t2"], ["p2"], "pool2", **pool),
         helper.make_node("Flatten", ["p2"], ["flat"], "flatten"),
         helper.make_node("Gemm", ["flat", "f1", "f1b"], ["g1"], "fc1", transB=1),
         helper.make_node("Relu", ["g1"], ["h1"], "relu3"),
         helper.make_node("Gemm", ["h1", "f2", "f2b"], ["g2"], "fc2", transB=1),
         helper.make_node("Relu", ["g2"], ["h2"], "relu4"),
         helper.make_node("Gemm", ["h2", "f3", "f3b"], ["y"], "fc3", transB=1),
-    ]  # fmt: skip
-    kinds = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 1, 28, 28]), ("y", [1, 10]))]
-    graph = helper.make_graph(nodes, "lenet", kinds[:1], kinds[1:], [numpy_helper.from_array(w, n) for n, w in weights.items()])
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(place / "lenet.onnx"))
+    ]
+    kinds = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", [1, 1, 28, 28]), ("y", [1, 10]))
+    ]
+    graph = helper.make_graph(
+        nodes, "lenet", kinds[:1], kinds[1:], [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    )
+    save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        str(place / "lenet.onnx"),
+    )
     np.savez(place / "noise.npz", x=rng.normal(size=(16, 1, 28, 28)).astype(np.float32))
     model, data = '[model]\npath = "lenet.onnx"\n', '[data]\nsource = "noise.npz"\n'
     recipe.write_text(f'target = "edge-4t"\n{model}{data}[calibrate]\nmethod = "minmax"\n')
@@ -89,7 +102,17 @@ def test_a_sweep_over_targets_shares_its_first_steps(place: Path) -> None:
     """With one target built, the plan for another runs nothing before the target is asked."""
     recipe = lenet(place)
     first = build(recipe, ["target=zhouyi-z2"], until="simulate", cache=place / "cache", out=place / "s")
-    words = ["plan", recipe, "--set", "target=linq-128", "--until", "simulate", "--cache", place / "cache", "--json"]
+    words = [
+        "plan",
+        recipe,
+        "--set",
+        "target=linq-128",
+        "--until",
+        "simulate",
+        "--cache",
+        place / "cache",
+        "--json",
+    ]
     planned = CliRunner().invoke(application("plan"), [*map(str, words)])
     assert planned.exit_code == 0, planned.output
     lines = [json.loads(line) for line in planned.output.splitlines()]

@@ -1,4 +1,5 @@
-"""Networks that ship with onnx, MobileNetV2 and the fashion example on every shipped target: exact, without hazards, at home."""
+"""Networks that ship with onnx, MobileNetV2 and the fashion example on every shipped target:
+exact, without hazards, at home."""
 
 from __future__ import annotations
 
@@ -14,13 +15,22 @@ from npuflow.testing.target import load
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = sorted((ROOT / "npuflow" / "targets").glob("*.toml"))
 NETWORKS = (
-    "fashion", "squeezenet", "shufflenet", "mobilenet_v2", "inception_v1", "inception_v2", "resnet50", "densenet121",
-    "bvlc_alexnet", "zfnet512", "vgg19",
-)  # fmt: skip
+    "fashion",
+    "squeezenet",
+    "shufflenet",
+    "mobilenet_v2",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "densenet121",
+    "bvlc_alexnet",
+    "zfnet512",
+    "vgg19",
+)
 SMALL = ("fashion", "squeezenet", "shufflenet", "mobilenet_v2")
 POWERS = {                                # shares of the power-of-two parts that refuse grouped convolutions
     ("shufflenet", "dpuczdx8g-b4096"): 0.13, ("shufflenet", "dpucvdx8g"): 0.13,
-}  # fmt: skip
+}
 
 
 @lru_cache(maxsize=1)
@@ -39,7 +49,8 @@ def network(name: str) -> Subject:
 @pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(name: str, path: Path) -> None:
-    """In full on the small ones; of the large ones every address, hazard and bar, and in full by benchmarks/models_targets.py."""
+    """In full on the small ones; of the large ones every address, hazard and bar, and in full by
+    benchmarks/models_targets.py."""
     found = judge(network(name), load(path), exact=name in SMALL)
     assert not found.reason, found.reason
     assert found.share >= POWERS.get((name, path.stem), 0.98), found.host

@@ -1,4 +1,5 @@
-"""Target files: every fault at once, limits as inequalities with their numbers, and the suite on every shipped one."""
+"""Target files: every fault at once, limits as inequalities with their numbers, and the
+suite on every shipped one."""
 
 from __future__ import annotations
 
@@ -34,9 +35,19 @@ by_name = pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
 def test_what_is_shipped() -> None:
     names = {p.stem for p in TARGETS}
     assert names >= {
-        "linq-128", "bm1684x", "cv18xx", "aries", "dpuczdx8g-b4096", "dpucvdx8g", "zhouyi-z2", "zhouyi-x2", "ethos-u65-256",
-        "edge-4t", "edge-pow2", "server-32t",
-    }  # fmt: skip
+        "linq-128",
+        "bm1684x",
+        "cv18xx",
+        "aries",
+        "dpuczdx8g-b4096",
+        "dpucvdx8g",
+        "zhouyi-z2",
+        "zhouyi-x2",
+        "ethos-u65-256",
+        "edge-4t",
+        "edge-pow2",
+        "server-32t",
+    }
 
 
 @by_name
@@ -72,20 +83,39 @@ def test_all_faults_at_once() -> None:
     tables = {
         "compute": {"cores": 0, "array_rows": "many", "dataflow": "input_stationary", "lanes": 3},
         "numerics": {"weight_bits": [], "rounding": "up", "multiplier_bits": 40},
-        "memory": {"local_bytes": 100, "local_banks": 16, "bank_ports": 1, "shared_bytes": 1 << 32, "external_bytes": 1024},
+        "memory": {
+            "local_bytes": 100,
+            "local_banks": 16,
+            "bank_ports": 1,
+            "shared_bytes": 1 << 32,
+            "external_bytes": 1024,
+        },
         "dma": {"channels": 9},
-        "limits": {"rules": [
-            {"operators": ["conv"], "need": "kernel_h <= "},
-            {"operators": [], "need": "kernel_z ** 2 <= 4 and 1"},
-            {"operators": ["conv"], "need": "kernel_h + 1"},
-        ]},
-    }  # fmt: skip
+        "limits": {
+            "rules": [
+                {"operators": ["conv"], "need": "kernel_h <= "},
+                {"operators": [], "need": "kernel_z ** 2 <= 4 and 1"},
+                {"operators": ["conv"], "need": "kernel_h + 1"},
+            ]
+        },
+    }
     target, faults = read(Target, tables)
     assert target is None
     text = "\n".join(f"{f.where.key}: {f.message} {f.because} {f.hint}" for f in faults)
-    for words in ("out of range", "an integer", "input_stationary", 'unknown key "lanes"', '"up" is not allowed', "40",
-                  "100 bytes are not 16 equal banks", "shared memory", "no inequality", "kernel_z", "names no operator",
-                  "compares nothing"):  # fmt: skip
+    for words in (
+        "out of range",
+        "an integer",
+        "input_stationary",
+        'unknown key "lanes"',
+        '"up" is not allowed',
+        "40",
+        "100 bytes are not 16 equal banks",
+        "shared memory",
+        "no inequality",
+        "kernel_z",
+        "names no operator",
+        "compares nothing",
+    ):
         assert words in text, f"{words} not in\n{text}"
     assert len(faults) >= 12
 
@@ -103,7 +133,7 @@ def test_a_missing_parent_hides_no_other_fault(tmp_path: Path, name: str, near: 
     recipe = load(None, tables={"target": str(file), "nonsense": {}}, lenient=True)
     assert [f.where.key for f in recipe.faults([Target, Compute, Memory])] == [
         "nonsense", "extends", "target.compute.cores", "target.memory.local_bytes"
-    ]  # fmt: skip
+    ]
     missing = load(None, tables={"target": "no/such.toml", "nonsense": {}}, lenient=True)
     assert len(missing.faults([Target])) == 2
 
@@ -114,23 +144,30 @@ def test_a_missing_parent_hides_no_other_fault(tmp_path: Path, name: str, near: 
         ("kernel_h <= 16", {"kernel_h": 17}, "kernel_h = 17 <= 16 does not hold"),
         ("kernel_h <= 16", {"kernel_h": 16}, ""),
         (
-            "kernel_h * kernel_w * ceil(in_channels / 16) <= 2048", {"kernel_h": 7, "kernel_w": 7, "in_channels": 768},
-            ("kernel_h * kernel_w * ceil(in_channels / 16) = 2352 <= 2048 does not hold "
-            "(kernel_h = 7, kernel_w = 7, in_channels = 768)"),
+            "kernel_h * kernel_w * ceil(in_channels / 16) <= 2048",
+            {"kernel_h": 7, "kernel_w": 7, "in_channels": 768},
+            (
+                "kernel_h * kernel_w * ceil(in_channels / 16) = 2352 <= 2048 does not hold "
+                "(kernel_h = 7, kernel_w = 7, in_channels = 768)"
+            ),
         ),
         ("1 <= stride_h <= 3", {"stride_h": 4}, "stride_h = 4 <= 3 does not hold"),
-        ("max(pad_top, pad_left) < kernel_h", {"pad_top": 1, "pad_left": 3, "kernel_h": 3},
-         "max(pad_top, pad_left) = 3 < kernel_h = 3 does not hold (pad_top = 1, pad_left = 3)"),
+        (
+            "max(pad_top, pad_left) < kernel_h",
+            {"pad_top": 1, "pad_left": 3, "kernel_h": 3},
+            "max(pad_top, pad_left) = 3 < kernel_h = 3 does not hold (pad_top = 1, pad_left = 3)",
+        ),
         ("batch / groups >= 1", {"batch": 1, "groups": 0}, "batch / groups >= 1 divides by zero"),
     ],
-)  # fmt: skip
+)
 def test_inequalities(text: str, numbers: dict[str, int], words: str) -> None:
     assert not limits.faults(text)
     assert limits.broken(text, numbers) == words
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os')", "kernel_h.real <= 1", "(lambda: 1)() <= 1", "kernel_h <= 1.5", "kernel_h in (1, 2)"]
+    "text",
+    ["__import__('os')", "kernel_h.real <= 1", "(lambda: 1)() <= 1", "kernel_h <= 1.5", "kernel_h in (1, 2)"],
 )
 def test_rules_are_no_programs(text: str) -> None:
     assert limits.faults(text)
@@ -167,7 +204,10 @@ def test_inspect_states_them(tmp_path: Path) -> None:
 
     w = numpy_helper.from_array(np.zeros((16, 672, 7, 7), np.float32), "w")
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="wide", pads=[3] * 4)
-    shapes = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 672, 8, 8]), ("y", [1, 16, 8, 8]))]
+    shapes = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", [1, 672, 8, 8]), ("y", [1, 16, 8, 8]))
+    ]
     graph = helper.make_graph([node], "g", shapes[:1], shapes[1:], [w])
     path = tmp_path / "m.onnx"
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
@@ -182,7 +222,9 @@ def test_a_fingerprint_is_checked_before_a_program_runs() -> None:
     assert program.target_fingerprint == fingerprint(SMALL)
     other = {**program.meta, "target": target_meta(replace(SMALL, dma=replace(SMALL.dma, setup_cycles=9)))}
     with pytest.raises(ModelError, match="not the one of its fingerprint"):
-        Program.from_bytes(Program(program.target_fingerprint, other, program.commands, program.const).to_bytes())
+        Program.from_bytes(
+            Program(program.target_fingerprint, other, program.commands, program.const).to_bytes()
+        )
 
 
 def test_a_program_runs_on_its_own_target_only(tmp_path: Path) -> None:
@@ -190,7 +232,14 @@ def test_a_program_runs_on_its_own_target_only(tmp_path: Path) -> None:
     graph, inputs = mixed(target.numerics)
     build(graph, target).save(tmp_path / "p.npu")
     np.savez(tmp_path / "in.npz", **inputs)
-    words = ["run", str(tmp_path / "p.npu"), str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"), "--target"]
+    words = [
+        "run",
+        str(tmp_path / "p.npu"),
+        str(tmp_path / "in.npz"),
+        "-o",
+        str(tmp_path / "out.npz"),
+        "--target",
+    ]
     assert CliRunner().invoke(application("run"), [*words, "edge-4t"]).exit_code == 0
     refused = CliRunner().invoke(application("run"), [*words, "zhouyi-z2"])
     assert isinstance(refused.exception, ModelError)
@@ -221,13 +270,24 @@ def test_the_verb_tells_unknown_operators_with_all_else(tmp_path: Path) -> None:
 
 
 def test_a_wrong_target_hides_no_other_fault(tmp_path: Path) -> None:
-    """An unknown name, or a file of one's own with faults: told with all the recipe's others, each with its file and line."""
-    own = (FOLDER / "edge-4t.toml").read_text().replace("cores = 1", "cores = 99").replace('"half_up"', '"up"')
+    """An unknown name, or a file of one's own with faults: told with all the recipe's others,
+    each with its file and line."""
+    own = (
+        (FOLDER / "edge-4t.toml").read_text().replace("cores = 1", "cores = 99").replace('"half_up"', '"up"')
+    )
     (tmp_path / "mine.toml").write_text(own)
     recipe = tmp_path / "r.toml"
-    for name, wanted in (("edge-44t", ["no target", "edge-4t"]), ("mine.toml", ["99 is out of range", '"up" is not allowed'])):
-        recipe.write_text(f'target = "{name}"\n[model]\npath = "none.onnx"\n[calibrate]\nmethdo = "kl"\n[tiling]\nlevel = 9\n')
-        result = CliRunner().invoke(application("build"), ["build", str(recipe), "--cache", str(tmp_path / "cache")])
+    for name, wanted in (
+        ("edge-44t", ["no target", "edge-4t"]),
+        ("mine.toml", ["99 is out of range", '"up" is not allowed']),
+    ):
+        recipe.write_text(
+            f'target = "{name}"\n[model]\npath = "none.onnx"\n[calibrate]\nmethdo = "kl"\n[tiling]\nlevel = '
+            '9\n'
+        )
+        result = CliRunner().invoke(
+            application("build"), ["build", str(recipe), "--cache", str(tmp_path / "cache")]
+        )
         assert result.exit_code == 2
         for words in (*wanted, "none.onnx", "methdo", "9 is out of range"):
             assert words in result.output, f"{name}: {words} not in\n{result.output}"
@@ -236,10 +296,18 @@ def test_a_wrong_target_hides_no_other_fault(tmp_path: Path) -> None:
 
 def test_a_file_of_ones_own_is_a_target(tmp_path: Path) -> None:
     """Beside the recipe, by its path: its name is nowhere known, and its numbers are in the program."""
-    text = (FOLDER / "edge-4t.toml").read_text().replace("clock_mhz = 1000", "clock_mhz = 123").replace('"edge-4t"', '"mine"')
+    text = (
+        (FOLDER / "edge-4t.toml")
+        .read_text()
+        .replace("clock_mhz = 1000", "clock_mhz = 123")
+        .replace('"edge-4t"', '"mine"')
+    )
     (tmp_path / "mine.toml").write_text(text)
     recipe = tmp_path / "r.toml"
-    recipe.write_text(f'target = "mine.toml"\n[model]\npath = "{FOLDER.parents[1] / "examples" / "fashion" / "fashion.onnx"}"\n')
+    recipe.write_text(
+        'target = "mine.toml"\n[model]\npath = '
+        f'"{FOLDER.parents[1] / "examples" / "fashion" / "fashion.onnx"}"\n'
+    )
     words = ["plan", str(recipe), "--cache", str(tmp_path / "cache"), "--until", "placement"]
     done = CliRunner().invoke(application("plan"), words)
     assert done.exit_code == 0, done.output

@@ -1,4 +1,5 @@
-"""What does not fit is explained: numbers, constraints of which none is needless, levers that work when they are pulled."""
+"""What does not fit is explained: numbers, constraints of which none is needless, levers
+that work when they are pulled."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def integers(b: Builder, y: str, target: Target) -> Graph:
 
 
 def test_a_row_that_is_never_split() -> None:
-    """Softmax needs its whole row: could it be split, or were there more memory, it would fit; finer addresses do not help."""
+    """Softmax needs its whole row: could it be split, or were there more memory, it would fit;
+    finer addresses do not help."""
     b, target = Builder(), local(SMALL, 4096)
     graph = integers(b, b.add(OPS["softmax"](1), b.input("x", (2, 6000))), target)
     wanted = asked(graph, target)
@@ -134,7 +136,9 @@ def test_pins_that_cannot_be() -> None:
     assert plans(asked(graph, target, pins=Pins(groups=(fits,))))
     wanted = asked(graph, target, pins=Pins(groups=(fits, not_fits)))
     error = refused(wanted)
-    assert constraints(error)[0] == f"[tiling] groups [{', '.join(not_fits)}]" and len(constraints(error)) == 2
+    assert (
+        constraints(error)[0] == f"[tiling] groups [{', '.join(not_fits)}]" and len(constraints(error)) == 2
+    )
     assert f"without [tiling] groups [{', '.join(not_fits)}]: fits, " in error.hint
     (size,) = map(int, re.findall(r"target.memory.local_bytes >= (\d+)", error.hint))
     assert plans(wanted.with_memory(size))
@@ -155,10 +159,16 @@ def test_a_tensor_that_cannot_stay() -> None:
 
 @pytest.mark.slow
 def test_a_real_network_says_what_to_write(tmp_path: Path) -> None:
-    """The fashion example on a target with a hundredth of its memory; the override that is told, word for word, builds."""
+    """The fashion example on a target with a hundredth of its memory; the override that is
+    told, word for word, builds."""
     from npuflow import build
 
-    sets = ["target.extends=edge-4t", "target.memory.local_bytes=1024", "quantize.activations.bits=16", "data.count=4"]
+    sets = [
+        "target.extends=edge-4t",
+        "target.memory.local_bytes=1024",
+        "quantize.activations.bits=16",
+        "data.count=4",
+    ]
     more = {"until": "tiling", "cache": tmp_path / "cache", "out": tmp_path / "out"}
     with pytest.raises((RecipeError, TargetError)) as caught:
         build(ROOT / "recipes" / "fashion.toml", sets, **more)
@@ -166,5 +176,5 @@ def test_a_real_network_says_what_to_write(tmp_path: Path) -> None:
     assert "hardswish" in told and "bits = 8, input_bits = 8" in told
     done = build(ROOT / "recipes" / "fashion.toml", [
         *sets, 'quantize.overrides=[{layers=["hardswish"], bits=8, input_bits=8}]',
-    ], **more)  # fmt: skip
+    ], **more)
     assert done.ok

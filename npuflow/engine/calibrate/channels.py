@@ -19,22 +19,29 @@ from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType, Value
 
 Floats = npt.NDArray[np.float32]
-Extrema = Mapping[str, Floats]            # [2, channels] by value id: the lowest and the highest value of each
+# [2, channels] by value id: the lowest and the highest value of each
+Extrema = Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
 class Channels(Config):
-    """Extrema of each channel of the activations, which suggestions look at; the table switches the step on."""
+    """Extrema of each channel of the activations, which suggestions look at; the
+    table switches the step on."""
 
     tensors: tuple[str, ...] = ()
     """Names or patterns of the tensors; all that are calibrated if empty."""
 
 
 def axis_of(kind: TensorType) -> int | None:
-    """Where an activation has its channels: the second axis, the last one of sequences; None if it has none."""
+    """Where an activation has its channels: the second axis, the last one of
+    sequences; None if it has none."""
     rank = len(kind.shape)
     axis = None if rank < 2 else 2 if rank == 3 else 1
-    return axis if axis is not None and kind.dtype == "float32" and kind.is_static and kind.shape[axis] > 1 else None
+    return (
+        axis
+        if axis is not None and kind.dtype == "float32" and kind.is_static and kind.shape[axis] > 1
+        else None
+    )
 
 
 def watched(graph: Graph, on_npu: Callable[[int], bool], table: Channels) -> list[str]:
@@ -58,10 +65,14 @@ def extrema(graph: Graph, names: Sequence[str], feeds: Iterable[Mapping[str, Arr
         for end, op_type in (("lowest", "ReduceMin"), ("highest", "ReduceMax")):
             made = Value(f"{name}:{end}", TensorType((kind.shape[axis],)))
             values[made.id] = made
-            op = OPS["host"](op_type=op_type, version=EXPORT_OPSET, attributes=(("keepdims", 0),), types=(made.type,))
+            op = OPS["host"](
+                op_type=op_type, version=EXPORT_OPSET, attributes=(("keepdims", 0),), types=(made.type,)
+            )
             nodes.append(Node(op, (name, axes.id), (made.id,)))
             outputs.append(made.id)
-    wider = Graph(graph.inputs, tuple(outputs), tuple(nodes), MappingProxyType(values), MappingProxyType(consts))
+    wider = Graph(
+        graph.inputs, tuple(outputs), tuple(nodes), MappingProxyType(values), MappingProxyType(consts)
+    )
     runner = session(export_model(wider))
     fed = [i.name for i in runner.get_inputs()]
     for feed in feeds:

@@ -11,7 +11,8 @@ from npuflow.engine.calibrate.statistics import TensorStatistics
 
 
 def trimmed(tensor: TensorStatistics, bounds: tuple[float, float] | None = None) -> TensorStatistics:
-    """The statistics with each infinity counted as the bound on its side, or without bounds as the outermost finite value."""
+    """The statistics with each infinity counted as the bound on its side, or without bounds as
+    the outermost finite value."""
     _, up, down = (int(n) for n in tensor.totals[1:])
     if not tensor.count or not up + down:
         return tensor

@@ -32,9 +32,10 @@ def _compiled(function: F) -> F:
 def _peaks(bits: Any) -> Any:
     """Of one block: greatest pattern as signed and as unsigned integer, and least of (2 * pattern - 2).
 
-    Only integer reductions, which the compiler turns into vector instructions (over a slice from its start: an offset
-    would bring checks of the index into the loop). The greatest signed pattern is the greatest value if any is positive,
-    the greatest unsigned one the least value if any is negative; the third is the least non-zero magnitude.
+    Only integer reductions, which the compiler turns into vector instructions (over a slice from its
+    start: an offset would bring checks of the index into the loop). The greatest signed pattern is the
+    greatest value if any is positive, the greatest unsigned one the least value if any is negative; the
+    third is the least non-zero magnitude.
     """
     top, bottom, least = np.int32(-0x80000000), np.uint32(0), np.uint32(0xFFFFFFFF)
     for i in range(bits.shape[0]):
@@ -46,10 +47,11 @@ def _peaks(bits: Any) -> Any:
 
 @_compiled
 def _survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -> None:
-    """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The tables gain its
-    cells: four tables [KEYS], since neighbours often share a key and two additions to one place would wait for each
-    other; the zeros of a dead channel or of a plain background lie in rows, and are counted eight at a time. `peaks` gets
-    the greatest positive, greatest negative and least non-zero magnitude as patterns without sign (-1 where there is none).
+    """One tensor of float32 patterns (uint32; `pairs`: the same as uint64, without an odd last one). The
+    tables gain its cells: four tables [KEYS], since neighbours often share a key and two additions to one
+    place would wait for each other; the zeros of a dead channel or of a plain background lie in rows, and are
+    counted eight at a time. `peaks` gets the greatest positive, greatest negative and least non-zero
+    magnitude as patterns without sign (-1 where there is none).
     """
     size = bits.shape[0]
     one, low = np.uint32(1), np.uint64(0xFFFFFFFF)
@@ -86,7 +88,8 @@ def _survey(bits: Any, pairs: Any, peaks: Any, a: Any, b: Any, c: Any, d: Any) -
 
 @_compiled
 def _survey_few(bits: Any, peaks: Any, a: Any) -> None:
-    """The same of a small tensor with one table: to gather four would take longer than neighbours wait for each other."""
+    """The same of a small tensor with one table: to gather four would take longer than
+    neighbours wait for each other."""
     top, bottom, least = _peaks(bits)
     for i in range(bits.shape[0]):
         a[bits[i] >> np.uint32(SHIFT)] += np.uint32(1)
@@ -109,7 +112,8 @@ def _gathered(first: int, last: int, a: Any, b: Any, c: Any, d: Any) -> None:
 
 @_compiled
 def _specials(bits: Any, whole: Any, peaks: Any) -> None:
-    """NaN, +inf and -inf counted into `whole`, and `peaks` of what is finite: the slow way, for tensors that have them."""
+    """NaN, +inf and -inf counted into `whole`, and `peaks` of what is finite: the slow way,
+    for tensors that have them."""
     peaks[0], peaks[1], peaks[2] = -1, -1, -1
     for i in range(bits.shape[0]):
         mag = np.int64(bits[i] & np.uint32(0x7FFFFFFF))
@@ -125,9 +129,9 @@ def _specials(bits: Any, whole: Any, peaks: Any) -> None:
 
 @_compiled
 def _descend(counts: Any, first: Any, last: Any, low: Any, limits: Any, out: Any, sign: Any) -> None:
-    """Patterns of the values that at most limits[j] (falling) greater ones precede, walking keys down from `first` on
-    the side of `sign`, past zero, and up to `last` on the other; none is occupied between zero and `low`. Values stand
-    at the greater end of their cell.
+    """Patterns of the values that at most limits[j] (falling) greater ones precede, walking keys down from
+    `first` on the side of `sign`, past zero, and up to `last` on the other; none is occupied between zero and
+    `low`. Values stand at the greater end of their cell.
     """
     other = SIGN - sign
     held, j, k = np.int64(0), len(limits) - 1, np.int64(first)
@@ -156,7 +160,8 @@ def _descend(counts: Any, first: Any, last: Any, low: Any, limits: Any, out: Any
 
 @_compiled
 def _tails(counts: Any, top: int, bottom: int, low: int, limits: Any, out: Any) -> None:
-    """out[0]: of the least values, out[1]: of the greatest, those that `limits` others lie beyond (see `_descend`)."""
+    """out[0]: of the least values, out[1]: of the greatest, those that `limits` others
+    lie beyond (see `_descend`)."""
     up = (top >> SHIFT) if top >= 0 else 0
     down = (bottom >> SHIFT) if bottom >= 0 else 0
     _descend(counts, down, up, low, limits, out[0], SIGN)
@@ -175,12 +180,13 @@ def _varint(value: Any, out: Any, at: int) -> int:
 
 @_compiled
 def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -> tuple[int, int]:
-    """Append the occupied lines (LINE keys from a multiple of LINE on) from `first` to `last` and clear them; returns the
-    end and the last line.
+    """Append the occupied lines (LINE keys from a multiple of LINE on) from `first` to `last` and clear them;
+    returns the end and the last line.
 
-    A line is a varint of the lines passed over since the one before, a mask of its groups that are not all zero, and of
-    each of these GROUP bytes: counts up to 254, or 255 where the rest of the count follows the group as a varint. Nothing
-    hangs on what a single key holds but that rest, so that all is written and read without branches.
+    A line is a varint of the lines passed over since the one before, a mask of its groups that are not
+    all zero, and of each of these GROUP bytes: counts up to 254, or 255 where the rest of the count
+    follows the group as a varint. Nothing hangs on what a single key holds but that rest, so that all is
+    written and read without branches.
     """
     for line in range(first, last + 1):
         part = counts[line * LINE : (line + 1) * LINE]
@@ -218,7 +224,8 @@ def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) 
 def _encode(
     peaks: Any, limits: Any, ends: Any, out: Any, at: int, single: bool, a: Any, b: Any, c: Any, d: Any
 ) -> tuple[int, int]:
-    """After a survey: tails into `ends`, cells appended to `out`, tables cleared. Returns the end and the exact zeros."""
+    """After a survey: tails into `ends`, cells appended to `out`, tables cleared. Returns
+    the end and the exact zeros."""
     low = max(peaks[2] >> SHIFT, 1) if peaks[2] >= 0 else 1
     for side in range(2):
         base = SIGN * side
@@ -234,7 +241,9 @@ def _encode(
         if zeros or low < LINE:
             at, previous = _emit(a, line, line, previous, out, at)
         if peaks[side] >= 0:
-            at, previous = _emit(a, line + max(low // LINE, 1), line + (peaks[side] >> SHIFT) // LINE, previous, out, at)
+            at, previous = _emit(
+                a, line + max(low // LINE, 1), line + (peaks[side] >> SHIFT) // LINE, previous, out, at
+            )
     return at, int(zeros)
 
 
@@ -251,13 +260,26 @@ _pointer = cast(Callable[[int], Any], intrinsic(_as_pointer))
 
 @_compiled
 def observe(
-    addresses: Any, sizes: Any, first: int, shares: Any, counts: Any, peaks: Any, zeros: Any, ends: Any, offsets: Any, out: Any,
-    a: Any, b: Any, c: Any, d: Any,
+    addresses: Any,
+    sizes: Any,
+    first: int,
+    shares: Any,
+    counts: Any,
+    peaks: Any,
+    zeros: Any,
+    ends: Any,
+    offsets: Any,
+    out: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+    d: Any,
 ) -> int:
-    """All tensors of a sample from `first` on, each `sizes[t]` float32 at `addresses[t]` (a multiple of 8): one call, since
-    sixty would cost as much as the smaller half of the counting. `shares` [tails, 2]: fractions. Into `counts`: elements,
-    NaN, +inf, -inf; the cells of tensor t into out[offsets[t]:offsets[t + 1]]. Returns the first tensor for which `out`
-    may have no room (a key takes at most 8 bytes), or their number.
+    """All tensors of a sample from `first` on, each `sizes[t]` float32 at `addresses[t]` (a multiple of
+    8): one call, since sixty would cost as much as the smaller half of the counting. `shares` [tails, 2]:
+    fractions. Into `counts`: elements, NaN, +inf, -inf; the cells of tensor t into
+    out[offsets[t]:offsets[t + 1]]. Returns the first tensor for which `out` may have no room (a key takes
+    at most 8 bytes), or their number.
     """
     limits = np.empty(shares.shape[0], np.int64)
     for t in range(first, sizes.shape[0]):
@@ -306,9 +328,11 @@ def _read(blob: Any, at: int) -> tuple[Any, int]:
 
 @_compiled
 def collect(blob: Any, starts: Any, stops: Any, counts: Any, sign: int, span: Any) -> None:
-    """Add the cells of one tensor, encoded in so many parts of `blob`, to dense 64-bit counts (sign -1 takes them away).
+    """Add the cells of one tensor, encoded in so many parts of `blob`, to dense 64-bit
+    counts (sign -1 takes them away).
 
-    `span` [2, 2]: first and last key that may be touched on each side of zero, widened. Lines ascend in a part.
+    `span` [2, 2]: first and last key that may be touched on each side of zero,
+    widened. Lines ascend in a part.
     """
     half = np.int64(SIGN // LINE)
     for part in range(starts.shape[0]):
@@ -321,7 +345,8 @@ def collect(blob: Any, starts: Any, stops: Any, counts: Any, sign: int, span: An
             at += 1
             for group in range(LINE // GROUP):
                 if mask >> group & 1:
-                    held, into = np.uint64(at), np.uint64(line * LINE + group * GROUP)       # unsigned: no index from behind
+                    # unsigned: no index from behind
+                    held, into = np.uint64(at), np.uint64(line * LINE + group * GROUP)
                     at, large = at + GROUP, np.uint8(0)
                     for j in range(GROUP):
                         n = blob[held + np.uint64(j)]

@@ -1,4 +1,5 @@
-"""One streaming pass of the float model: per sample, what each needed tensor looked like, and nothing kept of it."""
+"""One streaming pass of the float model: per sample, what each needed tensor looked
+like, and nothing kept of it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ SHARES = np.array([Fraction(str(share)).as_integer_ratio() for share in TAILS], 
 
 
 def needed_values(graph: Graph, on_npu: Callable[[int], bool]) -> tuple[str, ...]:
-    """Values whose range the quantiser will ask: activations that NPU nodes read, and what they write and do not fix."""
+    """Values whose range the quantiser will ask: activations that NPU nodes read, and
+    what they write and do not fix."""
     read: dict[str, None] = {}
     written: dict[str, None] = {}
     for index, node in enumerate(graph.nodes):
@@ -45,8 +47,8 @@ class Observation:
     """One sample's statistics of every tensor, in the order of `names`.
 
     `counts` [T, 4]: elements, NaN, +inf, -inf. `lo`, `hi`: of finite values (0 where there are none). `tails`
-    [T, 2, len(TAILS)]: values that those shares of the finite ones lie below, and above. The cells of tensor i are
-    encoded in blob[offsets[i]:offsets[i + 1]] (see `kernels._emit`).
+    [T, 2, len(TAILS)]: values that those shares of the finite ones lie below, and above. The cells of tensor
+    i are encoded in blob[offsets[i]:offsets[i + 1]] (see `kernels._emit`).
     """
 
     names: tuple[str, ...]
@@ -58,15 +60,20 @@ class Observation:
     blob: Bytes
 
     def packed(self) -> bytes:
-        """All but the names, little-endian, one after the other: there are very many observations, and each is small."""
-        fields = zip(_LAYOUT, (self.lo, self.hi, self.tails, self.counts, self.offsets, self.blob), strict=True)
+        """All but the names, little-endian, one after the other: there are very many
+        observations, and each is small."""
+        fields = zip(
+            _LAYOUT, (self.lo, self.hi, self.tails, self.counts, self.offsets, self.blob), strict=True
+        )
         return b"".join(np.ascontiguousarray(array, kind).tobytes() for (kind, _), array in fields)
 
     @classmethod
     def unpacked(cls, names: tuple[str, ...], data: bytes) -> Observation:
         held, at = [], 0
         for kind, shape in _LAYOUT:
-            size = [len(names) + extra if i == 0 else extra for i, extra in enumerate(shape)] or [len(data) - at]
+            size = [len(names) + extra if i == 0 else extra for i, extra in enumerate(shape)] or [
+                len(data) - at
+            ]
             held.append(np.frombuffer(data, kind, prod(size), at).reshape(size))
             at += held[-1].nbytes
         return cls(names, *held)
@@ -74,7 +81,7 @@ class Observation:
 
 _LAYOUT: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("<f4", (0,)), ("<f4", (0,)), ("<f4", (0, 2, len(TAILS))), ("<i8", (0, 4)), ("<i8", (1,)), ("u1", ()),
-)  # fmt: skip
+)
 """Element types and shapes of an observation's fields; the first axis is longer by the number of tensors."""
 
 
@@ -108,11 +115,25 @@ class Counter:
         addresses = np.array([one.ctypes.data for one in held], np.int64)
         sizes = np.array([one.size for one in held], np.int64)
         counts, offsets = np.zeros((size, 4), np.int64), np.zeros(size + 1, np.int64)
-        peaks, zeros, ends = np.zeros((size, 3), np.int64), np.zeros(size, np.int64), np.zeros((size, 2, len(TAILS)), np.int64)
+        peaks, zeros, ends = (
+            np.zeros((size, 3), np.int64),
+            np.zeros(size, np.int64),
+            np.zeros((size, 2, len(TAILS)), np.int64),
+        )
         done = 0
         while True:
             done = kernels.observe(
-                addresses, sizes, done, SHARES, counts, peaks, zeros, ends, offsets, scratch.buffer, *scratch.tallies
+                addresses,
+                sizes,
+                done,
+                SHARES,
+                counts,
+                peaks,
+                zeros,
+                ends,
+                offsets,
+                scratch.buffer,
+                *scratch.tallies,
             )
             if done == size:
                 break
@@ -134,9 +155,9 @@ class Observer:
     def __init__(
         self, model: bytes, inputs: Iterable[str], names: Sequence[str], made: Sequence[str] | None = None,
         scratch: Scratch | None = None,
-    ) -> None:  # fmt: skip
-        """`inputs`: what the model is fed. `names`: what is counted, some of it inputs. `made`: the model's outputs, where
-        those are not just what is counted of it."""
+    ) -> None:
+        """`inputs`: what the model is fed. `names`: what is counted, some of it inputs. `made`: the model's
+        outputs, where those are not just what is counted of it."""
         self.names, self.inputs = tuple(names), tuple(inputs)
         self.made = tuple(n for n in self.names if n not in self.inputs) if made is None else tuple(made)
         self.session = session(model) if self.made else None
@@ -167,7 +188,8 @@ class Observer:
 
 
 def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Least and greatest finite values from unsigned patterns: greatest positive, greatest negative, least magnitude."""
+    """Least and greatest finite values from unsigned patterns: greatest positive,
+    greatest negative, least magnitude."""
     top, bottom, least = np.maximum(peaks, 0).astype(np.uint32).view(np.float32).T
     positive, negative = peaks[:, 0] >= 0, peaks[:, 1] >= 0
     lo = np.where(negative, -bottom, np.where((zeros > 0) | ~positive, np.float32(0), least))
@@ -176,7 +198,8 @@ def _extrema(peaks: Int64s, zeros: Int64s) -> tuple[npt.NDArray[np.float32], npt
 
 
 def session(model: bytes) -> onnxruntime.InferenceSession:
-    """onnxruntime on one thread with its fusions: the same bytes for any sharding, on processors of one feature class."""
+    """onnxruntime on one thread with its fusions: the same bytes for any sharding, on
+    processors of one feature class."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,5 @@
-"""How close a quantised network comes to the float one, and how well it does its task: the objectives of [search]."""
+"""How close a quantised network comes to the float one, and how well it does its task:
+the objectives of [search]."""
 
 from __future__ import annotations
 
@@ -43,13 +44,15 @@ def rate(
     truth: Sequence[Sequence[Array]],
     stranded: Stranded | None = None,
 ) -> Rating:
-    """Quantise, run, compare. `truth`: the float network's outputs, output by output; `stranded`: as `quantize_graph`
-    has it."""
+    """Quantise, run, compare. `truth`: the float network's outputs, output by output; `stranded`:
+    as `quantize_graph` has it."""
     made = quantize_graph(graph, on_npu, ranges, quantize, numerics, stated, stranded).graph
     return rating(truth, outputs_of(made, feeds))
 
 
-def mark(outputs: Sequence[Sequence[Array]], truth: Outputs, names: Sequence[str], metric: Metric, labels: Any) -> Marks:
+def mark(
+    outputs: Sequence[Sequence[Array]], truth: Outputs, names: Sequence[str], metric: Metric, labels: Any
+) -> Marks:
     """What the metric says of a network's outputs. `truth`: the float network's, as `by_name` gives them."""
     return dict(metric(by_name(outputs, names), truth, labels))
 

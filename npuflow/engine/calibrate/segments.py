@@ -1,4 +1,5 @@
-"""The float graph cut into consecutive segments: what is known of a tensor depends on what stands above it, and only that."""
+"""The float graph cut into consecutive segments: what is known of a tensor depends on what
+stands above it, and only that."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from npuflow.ir.macs import node_macs
 from npuflow.ir.types import TensorType
 
 LEAST = 16                     # counted tensors of a segment, and
-WORK = 1 << 28                 # what it computes in a sample, so that what it tells is worth the milliseconds of a file:
+# what it computes in a sample, so that what it tells is worth the milliseconds of a file:
+WORK = 1 << 28
 VALUE = 32                     # multiplications, of which so many take the time that counting a value takes
 MOST = 64 << 20                # bytes of counted tensors after which a segment ends even so
 READERS = 3                    # a value that so many nodes read is no step inside a fused operator
@@ -24,10 +26,10 @@ READERS = 3                    # a value that so many nodes read is no step insi
 class Segment:
     """A run of nodes as a model of its own.
 
-    `fed`: the values that it reads, inputs of the network or made by other segments. `made`: its outputs, which are what
-    is counted and what later segments read. `names`: what is counted, made here or an input of the network. `above`:
-    the segments that it depends on, and `cone` a digest of all of them and itself. `weights` and `activations`: bytes
-    that running it takes, roughly.
+    `fed`: the values that it reads, inputs of the network or made by other segments. `made`: its outputs,
+    which are what is counted and what later segments read. `names`: what is counted, made here or an input of
+    the network. `above`: the segments that it depends on, and `cone` a digest of all of them and itself.
+    `weights` and `activations`: bytes that running it takes, roughly.
     """
 
     model: bytes
@@ -44,15 +46,16 @@ class Segment:
 def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
     """The segments of a graph in order; `names`: the values to count.
 
-    Where the graph is cut is decided from its inputs on, by what comes before the cut and by which values are still
-    read after it, never by what happens to them there: an edit further down moves no cut above it. A cut passes only
-    through values that are counted (and so are outputs in any case), inputs, and values that many nodes read; so it
-    keeps onnxruntime from no fusion that it would otherwise make.
+    Where the graph is cut is decided from its inputs on, by what comes before the cut and by which values are
+    still read after it, never by what happens to them there: an edit further down moves no cut above it. A
+    cut passes only through values that are counted (and so are outputs in any case), inputs, and values that
+    many nodes read; so it keeps onnxruntime from no fusion that it would otherwise make.
     """
     counted = set(names)
     part = prune(graph.replaced(outputs=tuple(n for n in names if n not in graph.inputs)))
     inputs = {name: graph.type(name) for name in graph.inputs}
-    left = [name for name in names if name in inputs]              # counted inputs that no segment has told of yet
+    # counted inputs that no segment has told of yet
+    left = [name for name in names if name in inputs]
     maker: dict[str, str] = {}
     found: dict[str, Segment] = {}
     runs = list(_runs(part, counted)) or [()]
@@ -71,8 +74,12 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
         kinds = {k: asdict(v) for k, v in inputs.items()}
         weights = Hasher("model")
         weights.update(model)
-        cone = digest([weights.hexdigest(), kinds, list(fed), list(made), list(told), [found[k].cone for k in above]])
-        found[name] = Segment(model, inputs, fed, made, told, above, cone, len(model), _working(part, nodes, fed, made))
+        cone = digest(
+            [weights.hexdigest(), kinds, list(fed), list(made), list(told), [found[k].cone for k in above]]
+        )
+        found[name] = Segment(
+            model, inputs, fed, made, told, above, cone, len(model), _working(part, nodes, fed, made)
+        )
         maker.update(dict.fromkeys(made, name))
     return found
 
@@ -88,9 +95,14 @@ def _runs(graph: Graph, counted: Collection[str]) -> Iterator[tuple[Node, ...]]:
     for i, node in enumerate(graph.nodes):
         for v in dict.fromkeys(_read(graph, [node])):
             last[v], readers[v] = i, readers.get(v, 0) + 1
-    fit = {v for v in last if v in counted or v in graph.inputs or (readers[v] >= READERS and _plain(graph.type(v)))}
+    fit = {
+        v
+        for v in last
+        if v in counted or v in graph.inputs or (readers[v] >= READERS and _plain(graph.type(v)))
+    }
     start, number, size, work = 0, 0, 0, 0
-    crossing: set[str] = set()                                     # values that a cut here may not pass through
+    # values that a cut here may not pass through
+    crossing: set[str] = set()
     for i, node in enumerate(graph.nodes):
         crossing = {v for v in (*crossing, *node.outputs) if v and v not in fit and last.get(v, -1) > i}
         told = [v for v in node.outputs if v in counted]
@@ -114,7 +126,11 @@ def _bytes(kind: TensorType) -> int:
 
 
 def _working(graph: Graph, nodes: Sequence[Node], fed: Sequence[str], made: Sequence[str]) -> int:
-    """What is in memory while a segment runs: what it reads and gives, and the largest node's own values beside it."""
+    """What is in memory while a segment runs: what it reads and gives, and the largest
+    node's own values beside it."""
     held = sum(_bytes(graph.type(v)) for v in (*fed, *made))
-    own = (sum(_bytes(graph.type(v)) for v in (*_read(graph, [node]), *filter(None, node.outputs))) for node in nodes)
+    own = (
+        sum(_bytes(graph.type(v)) for v in (*_read(graph, [node]), *filter(None, node.outputs)))
+        for node in nodes
+    )
     return held + max(own, default=0)

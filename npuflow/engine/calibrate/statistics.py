@@ -1,4 +1,5 @@
-"""Statistics of every needed tensor over all samples: exact, mergeable and subtractable, free of any range."""
+"""Statistics of every needed tensor over all samples: exact, mergeable and
+subtractable, free of any range."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from npuflow.ir.moments import Moments
 from npuflow.ir.types import Array
 
 Floats = npt.NDArray[np.float64]
-KEPT = 2_000_000                           # cells of all tensors up to which their derived arrays (0.1 kB a cell) are kept
+# cells of all tensors up to which their derived arrays (0.1 kB a cell) are kept
+KEPT = 2_000_000
 CHUNK = 64                                 # samples whose encoded cells are in memory at once
 
 
@@ -25,9 +27,9 @@ CHUNK = 64                                 # samples whose encoded cells are in 
 class TensorStatistics:
     """One tensor's statistics, as threshold methods ask for them (see ir.contracts).
 
-    `keys` ascending and `counts`: the occupied cells. `low`, `high`, `tails`: finite extrema, and values near them, per
-    sample, in sample order. `totals`: elements, NaN, +inf, -inf. Cells are spread evenly where a question falls inside
-    one; the outermost end at the exact extrema.
+    `keys` ascending and `counts`: the occupied cells. `low`, `high`, `tails`: finite extrema, and values near
+    them, per sample, in sample order. `totals`: elements, NaN, +inf, -inf. Cells are spread evenly where a
+    question falls inside one; the outermost end at the exact extrema.
     """
 
     keys: Int64s
@@ -40,12 +42,14 @@ class TensorStatistics:
     beyond: str = "clip"
 
     def within(self, bounds: tuple[float, float], beyond: str) -> TensorStatistics:
-        """The same values with those outside the bounds moved to them ("clip"), or left out ("drop": the extrema are
-        then the outermost cells inside)."""
+        """The same values with those outside the bounds moved to them ("clip"), or left out ("drop": the
+        extrema are then the outermost cells inside)."""
         part = replace(self, bounds=bounds, beyond=beyond)
         lower, upper, _ = part.cells()
         ends = (float(lower[0]), float(upper[-1])) if beyond == "drop" and lower.size else bounds
-        low, high, tails = (np.clip(v, np.float32(ends[0]), np.float32(ends[1])) for v in (self.low, self.high, self.tails))
+        low, high, tails = (
+            np.clip(v, np.float32(ends[0]), np.float32(ends[1])) for v in (self.low, self.high, self.tails)
+        )
         return replace(part, low=low, high=high, tails=tails)
 
     @property
@@ -102,7 +106,9 @@ class TensorStatistics:
             lower, upper, counts = _bounded(lower, upper, counts, self.bounds, self.beyond)
         return np.clip(lower, self.lo, self.hi), np.clip(upper, self.lo, self.hi), counts
 
-    def histogram(self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True) -> Floats:
+    def histogram(
+        self, bins: int, lo: float, hi: float, absolute: bool = False, points: bool = True
+    ) -> Floats:
         if hi <= lo:
             return np.zeros(bins)
         place = np.linspace(lo, hi, bins + 1)
@@ -121,7 +127,8 @@ class TensorStatistics:
 
     @cached_property
     def _ramp(self) -> tuple[Floats, Floats]:
-        """Places, ascending, and how much of the evenly filled cells lies below each; straight lines between them."""
+        """Places, ascending, and how much of the evenly filled cells lies below each;
+        straight lines between them."""
         lower, upper, weight = self._cells
         wide = upper > lower
         place = np.stack([lower[wide], upper[wide]], axis=1).reshape(-1)
@@ -196,7 +203,8 @@ class Statistics:
     counts: Int64s
 
     def __getitem__(self, name: str) -> TensorStatistics:
-        """One tensor; kept for the next question, since many methods may ask, unless all of them would fill the memory."""
+        """One tensor; kept for the next question, since many methods may ask, unless all of
+        them would fill the memory."""
         if len(self.keys) > KEPT:
             return self._tensor(name)
         if name not in self._asked:
@@ -244,7 +252,9 @@ class Statistics:
             np.concatenate([mine, *(row[k] for row in rows)])
             for k, mine in enumerate((self.lo, self.hi, self.tails, self.totals))
         )
-        return Statistics(self.names, (*self.samples, *samples), lo, hi, tails, totals, *self._cells(parts, 1))
+        return Statistics(
+            self.names, (*self.samples, *samples), lo, hi, tails, totals, *self._cells(parts, 1)
+        )
 
     def _less(self, parts: Sequence[Observation | Statistics], samples: tuple[str, ...]) -> Statistics:
         held, gone = set(self.samples), set(samples)
@@ -266,7 +276,9 @@ class Statistics:
         seen = [one for one in parts if not isinstance(one, Statistics)]
         blob = np.concatenate([one.blob for one in seen]) if seen else np.zeros(0, np.uint8)
         bases = np.cumsum([0, *(one.blob.size for one in seen)])[:-1, None]
-        ends = np.array([one.offsets for one in seen], np.int64).reshape(len(seen), len(self.names) + 1) + bases
+        ends = (
+            np.array([one.offsets for one in seen], np.int64).reshape(len(seen), len(self.names) + 1) + bases
+        )
         starts = np.ascontiguousarray(ends.T)                      # [tensors + 1, parts]
         for i in range(len(self.names)):
             span = np.array([[SIGN, -1], [KEYS, SIGN - 1]])
@@ -291,7 +303,8 @@ def _rows(one: Observation | Statistics) -> tuple[Array, Array, Array, Array]:
 
 
 def _count(one: Statistics, i: int, dense: Int64s, sign: int, span: Int64s) -> None:
-    """Add the cells of one tensor to dense counts, and widen the span of keys touched on each side of zero."""
+    """Add the cells of one tensor to dense counts, and widen the span of keys
+    touched on each side of zero."""
     part = slice(one.offsets[i], one.offsets[i + 1])
     keys = one.keys[part]
     dense[keys] += sign * one.counts[part]
@@ -322,7 +335,8 @@ def merged(shards: Iterable[tuple[str, Observation]]) -> Statistics | None:
 
 
 def added(parts: Iterable[Statistics]) -> Statistics:
-    """The statistics of all samples of some statistics of the same tensors, in their order; however they are nested."""
+    """The statistics of all samples of some statistics of the same tensors, in their
+    order; however they are nested."""
     walk = iter(parts)
     found = next(walk)
     while some := list(islice(walk, CHUNK)):
@@ -338,9 +352,13 @@ def beside(parts: Sequence[Statistics]) -> Statistics:
         )
     names = tuple(name for one in parts for name in one.names)
     starts = np.cumsum([0, *(one.keys.size for one in parts)])
-    offsets = [np.zeros(1, np.int64), *(one.offsets[1:] + start for one, start in zip(parts, starts, strict=False))]
+    offsets = [
+        np.zeros(1, np.int64),
+        *(one.offsets[1:] + start for one, start in zip(parts, starts, strict=False)),
+    ]
     lo, hi, tails, totals = (
-        np.concatenate([getattr(one, field) for one in parts], axis=1) for field in ("lo", "hi", "tails", "totals")
+        np.concatenate([getattr(one, field) for one in parts], axis=1)
+        for field in ("lo", "hi", "tails", "totals")
     )
     keys, counts = _joined([one.keys for one in parts]), _joined([one.counts for one in parts])
     return Statistics(names, parts[0].samples, lo, hi, tails, totals, np.concatenate(offsets), keys, counts)

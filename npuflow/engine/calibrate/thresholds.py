@@ -26,10 +26,12 @@ Ranges = dict[str, tuple[float, float]]
 class Layer(Config):
     """Another method for some tensors, or a range written by hand."""
 
-    layers: tuple[str, ...]               # value or node names, operator names, or patterns: of what they write
+    # value or node names, operator names, or patterns: of what they write
+    layers: tuple[str, ...]
     method: Annotated[str, CALIBRATORS] = "minmax"
     range: tuple[float, float] | None = None
-    bounds: tuple[float, float] | None = None      # values beyond are not part of the distribution, such as a mask's -10000
+    # values beyond are not part of the distribution, such as a mask's -10000
+    bounds: tuple[float, float] | None = None
     beyond: Literal["clip", "drop"] = "clip"       # such values count as the bound, or not at all
 
     def check(self) -> Iterable[Fault]:
@@ -49,8 +51,10 @@ class Calibrate(Config):
     method: Annotated[str, CALIBRATORS] = "auto"
     bounds: tuple[float, float] | None = None      # of every tensor, as under layers
     beyond: Literal["clip", "drop"] = "clip"
-    infinite: Literal["drop", "clip"] = "drop"     # infinities: not counted, or as the bound, else the largest finite value
-    as_trimmed: bool = False              # judge inputs of table functions by the part that quantisation will keep of them
+    # infinities: not counted, or as the bound, else the largest finite value
+    infinite: Literal["drop", "clip"] = "drop"
+    # judge inputs of table functions by the part that quantisation will keep of them
+    as_trimmed: bool = False
     layers: tuple[Layer, ...] = ()
 
 
@@ -103,9 +107,15 @@ def thresholds(
 
 
 def choices(
-    graph: Graph, statistics: Statistics, calibrate: Calibrate, quantize: Quantize, numerics: Numerics, notes: list[str]
+    graph: Graph,
+    statistics: Statistics,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
+    notes: list[str],
 ) -> dict[str, Choice]:
-    """Method and statistics of every tensor, as the recipe has it; what a user should look at goes into `notes`."""
+    """Method and statistics of every tensor, as the recipe has it; what a user
+    should look at goes into `notes`."""
     default, producer = made(calibrate, calibrate.method), graph.producer()
     used = [False] * len(calibrate.layers)
     found = {}
@@ -126,15 +136,23 @@ def choices(
             ).at(value=name)
         if tensor.totals[1:].any():
             nan, up, down = (int(n) for n in tensor.totals[1:])
-            said = "left out" if calibrate.infinite == "drop" or not up + down else "left out (NaN) or clipped (infinities)"
-            notes.append(f"{name}: {nan} NaN, {up} +inf and {down} -inf of {int(tensor.totals[0])} values are {said}")
+            said = (
+                "left out"
+                if calibrate.infinite == "drop" or not up + down
+                else "left out (NaN) or clipped (infinities)"
+            )
+            notes.append(
+                f"{name}: {nan} NaN, {up} +inf and {down} -inf of {int(tensor.totals[0])} values are {said}"
+            )
             if calibrate.infinite == "clip":
                 tensor = trimmed(tensor, bounds if beyond == "clip" else None)
         grid = activation_grid(quantize.activations, numerics, _bits(quantize, names, op))
         found[name] = Choice(method, chosen, tensor.within(bounds, beyond) if bounds else tensor, grid, fixed)
     for layer, hit in zip(calibrate.layers, used, strict=True):
         if not hit:
-            notes.append(f"[calibrate] layers {', '.join(layer.layers)}: no tensor of the NPU has such a name")
+            notes.append(
+                f"[calibrate] layers {', '.join(layer.layers)}: no tensor of the NPU has such a name"
+            )
     return found
 
 
@@ -146,7 +164,8 @@ def _as_trimmed(
     numerics: Numerics,
     on_npu: Callable[[int], bool],
 ) -> Ranges:
-    """New ranges of tensors of which table functions need a part alone: what is cut off there costs no error."""
+    """New ranges of tensors of which table functions need a part alone: what is cut
+    off there costs no error."""
     tables = {v for n in graph.nodes if isinstance(n.op, TableOp) for v in n.inputs}
     if not tables & set(chosen):
         return {}
@@ -160,7 +179,9 @@ def _as_trimmed(
         step = quant.scale[0]
         low, high = (step * (code - quant.zero_point[0]) for code in (quant.lo, quant.hi))
         if low > lo + step or high < hi - step:
-            found[name] = replace(one, tensor=one.tensor.within((min(low, 0.0), max(high, 0.0)), "clip")).range()
+            found[name] = replace(
+                one, tensor=one.tensor.within((min(low, 0.0), max(high, 0.0)), "clip")
+            ).range()
     return found
 
 

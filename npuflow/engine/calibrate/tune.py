@@ -47,7 +47,8 @@ class Search(Config):
     methods: tuple[Annotated[str, CALIBRATORS], ...] = ("minmax", "percentile", "kl", "mse", "octav", "ema")
     """With their defaults; the recipe's own method is tried with its options."""
     objective: Literal["sqnr", "cosine", "metric"] = "sqnr"
-    """The outputs against the float network's, or what the metric of [search.labelled] says (of equals the best SQNR)."""
+    """The outputs against the float network's, or what the metric of [search.labelled]
+    says (of equals the best SQNR)."""
     mix: bool = True
     """Also try a mixture: for each tensor the method that its consumers' outputs like best."""
     samples: Annotated[int, Within(2, None)] = 16
@@ -70,7 +71,9 @@ def spans_to_tune(chosen: Mapping[str, Choice], ranges: Ranges, tune: Tune) -> d
 def spans_to_search(chosen: Mapping[str, Choice], methods: Sequence[str]) -> dict[str, dict[str, Span]]:
     """Per method the range of every tensor."""
     made = {name: CALIBRATORS[name]() for name in methods}
-    return {m: {n: replace(one, method=method).range() for n, one in chosen.items()} for m, method in made.items()}
+    return {
+        m: {n: replace(one, method=method).range() for n, one in chosen.items()} for m, method in made.items()
+    }
 
 
 def consumers_of(graph: Graph, on_npu: Callable[[int], bool], names: Iterable[str]) -> dict[str, list[Node]]:
@@ -91,15 +94,19 @@ def judged(
     grids: Mapping[str, Grid],
     feeds: Iterable[Mapping[str, Array]],
 ) -> dict[str, Real]:
-    """Per value [consumers, spans]: squared error of a consumer's output when the value alone has this range's codes.
+    """Per value [consumers, spans]: squared error of a consumer's output when the
+    value alone has this range's codes.
 
-    One pass of the float network per sample shows many values; one run per value then has all its ranges and consumers.
+    One pass of the float network per sample shows many values; one run per value then
+    has all its ranges and consumers.
     """
     consumers, held = consumers_of(graph, on_npu, spans), list(feeds)
     found = {name: np.zeros((len(nodes), len(spans[name]))) for name, nodes in consumers.items()}
     for names in _together(graph, consumers, spans):
         models = {name: _Rounded(graph, name, consumers[name], spans[name], grids[name]) for name in names}
-        shown = [v for v in sorted({v for one in models.values() for v in one.inputs}) if v not in graph.inputs]
+        shown = [
+            v for v in sorted({v for one in models.values() for v in one.inputs}) if v not in graph.inputs
+        ]
         whole = session(export_model(graph, shown)) if shown else None
         fed = {i.name for i in whole.get_inputs()} if whole is not None else set()
         for feed in held:
@@ -110,7 +117,9 @@ def judged(
     return found
 
 
-def _together(graph: Graph, consumers: Mapping[str, Sequence[Node]], spans: Mapping[str, Sequence[Span]]) -> Iterator[list[str]]:
+def _together(
+    graph: Graph, consumers: Mapping[str, Sequence[Node]], spans: Mapping[str, Sequence[Span]]
+) -> Iterator[list[str]]:
     """Values in parts whose models fit into memory: each holds the consumers' weights once per range."""
     part: list[str] = []
     size = 0
@@ -127,14 +136,21 @@ def _together(graph: Graph, consumers: Mapping[str, Sequence[Node]], spans: Mapp
 
 
 class _Rounded:
-    """One value's ranges and consumers as one model: every range's codes, every consumer of each, every squared error."""
+    """One value's ranges and consumers as one model: every range's codes, every consumer
+    of each, every squared error."""
 
-    def __init__(self, graph: Graph, name: str, nodes: Sequence[Node], spans: Sequence[Span], grid: Grid) -> None:
-        self.inputs = [v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None]
+    def __init__(
+        self, graph: Graph, name: str, nodes: Sequence[Node], spans: Sequence[Span], grid: Grid
+    ) -> None:
+        self.inputs = [
+            v for v in dict.fromkeys(v for n in nodes for v in n.inputs) if v and graph.const(v) is None
+        ]
         self.shape = len(nodes), len(spans)
         kind, types = graph.type(name), [activation_type(*span, grid) for span in spans]
         coded = {f"{name}@{j}": Value(f"{name}@{j}", kind, quant) for j, quant in enumerate(types)}
-        self.builder = Builder(Graph(graph.inputs, (), (), MappingProxyType({**graph.values, **coded}), graph.consts))
+        self.builder = Builder(
+            Graph(graph.inputs, (), (), MappingProxyType({**graph.values, **coded}), graph.consts)
+        )
         for value_id, value in coded.items():
             self.builder.quantise(name, value_id, value)
         wanted = []
@@ -143,7 +159,13 @@ class _Rounded:
             for j, value_id in enumerate(coded):
                 output = self._consumer(graph, node, {name: self.builder.real(value_id)}, f"{i}/{j}")
                 self._host("Sub", (output, truth), f"{i}/{j}/error", graph.type(node.outputs[0]))
-                self._host("ReduceSumSquare", (f"{i}/{j}/error",), f"{i}/{j}/loss", TensorType(()), (("keepdims", 0),))
+                self._host(
+                    "ReduceSumSquare",
+                    (f"{i}/{j}/error",),
+                    f"{i}/{j}/loss",
+                    TensorType(()),
+                    (("keepdims", 0),),
+                )
                 wanted.append(f"{i}/{j}/loss")
         self.session = plain_session(export_model(self.builder.graph(self.inputs, wanted)))
 
@@ -161,7 +183,14 @@ class _Rounded:
         self.builder.nodes.append(replace(node, inputs=inputs, outputs=tuple(outputs)))
         return outputs[0]
 
-    def _host(self, op_type: str, inputs: tuple[str, ...], output: str, kind: TensorType, attributes: Attributes = ()) -> None:
+    def _host(
+        self,
+        op_type: str,
+        inputs: tuple[str, ...],
+        output: str,
+        kind: TensorType,
+        attributes: Attributes = (),
+    ) -> None:
         op = OPS["host"](op_type=op_type, version=EXPORT_OPSET, attributes=attributes, types=(kind,))
         self.builder.values[output] = Value(output, kind)
         self.builder.nodes.append(Node(op, inputs, (output,)))

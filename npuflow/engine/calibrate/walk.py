@@ -19,13 +19,16 @@ PACKED = 2                     # onnxruntime keeps weights, and a copy in the or
 
 
 def observed(
-    segments: Mapping[str, Segment], asked: Sequence[str], samples: Mapping[str, Feed], room: int | None = None
+    segments: Mapping[str, Segment],
+    asked: Sequence[str],
+    samples: Mapping[str, Feed],
+    room: int | None = None,
 ) -> Iterator[tuple[str, str, Observation]]:
     """What every sample shows in the segments asked for: (segment, sample, observation).
 
-    With `room`, bytes, only so many consecutive segments are loaded at a time as fit, and what a later group reads of an
-    earlier one is kept in files until then. Each segment is a session of its own in any case, so that the groups change
-    no result.
+    With `room`, bytes, only so many consecutive segments are loaded at a time as fit, and what a later group
+    reads of an earlier one is kept in files until then. Each segment is a session of its own in any case, so
+    that the groups change no result.
     """
     needed = needs(segments, asked)
     parts = groups({name: segments[name] for name in needed}, room)
@@ -35,7 +38,9 @@ def observed(
             later = {v for other in parts[index + 1 :] for name in other for v in segments[name].fed}
             group = _Group({name: segments[name] for name in part}, set(asked), later, Path(folder))
             for number, (sample, feed) in enumerate(samples.items()):
-                if sample not in unread and not (yield from group.observe(number, sample, feed, first=index == 0)):
+                if sample not in unread and not (
+                    yield from group.observe(number, sample, feed, first=index == 0)
+                ):
                     unread.add(sample)
 
 
@@ -65,11 +70,14 @@ def footprint(segments: Sequence[Segment]) -> int:
 class _Group:
     """Some segments as sessions, at once in memory."""
 
-    def __init__(self, segments: Mapping[str, Segment], asked: set[str], later: Collection[str], folder: Path) -> None:
+    def __init__(
+        self, segments: Mapping[str, Segment], asked: set[str], later: Collection[str], folder: Path
+    ) -> None:
         self.segments, self.asked, self.folder = segments, asked, folder
         scratch = Scratch()
         self.observers = {
-            name: Observer(one.model, one.fed, one.names, one.made, scratch) for name, one in self.segments.items()
+            name: Observer(one.model, one.fed, one.names, one.made, scratch)
+            for name, one in self.segments.items()
         }
         own = {v for one in self.segments.values() for v in one.made}
         read = {v for one in self.segments.values() for v in (*one.fed, *one.names)}
@@ -77,7 +85,8 @@ class _Group:
         self.given = [v for v in network if v in read]
         self.stored = sorted(read - own - set(network))
         self.kept = sorted(own & set(later))
-        self.last: dict[str, str] = {}                       # value -> the segment of this group that reads it last
+        # value -> the segment of this group that reads it last
+        self.last: dict[str, str] = {}
         for name, one in self.segments.items():
             self.last.update(dict.fromkeys(one.fed, name))
 
@@ -101,7 +110,9 @@ class _Group:
         """One sample; `values` gains what is made, and loses what is read no more."""
         for name, observer in self.observers.items():
             one = self.segments[name]
-            needed = one.made if name in self.asked else [v for v in one.made if v in self.last or v in self.kept]
+            needed = (
+                one.made if name in self.asked else [v for v in one.made if v in self.last or v in self.kept]
+            )
             results = observer.run(values, needed)
             if name in self.asked:
                 yield name, observer.count(values, results)

@@ -1,4 +1,5 @@
-"""Ranges of constant weights, every channel at once: all of it, a percentile, or what loses least when rounded."""
+"""Ranges of constant weights, every channel at once: all of it, a percentile, or
+what loses least when rounded."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ Method = Literal["minmax", "percentile", "mse", "octav"]
 CHUNK = 1 << 21                           # weights whose candidates are judged at once
 
 
-def ends(rows: Real, method: Method, percentile: float, codes: tuple[int, int], symmetric: bool) -> tuple[Real, Real]:
+def ends(
+    rows: Real, method: Method, percentile: float, codes: tuple[int, int], symmetric: bool
+) -> tuple[Real, Real]:
     """(lo, hi) of every row; they hold zero. `codes`: the first and the last that there are."""
     lo, hi = np.minimum(rows.min(axis=1, initial=0.0), 0.0), np.maximum(rows.max(axis=1, initial=0.0), 0.0)
     if method == "minmax" or not rows.size:
@@ -36,7 +39,9 @@ def _scales(
         return _octav(np.abs(rows), np.maximum(-lo, hi), codes)
     coarse = np.linspace(0.2, 1.0, 17)
     best = _least(rows, lo, hi, np.broadcast_to(coarse[:, None], (17, len(rows))), codes, symmetric)
-    return _least(rows, lo, hi, np.minimum(best + np.linspace(-0.04, 0.04, 9)[:, None], 1.0), codes, symmetric)
+    return _least(
+        rows, lo, hi, np.minimum(best + np.linspace(-0.04, 0.04, 9)[:, None], 1.0), codes, symmetric
+    )
 
 
 def _least(rows: Real, lo: Real, hi: Real, shares: Real, codes: tuple[int, int], symmetric: bool) -> Real:

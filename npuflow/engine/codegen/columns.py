@@ -1,4 +1,5 @@
-"""Columns of a convolution's tile: every tap of the window as a channel, gathered from the input's box by the vector unit."""
+"""Columns of a convolution's tile: every tap of the window as a channel, gathered from the
+input's box by the vector unit."""
 
 from __future__ import annotations
 
@@ -24,25 +25,41 @@ def gather(conv: Mapping[str, Any], columns: Buffer) -> Iterator[tuple[str, Fiel
     near = channels * tall * broad * plane, tall * broad * plane, broad * plane, plane, item * wide, item
     rows, cols = _runs(conv, 0, high), _runs(conv, 1, wide)
     for (a, b), (c, d) in _around(high, wide, _common(rows), _common(cols)):
-        yield "FILL", {
-            "y": columns.address + a * near[4] + c * near[5], "y_type": conv["x_type"], "value": conv["x_zero"],
-            "y_strides": (near[0], near[3], near[4], near[5]), "dims": (batch, channels * tall * broad, b - a, d - c),
-        }  # fmt: skip
+        yield (
+            "FILL",
+            {
+                "y": columns.address + a * near[4] + c * near[5],
+                "y_type": conv["x_type"],
+                "value": conv["x_zero"],
+                "y_strides": (near[0], near[3], near[4], near[5]),
+                "dims": (batch, channels * tall * broad, b - a, d - c),
+            },
+        )
     (n, ch, h, w), stride, dilation, origin = (conv[f] for f in ("x_strides", "stride", "dilation", "origin"))
     for i, down, a, b in rows:
         for j, along, c, d in cols:
             if a >= b or c >= d:
                 continue
-            row, col = a * stride[0] + i * dilation[0] + origin[0], c * stride[1] + j * dilation[1] + origin[1]
-            yield "COPY", {
-                "x": conv["x"] + row * h + col * w, "y": columns.address + i * near[2] + j * near[3] + a * near[4] + c * near[5],
-                "element": item, "dims": (batch, channels, down, along, b - a, d - c),
-                "x_strides": (n, ch, dilation[0] * h, dilation[1] * w, stride[0] * h, stride[1] * w), "y_strides": near,
-            }  # fmt: skip
+            row, col = (
+                a * stride[0] + i * dilation[0] + origin[0],
+                c * stride[1] + j * dilation[1] + origin[1],
+            )
+            yield (
+                "COPY",
+                {
+                    "x": conv["x"] + row * h + col * w,
+                    "y": columns.address + i * near[2] + j * near[3] + a * near[4] + c * near[5],
+                    "element": item,
+                    "dims": (batch, channels, down, along, b - a, d - c),
+                    "x_strides": (n, ch, dilation[0] * h, dilation[1] * w, stride[0] * h, stride[1] * w),
+                    "y_strides": near,
+                },
+            )
 
 
 def on_columns(conv: Mapping[str, object], columns: Buffer) -> Fields:
-    """The CONV over columns: a kernel of one point, channels and taps as channels; the weights lie as they did."""
+    """The CONV over columns: a kernel of one point, channels and taps as channels;
+    the weights lie as they did."""
     return {**conv, **image(columns, "x"), **ONE}
 
 

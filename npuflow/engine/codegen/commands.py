@@ -1,4 +1,5 @@
-"""The command list: who touches which bytes, and from that the fewest waits that keep every true dependency."""
+"""The command list: who touches which bytes, and from that the fewest waits that
+keep every true dependency."""
 
 from __future__ import annotations
 
@@ -44,11 +45,13 @@ class Storage:
 
     address: int
     size: int
-    before: Latest = field(default_factory=dict)           # accesses to the same bytes by storage that died earlier
+    # accesses to the same bytes by storage that died earlier
+    before: Latest = field(default_factory=dict)
     writes: list[tuple[Touch, int, int]] = field(default_factory=list)
     reads: list[tuple[Touch, int, int]] = field(default_factory=list)
     last: Latest = field(default_factory=dict)
-    shared: Latest = field(default_factory=dict)           # the barrier behind which other cores' writes are seen
+    # the barrier behind which other cores' writes are seen
+    shared: Latest = field(default_factory=dict)
     opened: bool = False
 
 
@@ -73,11 +76,15 @@ class CommandList:
         self.tensor, self.vector = self.queues.tensor, self.queues.vector
         self.counts = [0] * self.queues.count
         self.commands: list[Pending] = []
-        self.starts: set[int] = set()                      # commands before which all queues are idle: segments begin
+        # commands before which all queues are idle: segments begin
+        self.starts: set[int] = set()
         self.local = LocalAccesses()
-        self.inputs = 0                                    # loads from DATA are retired when LOAD0 has retired this many
+        # loads from DATA are retired when LOAD0 has retired this many
+        self.inputs = 0
 
-    def add(self, opcode: str, values: Mapping[str, object], queue: int, node: int, needs: Latest, step: int = 0) -> int:
+    def add(
+        self, opcode: str, values: Mapping[str, object], queue: int, node: int, needs: Latest, step: int = 0
+    ) -> int:
         """Append; returns the count that waiters must see retired."""
         needs.pop(queue, None)                             # a queue keeps its own order
         self.commands.append(Pending(opcode, values, queue, node, needs, step))
@@ -85,9 +92,15 @@ class CommandList:
         return self.counts[queue]
 
     def load(
-        self, values: Mapping[str, object], place: Place, node: int, source: tuple[Storage, Touch] | None, step: int,
+        self,
+        values: Mapping[str, object],
+        place: Place,
+        node: int,
+        source: tuple[Storage, Touch] | None,
+        step: int,
     ) -> None:
-        """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it need not wait behind values."""
+        """LOAD into a slot from a value in DATA, or from CONST, on the last channel so that it
+        need not wait behind values."""
         (allocation, box), queue = place, self.queues.constants if source is None else self.queues.values
         local, needs = self.local[allocation], Latest()
         local.before_write(box, needs)
@@ -104,7 +117,9 @@ class CommandList:
             merge(storage.last, {queue: count})
             self.inputs = count
 
-    def store(self, values: Mapping[str, object], place: Place, node: int, storage: Storage, touch: Touch, step: int) -> None:
+    def store(
+        self, values: Mapping[str, object], place: Place, node: int, storage: Storage, touch: Touch, step: int
+    ) -> None:
         (allocation, box), queue = place, self.queues.stores
         local, needs = self.local[allocation], Latest()
         local.before_read(box, needs)
@@ -118,11 +133,14 @@ class CommandList:
         merge(storage.last, {queue: count})
 
     def barrier(self, number: int, mask: int, node: int) -> int:
-        """All cores meet, behind everything that this one did to external memory; returns the STOREs to wait for."""
+        """All cores meet, behind everything that this one did to external memory;
+        returns the STOREs to wait for."""
         needs: Latest = {self.queues.values: self.inputs} if self.inputs else {}
         return self.add("BARRIER", {"id": number, "mask": mask}, self.queues.stores, node, needs)
 
-    def compute(self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int) -> None:
+    def compute(
+        self, opcode: str, values: Mapping[str, object], places: Sequence[Place], node: int, step: int
+    ) -> None:
         """A TENSOR or VECTOR command on the places that its pointers fall into."""
         known = opcodes()[opcode]
         queue = self.tensor if known.queue == "TENSOR" else self.vector
@@ -147,18 +165,25 @@ class CommandList:
         out = np.zeros((len(self.commands), WORDS), np.uint32)
         for i, (command, wait) in enumerate(zip(self.commands, self._waits(), strict=True)):
             out[i] = encode(
-                command.opcode, command.values, queue=command.queue, core=self.core, node=command.node, wait=wait
+                command.opcode,
+                command.values,
+                queue=command.queue,
+                core=self.core,
+                node=command.node,
+                wait=wait,
             )
         return out
 
     def _waits(self) -> Iterable[tuple[int, ...]]:
-        """Per command the counts to wait for: what its queue does not know already, directly or through others."""
+        """Per command the counts to wait for: what its queue does not know already,
+        directly or through others."""
         n = self.queues.count
         far = max(self.counts, default=0) >= FAR
         seen = [0] * n                                     # commands of each queue so far, in program order
         marks: list[list[int]] = []                        # `seen` at every SYNC commands
         known = [[0] * n for _ in range(n)]                # what each queue has waited for
-        after: list[list[list[int]]] = [[] for _ in range(n)]   # per queue, per command: what its retirement implies
+        # per queue, per command: what its retirement implies
+        after: list[list[list[int]]] = [[] for _ in range(n)]
         synced = [-1] * n
         for i, command in enumerate(self.commands):
             if i in self.starts:

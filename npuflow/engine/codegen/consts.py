@@ -40,7 +40,8 @@ class ConstPool:
 
 
 def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[bytes, list[int]]:
-    """The boxes of several constants, each with the type it has in memory, one after another; and the offset of each."""
+    """The boxes of several constants, each with the type it has in memory, one after
+    another; and the offset of each."""
     out, offsets = bytearray(), []
     for (array, dtype), box in zip(arrays, boxes, strict=True):
         out += bytes(aligned(len(out), PACK) - len(out))
@@ -52,6 +53,7 @@ def pack(arrays: Sequence[tuple[Array, str]], boxes: Sequence[Box]) -> tuple[byt
 
 
 def _bits(codes: Array, width: int) -> bytes:
-    """The lowest bits of every code in C order, one after another, the first in the lowest bits; at the end zeros."""
+    """The lowest bits of every code in C order, one after another, the first in the
+    lowest bits; at the end zeros."""
     planes = (codes.astype(np.int64).reshape(-1, 1) >> np.arange(width)) & 1
     return np.packbits(planes.astype(np.uint8), bitorder="little").tobytes()

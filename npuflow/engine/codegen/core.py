@@ -16,7 +16,8 @@ from npuflow.ir.space import elements
 
 @dataclass(frozen=True)
 class CoreProgram:
-    """One core's commands; the constants and external memory are those of all cores. `made`: values that nodes make."""
+    """One core's commands; the constants and external memory are those of all cores.
+    `made`: values that nodes make."""
 
     commands: CommandList
     consts: ConstPool
@@ -29,8 +30,8 @@ class CoreProgram:
         return value in self.made
 
     def tap(self, value: str, buffer: Buffer, since: int) -> None:
-        """Note where a box lies after the last command since number `since` that wrote to it. All that write tensors
-        run in one queue, in order: after the last of them the box is complete."""
+        """Note where a box lies after the last command since number `since` that wrote to it. All that write
+        tensors run in one queue, in order: after the last of them the box is complete."""
         if not elements(buffer.box):
             return
         size = [b - a for a, b in buffer.box]

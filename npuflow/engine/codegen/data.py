@@ -17,7 +17,9 @@ from npuflow.hw.target import Memory
 class Data:
     """Storage of every integer value, opened in program order so that reused bytes are waited for."""
 
-    def __init__(self, views: Views, layout: Layout, lives: Sequence[Life], homes: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, views: Views, layout: Layout, lives: Sequence[Life], homes: Mapping[str, str] | None = None
+    ) -> None:
         self._views, self.layout, self.lives, self.homes = views, layout, tuple(lives), dict(homes or {})
         self._storages = {v.name: Storage(layout.addresses[v.name], v.size) for v in lives}
         by_start = sorted(lives, key=lambda v: v.first)
@@ -25,9 +27,12 @@ class Data:
         for i, life in enumerate(by_start):
             a = layout.addresses[life.name]
             self._older[life.name] = [
-                o.name for o in by_start[:i]
-                if o.last < life.first and layout.addresses[o.name] < a + life.size and a < layout.addresses[o.name] + o.size
-            ]  # fmt: skip
+                o.name
+                for o in by_start[:i]
+                if o.last < life.first
+                and layout.addresses[o.name] < a + life.size
+                and a < layout.addresses[o.name] + o.size
+            ]
 
     def of(self, value_id: str) -> tuple[Storage, int]:
         """Storage and byte address of a value, or of a border between cores by its name."""
@@ -40,7 +45,8 @@ class Data:
         return self.homes.get(root, root), offset
 
     def seen_as(self, value_id: str) -> str:
-        """The value by whose boxes accesses are told apart: of results in place, the one whose bytes they have."""
+        """The value by whose boxes accesses are told apart: of results in place, the
+        one whose bytes they have."""
         return self.homes.get(value_id, value_id)
 
     def address(self, value_id: str) -> int:
@@ -68,8 +74,9 @@ class Data:
 def lay_out(
     views: Views, born: Mapping[str, int], dies: Mapping[str, int], borders: Sequence[Life], memory: Memory,
     method: Method = "greedy", homes: Mapping[str, str] | None = None,
-) -> tuple[list[Life], Layout]:  # fmt: skip
-    """Addresses for all values, checked by the independent sweep; refused with numbers when external memory is too small.
+) -> tuple[list[Life], Layout]:
+    """Addresses for all values, checked by the independent sweep; refused with numbers
+    when external memory is too small.
     `homes`: results that take over another value's bytes."""
     spans: dict[str, list[int]] = {}
     for value_id, first in born.items():
@@ -81,7 +88,8 @@ def lay_out(
     layout = arrange(lives, memory.burst, method)
     if layout.total > memory.external_bytes:
         raise FitError(
-            f"activations need {layout.total} bytes of external memory, the target has {memory.external_bytes}:"
+            f"activations need {layout.total} bytes of external memory, the target has "
+            f"{memory.external_bytes}:"
             f" {layout.total - memory.external_bytes} too few",
             because=f"{layout.bound} bytes are live at once in the worst step",
             hint=f"memory.external_bytes >= {layout.total}; a smaller input; fewer activation bits",

@@ -20,9 +20,16 @@ def dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def dma(
-    space: str, external: int, local: int, element: int, dims: Sequence[int], outer: Sequence[int], inner: Sequence[int]
+    space: str,
+    external: int,
+    local: int,
+    element: int,
+    dims: Sequence[int],
+    outer: Sequence[int],
+    inner: Sequence[int],
 ) -> dict[str, object]:
-    """Fields of a copy over `dims` with byte strides on the external and the local side; dimensions merge where dense."""
+    """Fields of a copy over `dims` with byte strides on the external and the local side;
+    dimensions merge where dense."""
     sizes: list[int] = []
     far: list[int] = []
     near: list[int] = []
@@ -41,14 +48,20 @@ def dma(
         )
     pad = DIMS - len(sizes)
     return {
-        "space": space, "external": external, "local": local, "element": element,
-        "dims": (1,) * pad + tuple(sizes), "external_strides": (0,) * pad + tuple(far), "local_strides": (0,) * pad + tuple(near),
-    }  # fmt: skip
+        "space": space,
+        "external": external,
+        "local": local,
+        "element": element,
+        "dims": (1,) * pad + tuple(sizes),
+        "external_strides": (0,) * pad + tuple(far),
+        "local_strides": (0,) * pad + tuple(near),
+    }
 
 
 def in_step(copies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Copies of the same elements in the same order, with dimensions that are the same for all of them: where one copy has
-    merged two and another has not, they are two. None where that would be more than a command has."""
+    """Copies of the same elements in the same order, with dimensions that are the same for all of
+    them: where one copy has merged two and another has not, they are two. None where that would
+    be more than a command has."""
     if len({c["dims"] for c in copies}) == 1:
         return [dict(c) for c in copies]
     every = {prod(c["dims"][d:]) for c in copies for d in range(DIMS)}      # elements from a dimension on
@@ -74,9 +87,16 @@ def _steps(dims: Sequence[int], strides: Sequence[int], passed: Sequence[int]) -
 
 
 def box_copy(
-    space: str, base: int, shape: Sequence[int], box: Box, local: int, itemsize: int, layout: Box | None = None
+    space: str,
+    base: int,
+    shape: Sequence[int],
+    box: Box,
+    local: int,
+    itemsize: int,
+    layout: Box | None = None,
 ) -> dict[str, object]:
-    """A box of a dense tensor at `base`, to or from a local buffer that is dense over the box, or over one around it."""
+    """A box of a dense tensor at `base`, to or from a local buffer that is dense over the
+    box, or over one around it."""
     strides, near = dense(shape, itemsize), dense(extent(layout or box), itemsize)
     offset = sum(a * s for (a, _), s in zip(box, strides, strict=True))
     inner = sum((a - lo) * s for (a, _), (lo, _), s in zip(box, layout or box, near, strict=True))

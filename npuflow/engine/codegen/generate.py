@@ -67,7 +67,9 @@ def _generated(graph: Graph, plan: Plan, target: Target, name: str) -> Program:
     frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
     missing = set(topology.order) - {n for g in plan.groups for n in g.nodes}
     if missing:
-        raise InternalError(f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013")
+        raise InternalError(
+            f"the plan does not hold {graph.nodes[min(missing)].name}", code="NF-INTERNAL-013"
+        )
     data = _data(topology, plan, frames)
     local, schedule, time = _scheduled(frames, plan, machine, data[0])
     consts = ConstPool(target.memory.burst)
@@ -107,7 +109,8 @@ def _data(topology: Topology, plan: Plan, frames: Sequence[Frame]) -> list[Data]
 def _scheduled(
     frames: Sequence[Frame], plan: Plan, machine: Machine, data: Data
 ) -> tuple[Local, Schedule, ScheduleTime]:
-    """The jobs and their time. Where banks have ports, what lies in one bank is set apart if that makes it no slower."""
+    """The jobs and their time. Where banks have ports, what lies in one bank is set apart
+    if that makes it no slower."""
     places = data.places()
     local = lay_local(frames, plan.kept, machine, method=plan.allocation)
     schedule = schedule_of(frames, local, machine, places)
@@ -158,9 +161,11 @@ def _in_data(graph: Graph, frames: Sequence[Frame]) -> frozenset[str]:
 
 
 def _written(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
-    """Which node's stores complete each value: of a view, the last one that stored into its own bytes, if any did."""
+    """Which node's stores complete each value: of a view, the last one that stored
+    into its own bytes, if any did."""
     views, written = topology.views, dict[str, int]()
-    stored: dict[str, list[tuple[int, int, int]]] = {}     # bytes that values share, by owner -> (first, end, node)
+    # bytes that values share, by owner -> (first, end, node)
+    stored: dict[str, list[tuple[int, int, int]]] = {}
     for _, frame in in_turn(frames):
         for number in frame.group.nodes:
             moves = topology.moving[number] if frame.moves else ()
@@ -173,7 +178,9 @@ def _written(topology: Topology, frames: Sequence[Frame]) -> dict[str, int]:
                 if not frame.moves:
                     own.append((at, at + size, number))
                 for move in (m for m in live if m.output == position):
-                    low, high = (at + (move.dst_offset + end) * item for end in reach(move.dims, move.dst_strides))
+                    low, high = (
+                        at + (move.dst_offset + end) * item for end in reach(move.dims, move.dst_strides)
+                    )
                     own.append((low, high + item, number))
                 writers = [n for first, end, n in own if first < at + size and at < end]
                 if writers:
@@ -195,12 +202,18 @@ def _borders(spread: Mapping[str, Spread], frames: Sequence[Frame], step_of: Map
     """What cores hand each other, from the group that makes it to the one that reads it."""
     found = []
     for s in spread.values():
-        first, last = (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
-        found += [Life(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders]
+        first, last = (
+            (step_of[frames[g].group.nodes[0]] for g in (s.maker, s.reader)) if s.borders else (0, 0)
+        )
+        found += [
+            Life(b.name, elements(b.box) * frames[s.maker].item(b.value), first, last) for b in s.borders
+        ]
     return found
 
 
-def _lifetimes(graph: Graph, step_of: Mapping[int, int], kept: Collection[str]) -> tuple[dict[str, int], dict[str, int]]:
+def _lifetimes(
+    graph: Graph, step_of: Mapping[int, int], kept: Collection[str]
+) -> tuple[dict[str, int], dict[str, int]]:
     """Step of birth and of last use of every integer value in DATA."""
     born = {i: 0 for i in graph.inputs if graph.values[i].quant is not None}
     dies = dict(born)
@@ -222,7 +235,12 @@ def _host(graph: Graph, part: Segment, out: _Output) -> None:
     for step in host_steps(graph, part):
         if step.kind == "model":
             out.steps.append(
-                {"kind": "host", "model": len(out.hosts), "inputs": list(step.inputs), "outputs": list(step.outputs)}
+                {
+                    "kind": "host",
+                    "model": len(out.hosts),
+                    "inputs": list(step.inputs),
+                    "outputs": list(step.outputs),
+                }
             )
             out.hosts.append(host_model(graph, step))
             continue
@@ -241,7 +259,13 @@ def quant_meta(quant: QuantType) -> dict[str, Any]:
 
 
 def _program(
-    topology: Topology, plan: Plan, target: Target, name: str, out: _Output, frames: Sequence[Frame], local: Local,
+    topology: Topology,
+    plan: Plan,
+    target: Target,
+    name: str,
+    out: _Output,
+    frames: Sequence[Frame],
+    local: Local,
     time: ScheduleTime,
 ) -> Program:
     graph, consts, data = topology.graph, out.cores[0].consts, out.cores[0].data
@@ -284,37 +308,61 @@ def _taps(graph: Graph, cores: Sequence[CoreProgram]) -> bytes:
 
 
 def _plan_meta(plan: Plan, time: ScheduleTime) -> dict[str, Any]:
-    """What the schedule takes, for profiles and for the comparison with the clock; `searched`: by the search's estimate."""
+    """What the schedule takes, for profiles and for the comparison with the clock;
+    `searched`: by the search's estimate."""
     return {
         "groups": [
-            {"nodes": list(g.nodes), "cycles": span, "bytes": t.bytes, "bound": g.costs.bound_cycles,
-             "cores": g.cores[1], "strips": [list(c) for c in g.strips], "held": len(g.held),
-             "sizes": dict(g.choice.sizes) if g.choice else {}, "order": list(g.choice.order) if g.choice else [],
-             "terms": _terms(t), "searched": _searched(g.costs)}
+            {
+                "nodes": list(g.nodes),
+                "cycles": span,
+                "bytes": t.bytes,
+                "bound": g.costs.bound_cycles,
+                "cores": g.cores[1],
+                "strips": [list(c) for c in g.strips],
+                "held": len(g.held),
+                "sizes": dict(g.choice.sizes) if g.choice else {},
+                "order": list(g.choice.order) if g.choice else [],
+                "terms": _terms(t),
+                "searched": _searched(g.costs),
+            }
             for g, t, span in zip(plan.groups, time.terms, time.spans, strict=True)
         ],
-        "cycles": time.cycles, "bytes": sum(t.bytes for t in time.terms), "searched": plan.cycles,
-        "bound_cycles": plan.bounds.cycles, "bound_bytes": plan.bounds.bytes,
-        "bound_compute": plan.bounds.compute, "bound_traffic": plan.bounds.traffic, "roofline": plan.bounds.roofline,
-    }  # fmt: skip
+        "cycles": time.cycles,
+        "bytes": sum(t.bytes for t in time.terms),
+        "searched": plan.cycles,
+        "bound_cycles": plan.bounds.cycles,
+        "bound_bytes": plan.bounds.bytes,
+        "bound_compute": plan.bounds.compute,
+        "bound_traffic": plan.bounds.traffic,
+        "roofline": plan.bounds.roofline,
+    }
 
 
 def _searched(c: Costs) -> dict[str, float]:
     """The same by the sums that the search ranks candidates by."""
-    return {"cycles": c.cycles, "array": c.tensor, "vector": c.vector, "set-up": c.load + c.store - c.bus, "bus": c.bus}
+    return {
+        "cycles": c.cycles,
+        "array": c.tensor,
+        "vector": c.vector,
+        "set-up": c.load + c.store - c.bus,
+        "bus": c.bus,
+    }
 
 
 def _terms(t: Terms) -> dict[str, float]:
-    """What jobs add up to, in cycles of the engine or bus that spends them; profiles set the clock's beside it."""
+    """What jobs add up to, in cycles of the engine or bus that spends them; profiles
+    set the clock's beside it."""
     return {"array": t.array, "vector": t.vector, "set-up": t.set_up, "bus": t.bus}
 
 
 def _port(graph: Graph, value_id: str) -> dict[str, Any]:
     value = graph.values[value_id]
     return {
-        "name": value_id, "shape": None if value.type.shape == UNRANKED else list(value.type.shape), "dtype": value.dtype,
+        "name": value_id,
+        "shape": None if value.type.shape == UNRANKED else list(value.type.shape),
+        "dtype": value.dtype,
         "quant": quant_meta(value.quant) if value.quant else None,
-    }  # fmt: skip
+    }
 
 
 def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) -> dict[str, Any]:
@@ -326,7 +374,7 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
         }
         for value_id, value in graph.values.items()
         if value.quant is not None and value.const is None and value_id in data
-    }  # fmt: skip
+    }
 
 
 def _node(node: Node, macs: int, host: Work | None) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Results written over an input that dies: where every element is read, point by point, just before it is written."""
+"""Results written over an input that dies: where every element is read, point by
+point, just before it is written."""
 
 from __future__ import annotations
 
@@ -24,11 +25,21 @@ def in_place(
     for frame in frames:
         for p, member in enumerate(() if frame.moves else frame.members):
             if any(o in v for o in member.outputs for v in _read_elsewhere(frame, p)):
-                continue                  # more than its own part of a result may be made: for the halo of the next
+                # more than its own part of a result may be made: for the halo of the next
+                continue
             taken: set[str] = set()
             for result, value in _pairs(frame, member):
-                fits = {result, value} <= alone and dies[value] == born[result] and views.bytes(value) == views.bytes(result)
-                if fits and result not in homes and value not in taken and not any(value in v for v in _read_elsewhere(frame, p)):
+                fits = (
+                    {result, value} <= alone
+                    and dies[value] == born[result]
+                    and views.bytes(value) == views.bytes(result)
+                )
+                if (
+                    fits
+                    and result not in homes
+                    and value not in taken
+                    and not any(value in v for v in _read_elsewhere(frame, p))
+                ):
                     taken.add(value)
                     homes[result] = homes.get(value, value)
     return homes
@@ -42,7 +53,8 @@ def _read_elsewhere(frame: Frame, part: int) -> Iterator[set[str]]:
 
 
 def _pairs(frame: Frame, member: Member) -> Iterator[tuple[str, str]]:
-    """(result that goes to external memory, input that comes from there tile by tile), of one shape, point on point."""
+    """(result that goes to external memory, input that comes from there tile by tile),
+    of one shape, point on point."""
     refs = [r for s in member.layer.streams for r in s.refs]
     read = [r for r in refs if r.home == "input"]
     wanted = [r for r in (*refs, *member.layer.kept) if r.home in ("output", "result")]

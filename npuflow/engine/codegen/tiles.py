@@ -1,4 +1,5 @@
-"""Jobs of the array and of the vector unit as commands: `lower` of the operators, columns, rows that move, constants."""
+"""Jobs of the array and of the vector unit as commands: `lower` of the operators,
+columns, rows that move, constants."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from npuflow.ir.space import Box, elements, extent
 class TileEmitter:
     """The Emitter that `lower` sees: commands of one tile, whose pointers fall into the tile's places."""
 
-    def __init__(self, core: CoreProgram, job: Job, places: Sequence[Place], columns: Buffer | None = None) -> None:
+    def __init__(
+        self, core: CoreProgram, job: Job, places: Sequence[Place], columns: Buffer | None = None
+    ) -> None:
         self.numerics = core.numerics
         self._core, self._job, self._places, self._columns = core, job, places, columns
 
@@ -46,7 +49,8 @@ class _Overheard:
 
 @dataclass
 class _Buffers:
-    """What is there for a tile: inputs and parameters by member and key, values made in the part, the accumulator."""
+    """What is there for a tile: inputs and parameters by member and key, values made
+    in the part, the accumulator."""
 
     held: dict[tuple[int, int | str], Buffer] = field(default_factory=dict)
     made: dict[str, Buffer] = field(default_factory=dict)
@@ -56,7 +60,8 @@ class _Buffers:
 
 
 def compute(core: CoreProgram, job: Job) -> None:
-    """All that a node does for a tile: what it does on the vector unit behind the array comes with its job of the array."""
+    """All that a node does for a tile: what it does on the vector unit behind the array
+    comes with its job of the array."""
     tile, k = cast(Compute, job.what)
     member = tile.run.member
     if k == 0 and member.layer.mac is not None and job.queue != core.commands.tensor:
@@ -104,11 +109,22 @@ def fill(core: CoreProgram, job: Job) -> None:
     assert quant is not None
     code = int(quantize(move.value, quant.scale[0], quant.zero_point[0], quant.lo, quant.hi))
     strides, dims = (0, 0, 0, item_of(site, move)), (1, 1, 1, most)
-    fields: dict[str, object] = {"y": place[0].low, "y_type": value.dtype, "y_strides": strides, "dims": dims, "value": code}
+    fields: dict[str, object] = {
+        "y": place[0].low,
+        "y_type": value.dtype,
+        "y_strides": strides,
+        "dims": dims,
+        "value": code,
+    }
     TileEmitter(core, job, [place]).emit("FILL", **fields)
 
 
-COMPUTE: Mapping[type, Callable[[CoreProgram, Job], None]] = {Compute: compute, Gather: gathered, Rows: rows, Fill: fill}
+COMPUTE: Mapping[type, Callable[[CoreProgram, Job], None]] = {
+    Compute: compute,
+    Gather: gathered,
+    Rows: rows,
+    Fill: fill,
+}
 
 
 def _within(allocation: Allocation, box: Box, ref: Ref) -> Buffer:
@@ -154,7 +170,9 @@ def _view(tile: TileRun, k: int, buffers: _Buffers) -> TileView:
         buffers.held.get((k, i)) or (buffers.made.get(value.id) if value is not None else None)
         for i, value in enumerate(site.inputs)
     )
-    params: dict[str, Any] = {str(key): b for (m, key), b in buffers.held.items() if m == k and isinstance(key, str)}
+    params: dict[str, Any] = {
+        str(key): b for (m, key), b in buffers.held.items() if m == k and isinstance(key, str)
+    }
     outputs = tuple(buffers.made[o.id] for o in site.outputs)
     sizes = {a.name: a.size for a in member.spaces[k].axes}
     return TileView(ranges, sizes, inputs, outputs, params, buffers.acc if k == 0 else None)

@@ -27,14 +27,19 @@ def transfer(core: CoreProgram, job: Job) -> None:
     allocation, outside, what = place[0], job.outside, job.what
     if outside is None:
         block = _block(job)
-        fields = box_copy("CONST", core.consts.add(block), (len(block),), ((0, len(block)),), allocation.low, 1)
+        fields = box_copy(
+            "CONST", core.consts.add(block), (len(block),), ((0, len(block)),), allocation.low, 1
+        )
         core.commands.load(fields, place, job.node, None, job.tile)
         return
     storage, address = core.data.of(outside.value) if job.writes else core.data.open(outside.value)
     view: object = core.data.seen_as(outside.value)
     if isinstance(what, BoxCopy):
         shape, item, layout = what.ref.operand.shape, what.ref.itemsize, allocation.laid or outside.box
-        fields, whole = box_copy("DATA", address, shape, outside.box, allocation.low, item, layout), outside.box
+        fields, whole = (
+            box_copy("DATA", address, shape, outside.box, allocation.low, item, layout),
+            outside.box,
+        )
     elif isinstance(what, BorderCopy):
         fields, whole = _border(what, address, allocation), what.border.box
     else:
@@ -59,13 +64,16 @@ def _piece(what: PieceCopy, base: int, allocation: Allocation, load: bool) -> Fi
     piece, item = what.piece, item_of(what.site, what.move)
     dims: Dims = piece.load if load else piece.store
     address = base + (piece.src_offset if load else piece.dst_offset) * item
-    if what.move.source is None:          # every element is the same one, so the local side may repeat what is there
+    # every element is the same one, so the local side may repeat what is there
+    if what.move.source is None:
         most = allocation.size // item
         dims = [(n, far, 0) for n, far, _ in dims]
         if dims and dims[-1][0] <= most and dims[-1][1] == 1:
             dims[-1] = (dims[-1][0], 1, 1)
     sizes, far, near = zip(*dims, strict=True) if dims else ((), (), ())
-    return dma("DATA", address, allocation.low, item, sizes, [s * item for s in far], [s * item for s in near])
+    return dma(
+        "DATA", address, allocation.low, item, sizes, [s * item for s in far], [s * item for s in near]
+    )
 
 
 def _block(job: Job) -> bytes:

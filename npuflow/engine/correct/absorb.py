@@ -1,8 +1,10 @@
-"""High-bias absorption: what a channel never falls below is left to the bias of the layers that read it. Exact in float.
+"""High-bias absorption: what a channel never falls below is left to the bias of the
+layers that read it. Exact in float.
 
-Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight equalization and bias
-correction", 2019, section 4.1.3. There the constant is three deviations below the mean of a batch normalisation, and what
-lies lower is lost. Here it is the least value seen, and the bounds of the fused clip move along, so nothing is lost.
+Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight
+equalization and bias correction", 2019, section 4.1.3. There the constant is three deviations below the mean
+of a batch normalisation, and what lies lower is lost. Here it is the least value seen, and the bounds of the
+fused clip move along, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ Real = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Absorbed:
-    """The network with lowered channels; per group what its channels were lowered by (None: nothing, or `obstacle`)."""
+    """The network with lowered channels; per group what its channels were lowered by
+    (None: nothing, or `obstacle`)."""
 
     graph: Graph
     groups: tuple[Group, ...]
@@ -34,7 +37,8 @@ class Absorbed:
 
 
 def absorb(graph: Graph, numerics: Numerics, feeds: Sequence[Feed]) -> Absorbed:
-    """Lower every channel that is always above zero on the samples, where the layers that read it can take it up."""
+    """Lower every channel that is always above zero on the samples, where the layers
+    that read it can take it up."""
     found = groups(graph, numerics)
     for group in found:
         if not group.obstacle and len(group.values) > 1:
@@ -72,7 +76,8 @@ def least_values(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
 
 
 def _taken(graph: Graph, layer: Layer, shift: Real) -> Real | None:
-    """What the layer makes of `shift` in every place of its input, per output channel; None where edges get less."""
+    """What the layer makes of `shift` in every place of its input, per output
+    channel; None where edges get less."""
     site = graph.site(layer.node)
     shape = site.shape(0)
     flat = np.broadcast_to(shift.reshape([-1 if d == CHANNEL else 1 for d in range(len(shape))]), shape)
@@ -86,12 +91,17 @@ def _taken(graph: Graph, layer: Layer, shift: Real) -> Real | None:
 
 
 def lowered(graph: Graph, group: Group, shift: Real, taken: Sequence[Real]) -> Graph:
-    """The same network with the channels of a group's one value lowered by `shift`; `taken`: what each reader adds instead."""
+    """The same network with the channels of a group's one value lowered by `shift`; `taken`:
+    what each reader adds instead."""
     edit = Edit(graph)
 
     def add(layer: Layer, amount: Real) -> None:
         gain = float(getattr(layer.node.op, "beta", 1.0))
-        old = np.broadcast_to(edit.const(layer, 2).ravel(), amount.shape) if edit.has(layer, 2) else np.zeros_like(amount)
+        old = (
+            np.broadcast_to(edit.const(layer, 2).ravel(), amount.shape)
+            if edit.has(layer, 2)
+            else np.zeros_like(amount)
+        )
         edit.put(layer, 2, old + amount / gain)
 
     for layer in group.makers:

@@ -1,4 +1,5 @@
-"""What a float network would lose by quantisation as the recipe has it: the judge of changes made before quantisation."""
+"""What a float network would lose by quantisation as the recipe has it: the judge of
+changes made before quantisation."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from npuflow.ir.types import Array
 
 @dataclass(frozen=True)
 class Terms:
-    """How networks are quantised to be compared: tables, target, samples to calibrate on and samples that judge; whether
-    biases are corrected first."""
+    """How networks are quantised to be compared: tables, target, samples to calibrate on and samples that
+    judge; whether biases are corrected first."""
 
     calibrate: Calibrate
     quantize: Quantize
@@ -34,7 +35,8 @@ class Terms:
 
 
 def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
-    """Noise over signal of the outputs on the samples that judge; `truth`: the float network's outputs there."""
+    """Noise over signal of the outputs on the samples that judge; `truth`: the float
+    network's outputs there."""
     placed, numerics, quantize = place(graph, terms.target), terms.target.numerics, terms.quantize
     ranges = observed_ranges(graph, placed.on_npu, terms.fit, terms.calibrate, quantize, numerics)
     made = quantize_graph(graph, placed.on_npu, ranges, quantize, numerics, stranded=placed.stranded).graph
@@ -44,7 +46,12 @@ def loss(graph: Graph, truth: Sequence[Sequence[Array]], terms: Terms) -> float:
 
 
 def observed_ranges(
-    graph: Graph, on_npu: Callable[[int], bool], fit: Sequence[Feed], calibrate: Calibrate, quantize: Quantize, numerics: Numerics
+    graph: Graph,
+    on_npu: Callable[[int], bool],
+    fit: Sequence[Feed],
+    calibrate: Calibrate,
+    quantize: Quantize,
+    numerics: Numerics,
 ) -> Mapping[str, tuple[float, float]]:
     """The recipe's thresholds from some samples alone."""
     names = needed_values(graph, on_npu)

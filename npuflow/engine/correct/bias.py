@@ -1,8 +1,10 @@
-"""Empirical bias correction: what quantisation adds to the mean of a layer's output is taken out of the layer's bias.
+"""Empirical bias correction: what quantisation adds to the mean of a layer's output is
+taken out of the layer's bias.
 
-Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight equalization and bias
-correction", 2019, section 4.2 and appendix D (the empirical form). Layers are corrected in topological order, each on inputs
-that the corrected layers before it made: shifts found side by side would count what one layer does in all that follow it.
+Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight
+equalization and bias correction", 2019, section 4.2 and appendix D (the empirical form). Layers are corrected
+in topological order, each on inputs that the corrected layers before it made: shifts found side by side would
+count what one layer does in all that follow it.
 """
 
 from __future__ import annotations
@@ -34,17 +36,24 @@ Feed = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Correction:
-    """The graph with the corrections that were kept, and what each did; the last trial is that of all together."""
+    """The graph with the corrections that were kept, and what each did; the last
+    trial is that of all together."""
 
     graph: Graph
     trials: tuple[Trial, ...]
 
 
 def correct_biases(
-    real: Graph, graph: Graph, numerics: Numerics, fit: Sequence[Feed], held: Sequence[Feed], judge: bool = True
+    real: Graph,
+    graph: Graph,
+    numerics: Numerics,
+    fit: Sequence[Feed],
+    held: Sequence[Feed],
+    judge: bool = True,
 ) -> Correction:
-    """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that the shifts are
-    taken from; `held`: others, on which each correction and all of them together must lower the error (unless not `judge`).
+    """Correct the biases of a quantised graph. `real`: the float graph it was made of; `fit`: samples that
+    the shifts are taken from; `held`: others, on which each correction and all of them together must lower
+    the error (unless not `judge`).
     """
     start, told = graph, []
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
@@ -71,8 +80,11 @@ def correct_biases(
     return Correction(graph if kept else start, (*told, Trial("bias", NETWORK, before, after, kept)))
 
 
-def _tried(walk: Walk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics) -> tuple[Trial, Graph | None]:
-    """The layer `at` with its bias moved by `delta`, and what that does on the held-out samples, which come first."""
+def _tried(
+    walk: Walk, at: int, delta: Real, truth: Sequence[Array], numerics: Numerics
+) -> tuple[Trial, Graph | None]:
+    """The layer `at` with its bias moved by `delta`, and what that does on the
+    held-out samples, which come first."""
     node = walk.graph.nodes[at]
     out = node.outputs[0]
     step = walk.graph.values[out].quant
@@ -94,7 +106,8 @@ def originals(real: Graph, graph: Graph) -> dict[str, str]:
     """Value of the quantised graph -> the float graph's value that it stands for (outputs change names)."""
     named = {v: v for v in graph.values if v in real.values and graph.values[v].quant is not None}
     for name, node in real.producer().items():
-        if name in named and getattr(node.op, "op_type", "") == "Cast":     # integer outputs of a half or double network
+        # integer outputs of a half or double network
+        if name in named and getattr(node.op, "op_type", "") == "Cast":
             named[name] = node.inputs[0]
     for node in graph.nodes:
         out = node.outputs[0]
@@ -104,7 +117,8 @@ def originals(real: Graph, graph: Graph) -> dict[str, str]:
 
 
 def biased(graph: Graph, named: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Integer nodes with a constant weight and a place for a bias: their index, and their output in the float graph."""
+    """Integer nodes with a constant weight and a place for a bias: their index, and
+    their output in the float graph."""
     for i, node in enumerate(graph.nodes):
         if is_npu(node) and node.outputs[0] in named and takes_bias(graph, node):
             yield i, named[node.outputs[0]]
@@ -117,7 +131,8 @@ def takes_bias(graph: Graph, node: Node) -> bool:
 
 
 def mean_output(graph: Graph, node: Node, inputs: Sequence[Array]) -> Real:
-    """Mean per channel of what a linear layer makes before its clip: the layer of the mean input, for it is linear."""
+    """Mean per channel of what a linear layer makes before its clip: the layer of the
+    mean input, for it is linear."""
     total = np.zeros(inputs[0].shape)
     for array in inputs:
         total += array
@@ -136,12 +151,16 @@ def mean_outputs(graph: Graph, names: Sequence[str], feeds: Sequence[Feed]) -> d
         kind = graph.type(name)
         source = name if makers[name].op.clip is None else unclipped(name)
         values[source] = Value(source, kind)
-        axes, stored = constant(f"{name}:axes", np.array([d for d in range(len(kind.shape)) if d != 1], np.int64))
+        axes, stored = constant(
+            f"{name}:axes", np.array([d for d in range(len(kind.shape)) if d != 1], np.int64)
+        )
         values[axes.id] = axes
         consts.update(stored)
         mean = Value(f"{name}:mean", TensorType((kind.shape[1],)))
         values[mean.id] = mean
-        op = OPS["host"](op_type="ReduceMean", version=EXPORT_OPSET, attributes=(("keepdims", 0),), types=(mean.type,))
+        op = OPS["host"](
+            op_type="ReduceMean", version=EXPORT_OPSET, attributes=(("keepdims", 0),), types=(mean.type,)
+        )
         nodes.append(Node(op, (source, axes.id), (mean.id,)))
     means = tuple(f"{n}:mean" for n in names)
     wider = Graph(graph.inputs, means, tuple(nodes), MappingProxyType(values), MappingProxyType(consts))

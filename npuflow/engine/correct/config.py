@@ -15,7 +15,8 @@ class Equalize(Config):
     """Changes of the float network that leave its function as it is; the table switches the step on."""
 
     scale: Choice = "auto"
-    """Scale channels between layers until the weights around them have equal ranges; "on" keeps it without a comparison."""
+    """Scale channels between layers until the weights around them have equal ranges; "on"
+    keeps it without a comparison."""
     absorb: Choice = "auto"
     """Absorb what a channel never falls below into the biases of the layers that read it."""
     corrected: bool = True
@@ -25,7 +26,8 @@ class Equalize(Config):
     limit: Annotated[float, Range(1, None)] = 1024.0
     """No channel is scaled by more than this, or by less than its inverse."""
     samples: Annotated[int, Range(2, None)] = 64
-    """Calibration samples that judge: quantised networks with and without the change are compared on some of them."""
+    """Calibration samples that judge: quantised networks with and without the change
+    are compared on some of them."""
     held_out: Annotated[int, Range(1, None)] = 24
     """How many of these are compared; the others give the thresholds for the comparison."""
 
@@ -44,7 +46,8 @@ class Unify(Config):
 
 @dataclass(frozen=True)
 class Correct(Config):
-    """Corrections of the quantised network, from calibration samples alone; the table switches the step on."""
+    """Corrections of the quantised network, from calibration samples alone; the
+    table switches the step on."""
 
     bias: Choice = "auto"
     """Remove the mean error of each layer's outputs by its bias; "on" keeps it without a comparison."""

@@ -1,8 +1,10 @@
-"""Cross-layer equalisation: channels between layers are scaled so that none needs a range of its own. Exact in float.
+"""Cross-layer equalisation: channels between layers are scaled so that none needs a
+range of its own. Exact in float.
 
-Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight equalization and bias
-correction", 2019, section 4.1. Here a scale reaches all values that operators tie together (a chain of residual additions,
-say), and the bounds of a fused clip follow their channel, so that the network's function stays what it was.
+Source: M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-free quantization through weight
+equalization and bias correction", 2019, section 4.1. Here a scale reaches all values that operators tie
+together (a chain of residual additions, say), and the bounds of a fused clip follow their channel, so that
+the network's function stays what it was.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Equalised:
 def equalise(graph: Graph, numerics: Numerics, rounds: int, limit: float) -> Equalised:
     """Scale every group of values until the largest weights that make a channel and that read it are equal.
 
-    Groups are gone through one after the other, `rounds` times or until scales settle; no scale passes `limit` or 1 / `limit`.
+    Groups are gone through one after the other, `rounds` times or until scales settle; no scale
+    passes `limit` or 1 / `limit`.
     """
     found = groups(graph, numerics)
     peaks = {}
@@ -129,7 +132,8 @@ class Edit:
         self.nodes[out] = replace(node, inputs=tuple(inputs))
 
     def clip(self, layer: Layer, change: Change) -> None:
-        """Bounds of the fused clip, changed channel by channel; those that stay alike in all channels stay one number."""
+        """Bounds of the fused clip, changed channel by channel; those that stay alike in
+        all channels stay one number."""
         node = self.nodes[layer.node.outputs[0]]
         if node.op.clip is not None:
             lo, hi = (_moved(bound, change) for bound in node.op.clip)
@@ -137,7 +141,9 @@ class Edit:
 
     def graph(self) -> Graph:
         nodes = tuple(self.nodes[n.outputs[0]] for n in self.source.nodes)
-        return self.source.replaced(nodes=nodes, values=MappingProxyType(self.values), consts=MappingProxyType(self.consts))
+        return self.source.replaced(
+            nodes=nodes, values=MappingProxyType(self.values), consts=MappingProxyType(self.consts)
+        )
 
 
 def _moved(bound: Bound, change: Change) -> Bound:

@@ -1,4 +1,5 @@
-"""The error that decides whether a correction is kept: noise over signal of the network's outputs, on held-out samples."""
+"""The error that decides whether a correction is kept: noise over signal of the network's
+outputs, on held-out samples."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ S = TypeVar("S")
 
 
 def noise(real: Sequence[Array], found: Sequence[Array]) -> float:
-    """Energy of the differences over that of the float values, all samples together; huge where there is only noise.
+    """Energy of the differences over that of the float values, all samples together;
+    huge where there is only noise.
     An array that has another shape than it should counts as zeros."""
     wrong = signal = 0.0
     for a, b in zip(real, found, strict=True):
@@ -40,7 +42,10 @@ def output_error(real: Sequence[Sequence[Array]], found: Sequence[Sequence[Array
 
 
 def split(feeds: Sequence[S], held: int) -> tuple[list[S], list[S]]:
-    """(samples to fit, held-out samples), the latter spread evenly over the order, which files may have by kind."""
+    """(samples to fit, held-out samples), the latter spread evenly over the order,
+    which files may have by kind."""
     count = min(held, len(feeds) // 2)
     chosen = {round((k + 0.5) * len(feeds) / count - 0.5) for k in range(count)}
-    return [f for i, f in enumerate(feeds) if i not in chosen], [f for i, f in enumerate(feeds) if i in chosen]
+    return [f for i, f in enumerate(feeds) if i not in chosen], [
+        f for i, f in enumerate(feeds) if i in chosen
+    ]

@@ -1,4 +1,5 @@
-"""Values whose channels can only be scaled together, with the layers that make and read them, or what stands in the way."""
+"""Values whose channels can only be scaled together, with the layers that make and read
+them, or what stands in the way."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Layer:
     """A node that is linear in its first input, with a constant weight and a place for a bias."""
 
     node: Node
-    out_axis: int                         # of the weight; the input channels of a group lie along the other of 0 and 1
+    # of the weight; the input channels of a group lie along the other of 0 and 1
+    out_axis: int
     group: int
 
     def rows(self, weight: Array) -> Array:
@@ -46,7 +48,10 @@ class Group:
 
     @property
     def name(self) -> str:
-        sides = [", ".join(dict.fromkeys(layer.node.name for layer in side)) for side in (self.makers, self.readers)]
+        sides = [
+            ", ".join(dict.fromkeys(layer.node.name for layer in side))
+            for side in (self.makers, self.readers)
+        ]
         return " -> ".join(sides)
 
     def stop(self, why: str) -> None:
@@ -98,7 +103,9 @@ def groups(graph: Graph, numerics: Numerics) -> list[Group]:
                 if not numerics.per_channel_clamp and _bounded(node):
                     group(value_id).stop(f"{node.name} clips, and the target clamps all channels alike")
             elif not passing[id(node)]:
-                group(value_id).stop(f"{node.name} produces it, and it cannot take channels of different scales")
+                group(value_id).stop(
+                    f"{node.name} produces it, and it cannot take channels of different scales"
+                )
             if value_id in graph.outputs:
                 group(value_id).stop("it is an output of the network")
     return [g for g in found.values() if g.makers and g.readers]
@@ -122,9 +129,11 @@ class Probe:
         self.known: dict[object, bool] = {}
 
     def homogeneous(self, node: Node) -> bool:
-        """Whether scaling channels of all activation inputs scales those of all outputs alike: tried out, not looked up.
+        """Whether scaling channels of all activation inputs scales those of all outputs
+        alike: tried out, not looked up.
 
-        Linear operators and those with corners at zero do (Relu, pooling, addition); added constants and curves do not.
+        Linear operators and those with corners at zero do (Relu, pooling, addition);
+        added constants and curves do not.
         """
         values = self.graph.values
         key = (node.op, *((values[i].type, values[i].const) if i else None for i in node.inputs))
@@ -136,7 +145,9 @@ class Probe:
         site = self.graph.site(node)
         real = [v.type for v, c in zip(site.inputs, site.consts, strict=True) if v is not None and c is None]
         kinds = [*real, *(v.type for v in site.outputs)]
-        if not real or not all(k.is_static and len(k.shape) > CHANNEL and k.dtype == "float32" for k in kinds):
+        if not real or not all(
+            k.is_static and len(k.shape) > CHANNEL and k.dtype == "float32" for k in kinds
+        ):
             return False
         if len({k.shape[CHANNEL] for k in kinds}) > 1:
             return False

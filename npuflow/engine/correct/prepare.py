@@ -19,7 +19,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
-SAME = 1e-6                               # noise over signal by which float32 may tell two forms of one function apart
+# noise over signal by which float32 may tell two forms of one function apart
+SAME = 1e-6
 
 
 @dataclass(frozen=True)
@@ -61,15 +62,24 @@ def prepare(graph: Graph, table: Equalize, terms: Terms) -> Prepared:
     numerics = terms.target.numerics
     if table.scale != "off":
         scaled = equalise(graph, numerics, table.rounds, table.limit)
-        told += _tried(judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales])
+        told += _tried(
+            judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales]
+        )
     if table.absorb != "off":
         lower = absorb(judge.graph, numerics, terms.fit)
-        told += _tried(judge, "absorb", table.absorb, lower.graph, lower.groups, [_largest(s) for s in lower.shifts])
+        told += _tried(
+            judge, "absorb", table.absorb, lower.graph, lower.groups, [_largest(s) for s in lower.shifts]
+        )
     return Prepared(judge.graph, tuple(told))
 
 
 def _tried(
-    judge: _Judge, name: str, choice: Choice, changed: Graph, groups: Sequence[Group], changes: Sequence[float | None]
+    judge: _Judge,
+    name: str,
+    choice: Choice,
+    changed: Graph,
+    groups: Sequence[Group],
+    changes: Sequence[float | None],
 ) -> list[Trial]:
     if not any(changes):
         return [Trial(name, g.name, None, None, False, 0.0, g.obstacle) for g in groups if g.obstacle]

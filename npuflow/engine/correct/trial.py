@@ -11,8 +11,8 @@ NETWORK = "the network's outputs"
 
 @dataclass(frozen=True)
 class Trial:
-    """`before`, `after`: noise over signal on held-out samples, at the layer's own output or the network's outputs; None
-    where a layer is judged with all others alone.
+    """`before`, `after`: noise over signal on held-out samples, at the layer's own output or the network's
+    outputs; None where a layer is judged with all others alone.
     """
 
     correction: str                       # bias, equalize, absorb, unify, round
@@ -20,7 +20,8 @@ class Trial:
     before: float | None
     after: float | None
     kept: bool
-    change: float = 0.0                   # the largest: bias and absorb in codes and real units, equalize and unify as a factor
+    # the largest: bias and absorb in codes and real units, equalize and unify as a factor
+    change: float = 0.0
     reason: str = ""                      # why it was not possible
 
     def line(self) -> str:

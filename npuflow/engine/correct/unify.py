@@ -1,7 +1,9 @@
-"""Scale unification: what an addition reads gets one range, so that no operand is rescaled; where that loses nothing.
+"""Scale unification: what an addition reads gets one range, so that no operand is
+rescaled; where that loses nothing.
 
-Operators that cannot rescale (concat, pooling, reshape) share scales in any case; see `quantize.scales`. Compilers for NPUs
-that cannot rescale an operand either do this to additions, unasked. Here it is tried one operator after the other.
+Operators that cannot rescale (concat, pooling, reshape) share scales in any case; see
+`quantize.scales`. Compilers for NPUs that cannot rescale an operand either do this to additions,
+unasked. Here it is tried one operator after the other.
 """
 
 from __future__ import annotations
@@ -29,12 +31,21 @@ class Unified:
     trials: tuple[Trial, ...]
 
 
-def partners(graph: Graph, on_npu: Callable[[int], bool], free: Mapping[str, Range]) -> list[tuple[Node, tuple[str, ...]]]:
-    """Nodes that add or compare several activations, and these; only values in `free`, whose ranges may change."""
+def partners(
+    graph: Graph, on_npu: Callable[[int], bool], free: Mapping[str, Range]
+) -> list[tuple[Node, tuple[str, ...]]]:
+    """Nodes that add or compare several activations, and these; only values in
+    `free`, whose ranges may change."""
     probe, found = Probe(graph), []
     for i, node in enumerate(graph.nodes):
         ids = tuple(dict.fromkeys(v for _, v in activation_inputs(graph, node) if graph.const(v) is None))
-        if on_npu(i) and len(ids) > 1 and not node.op.shares_scale and all(v in free for v in ids) and probe.homogeneous(node):
+        if (
+            on_npu(i)
+            and len(ids) > 1
+            and not node.op.shares_scale
+            and all(v in free for v in ids)
+            and probe.homogeneous(node)
+        ):
             found.append((node, ids))
     return found
 
@@ -42,8 +53,9 @@ def partners(graph: Graph, on_npu: Callable[[int], bool], free: Mapping[str, Ran
 def unify(
     pairs: Sequence[tuple[Node, tuple[str, ...]]], ranges: Mapping[str, Range], made: Made,
     truth: Sequence[Sequence[object]], held: Sequence[Feed], judge: bool = True,
-) -> Unified:  # fmt: skip
-    """Give each node's operands one range, if the network's outputs come closer to `truth` (or unasked, unless `judge`)."""
+) -> Unified:
+    """Give each node's operands one range, if the network's outputs come closer to `truth`
+    (or unasked, unless `judge`)."""
     sets: list[tuple[str, ...]] = []
     told: list[Trial] = []
     start = known = _error(made(ranges), truth, held)

@@ -1,4 +1,5 @@
-"""A graph run stretch by stretch over many samples at once, so that changing a layer recomputes the layer alone."""
+"""A graph run stretch by stretch over many samples at once, so that changing a layer
+recomputes the layer alone."""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ class Tried:
 
 @dataclass
 class Walk:
-    """Samples on their way through a float or quantised graph. Of what was computed only what later nodes read is kept
-    (and the graph's outputs), as codes where there are codes.
+    """Samples on their way through a float or quantised graph. Of what was computed only what later nodes
+    read is kept (and the graph's outputs), as codes where there are codes.
 
-    Integer nodes run as float operators between exact roundings to codes, in onnxruntime: the codes are those of the
-    integer specification but for sums that lie within float32's error of a rounding boundary.
+    Integer nodes run as float operators between exact roundings to codes, in onnxruntime: the codes are those
+    of the integer specification but for sums that lie within float32's error of a rounding boundary.
     """
 
     graph: Graph
@@ -64,8 +65,8 @@ class Walk:
     def ahead(
         self, stop: int, wanted: Iterable[str], graph: Graph | None = None, samples: slice = slice(None)
     ) -> dict[str, list[Array]]:
-        """Values that the nodes up to `stop` make, without going there; `graph`: the same nodes with other constants. What
-        was made once from here is not made again."""
+        """Values that the nodes up to `stop` make, without going there; `graph`: the same nodes with other
+        constants. What was made once from here is not made again."""
         graph = graph or self.graph
         nodes = range(self.at, stop)
         made = {o for i in nodes for o in graph.nodes[i].outputs if o}
@@ -73,9 +74,13 @@ class Walk:
         places = range(*samples.indices(len(self.feeds)))
         if not outputs or not places:
             return {v: [] for v in outputs}
-        one = next((t for t in self.tried if t.graph is graph and t.stop == stop and t.outputs == outputs), None)
+        one = next(
+            (t for t in self.tried if t.graph is graph and t.stop == stop and t.outputs == outputs), None
+        )
         if one is None:
-            read = [v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values]
+            read = [
+                v for v in dict.fromkeys(v for i in nodes for v in graph.nodes[i].inputs) if v in self.values
+            ]
             one = Tried(graph, stop, outputs, stretch(graph, nodes, read, outputs))
             self.tried.append(one)
         fed = [i.name for i in one.session.get_inputs()]
@@ -93,7 +98,9 @@ class Walk:
         return {*self.graph.outputs, *(v for n in self.graph.nodes[start:] for v in n.inputs if v)}
 
 
-def stretch(graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]) -> onnxruntime.InferenceSession:
+def stretch(
+    graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: Sequence[str]
+) -> onnxruntime.InferenceSession:
     """Some consecutive nodes as a session of their own, codes in and codes out."""
     builder = Builder(graph)
     for value_id in inputs:
@@ -105,7 +112,8 @@ def stretch(graph: Graph, nodes: Iterable[int], inputs: Sequence[str], outputs: 
 
 
 def plain_session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSession:
-    """One thread, and no integer kernels in place of the float ones written down; not `optimised`: no fused ones either."""
+    """One thread, and no integer kernels in place of the float ones written down; not
+    `optimised`: no fused ones either."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

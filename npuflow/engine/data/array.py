@@ -54,8 +54,10 @@ def inputs(path: Path, found: Mapping[str, Header], label: str | None) -> list[s
     if not numbers and any(name != label for name in found):
         others = ", ".join(f'"{name}" {_held(kind)}' for name, (_, kind) in found.items() if name != label)
         raise DataError(
-            f'"{path.name}" holds no array of numbers', because=others,
-            hint='text is for [data] arrays = { INPUT = "NAME" } and models with text inputs; else turn it into numbers first',
+            f'"{path.name}" holds no array of numbers',
+            because=others,
+            hint='text is for [data] arrays = { INPUT = "NAME" } and models with text inputs; else turn it '
+            'into numbers first',
             code="NF-DATA-023",
         )
     return numbers
@@ -70,7 +72,10 @@ def _held(kind: np.dtype[Any]) -> str:
 def headers(path: Path) -> dict[str, Header]:
     """Array name -> shape and dtype; the name is "" where the file is a single array."""
     if zarr_store.is_store(path):
-        return {name: (tuple(array.shape), np.dtype(array.dtype)) for name, array in zarr_store.arrays(path).items()}
+        return {
+            name: (tuple(array.shape), np.dtype(array.dtype))
+            for name, array in zarr_store.arrays(path).items()
+        }
     try:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:

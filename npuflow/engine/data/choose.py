@@ -13,7 +13,8 @@ from npuflow.engine.data.labels import classes, label_file
 
 
 def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
-    """At most `count` of them. The choice looks at ids and classes only, so that a new file displaces few of the old."""
+    """At most `count` of them. The choice looks at ids and classes only, so that a new
+    file displaces few of the old."""
     if data.choose == "balanced":
         listed = _labelled(listed, data)
     elif data.labels is not None:
@@ -30,7 +31,8 @@ def chosen(listed: dict[str, Found], data: Data) -> dict[str, Found]:
 
 
 def balanced(order: list[str], listed: Mapping[str, Found], count: int) -> list[str]:
-    """Again and again the next sample of the class that has fewest; one without classes counts as a class of its own."""
+    """Again and again the next sample of the class that has fewest; one without classes
+    counts as a class of its own."""
     kinds = {name: classes(listed[name].label) or ("",) for name in order}
     waiting: dict[str, list[str]] = {}
     for name in reversed(order):
@@ -59,8 +61,9 @@ def _labelled(listed: dict[str, Found], data: Data) -> dict[str, Found]:
     if all(one.label is None for one in listed.values()):
         raise DataError(
             'choose = "balanced" needs labels, and no sample has one',
-            because=f'samples are called {next(iter(listed), "nothing")}' if data.labels is not None else "",
-            hint='labels = "labels.csv" (file, label) or COCO annotations (.json), a list file with labels, a label array',
+            because=f"samples are called {next(iter(listed), 'nothing')}" if data.labels is not None else "",
+            hint='labels = "labels.csv" (file, label) or COCO annotations (.json), a list file with labels, '
+            'a label array',
             code="NF-DATA-027",
         )
     return listed

@@ -34,10 +34,14 @@ class Data(Config):
     count: Annotated[int, Range(1, None)] | None = None      # at most so many samples
     seed: Annotated[int, Range(0, None)] = 0
     choose: Literal["random", "first", "balanced"] = "random"  # which ones; balanced: as many of each class
-    labels: Location | None = None                           # a .csv of file and label, or COCO annotations as .json
-    rows: bool = True                                        # the first axis of npy, npz and zarr arrays counts samples
-    arrays: dict[str, str] = field(default_factory=dict)     # model input = name of its array in npz and zarr files
-    label: str = "label"                                     # the array of npz and zarr files that holds labels
+    # a .csv of file and label, or COCO annotations as .json
+    labels: Location | None = None
+    # the first axis of npy, npz and zarr arrays counts samples
+    rows: bool = True
+    # model input = name of its array in npz and zarr files
+    arrays: dict[str, str] = field(default_factory=dict)
+    # the array of npz and zarr files that holds labels
+    label: str = "label"
     nonfinite: Literal["leave_out", "error", "keep"] = "leave_out"  # samples that hold NaN or infinity
     alpha: Alpha = "drop"                                    # transparency: dropped, or over black or white
     colour: bool = True                                      # grey pictures become RGB
@@ -82,7 +86,9 @@ class Sample:
         """Why the sample cannot be fed, input by input."""
         for name, kind in inputs.items():
             try:
-                noise({name: kind}, self.noise) if self.noise is not None else self._fed(name, kind, len(inputs))
+                noise({name: kind}, self.noise) if self.noise is not None else self._fed(
+                    name, kind, len(inputs)
+                )
             except DataError as fault:
                 yield fault
 
@@ -120,8 +126,10 @@ def fitted(array: Array, kind: TensorType, name: str) -> Array:
             hint = 'the sizes fit in another order: [[data.steps]] layout = "nchw" or "nhwc"'
         raise DataError(
             f'a sample does not fit the model input "{name}"',
-            because=f"the sample is {array.dtype} {list(array.shape)}, the input {kind.dtype} {list(kind.shape)}",
-            hint=hint, code="NF-DATA-030",
+            because=f"the sample is {array.dtype} {list(array.shape)}, the input {kind.dtype} "
+            f"{list(kind.shape)}",
+            hint=hint,
+            code="NF-DATA-030",
         )
     return _typed(shaped, kind.dtype, name)
 
@@ -140,7 +148,9 @@ def _spare(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:
     if any(d < 0 for d in want):
         for candidate in (array, array[None]):
-            if candidate.ndim == len(want) and all(w in (d, -1) for w, d in zip(want, candidate.shape, strict=True)):
+            if candidate.ndim == len(want) and all(
+                w in (d, -1) for w, d in zip(want, candidate.shape, strict=True)
+            ):
                 return candidate
         return None
     if array.shape == want:
@@ -148,7 +158,8 @@ def _shaped(array: Array, want: tuple[int, ...]) -> Array | None:
     if [d for d in array.shape if d != 1] == [d for d in want if d != 1]:
         return array.reshape(want)
     if len(want) > 1 and want[0] > 1 and array.shape in (want[1:], (1, *want[1:])):
-        return np.repeat(array.reshape(1, *want[1:]), want[0], 0)        # a fixed batch: the sample in every place
+        # a fixed batch: the sample in every place
+        return np.repeat(array.reshape(1, *want[1:]), want[0], 0)
     return None
 
 
@@ -159,7 +170,8 @@ def _typed(array: Array, dtype: str, name: str) -> Array:
         held = "text" if array.dtype.kind in "US" else "no real numbers"
         raise DataError(
             f'the model input "{name}" takes {dtype}, but its array holds {held} ({array.dtype})',
-            hint=f'[data] arrays = {{ {name} = "..." }} names another array; tokenise text in "python:module:function"',
+            hint=f'[data] arrays = {{ {name} = "..." }} names another array; tokenise text in '
+            '"python:module:function"',
             code="NF-DATA-031",
         )
     cast = array.astype(dtype)

@@ -1,4 +1,5 @@
-"""Normalisation of stored bytes that the compiled network takes over: which steps those are, and what is left of them."""
+"""Normalisation of stored bytes that the compiled network takes over: which steps those
+are, and what is left of them."""
 
 from __future__ import annotations
 
@@ -30,12 +31,13 @@ class Folding(Config, table="data"):
     """Where pixels are normalised."""
 
     fold_normalize: bool = True
-    """Bytes (pictures, uint8 arrays) are fed as they are and the first layers absorb a normalisation that ends `steps`."""
+    """Bytes (pictures, uint8 arrays) are fed as they are and the first layers absorb a
+    normalisation that ends `steps`."""
 
 
 def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels]:
-    """By array name ("" where it has none) what the model is fed for a pixel, where the data are bytes and the recipe's steps
-    end in their normalisation.
+    """By array name ("" where it has none) what the model is fed for a pixel, where the data are bytes and
+    the recipe's steps end in their normalisation.
     """
     if not folding.fold_normalize or data.source.text == "random":
         return {}
@@ -47,19 +49,23 @@ def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels
     if {step.get("input", "") for step in steps} - {"", *held}:
         return {}                         # which array is for that input is known when it is fed
     if len(held) == 1 and not any(step.get("input") for step in steps):
-        held = {"": next(iter(held.values()))}        # whatever it is called, it is fed to the only input
-    found = {name: one for name in held if (one := _folded(steps, name, held[name], picture, numerics)) is not None}
+        held = {"": next(iter(held.values()))}  # whatever it is called, it is fed to the only input
+    found = {
+        name: one for name in held if (one := _folded(steps, name, held[name], picture, numerics)) is not None
+    }
     while True:                           # a step that others need goes on being done for all
         shared = {id(s) for name in held if name not in found for s in _own(steps, name) if "normalize" in s}
-        kept = {name: one for name, one in found.items() if not any(id(s) in shared for s in _own(steps, name))}
+        kept = {
+            name: one for name, one in found.items() if not any(id(s) in shared for s in _own(steps, name))
+        }
         if len(kept) == len(found):
             return found
         found = kept
 
 
 def stored(data: Data) -> tuple[Stored, bool]:
-    """Shape and dtype of one sample's arrays by name, from the first file's header, and whether they are pictures (whose size is
-    made up).
+    """Shape and dtype of one sample's arrays by name, from the first file's header, and whether they are
+    pictures (whose size is made up).
     """
     if data.source.text.startswith("python:"):
         arrays = first_arrays(data.source.text, data.source.base)
@@ -82,7 +88,9 @@ def _arrays(path: Path, data: Data) -> Stored:
     return {name: (found[own][0][skip:], found[own][1].name) for name, own in wanted.items() if own in found}
 
 
-def adapted(listed: Mapping[str, Found], data: Data, folding: Folding, numerics: Numerics) -> dict[str, Found]:
+def adapted(
+    listed: Mapping[str, Found], data: Data, folding: Folding, numerics: Numerics
+) -> dict[str, Found]:
     """Listed samples with the steps that give what the compiled network takes."""
     pixels = folded(data, folding, numerics)
     if not pixels:
@@ -96,8 +104,8 @@ def adapted(listed: Mapping[str, Found], data: Data, folding: Folding, numerics:
 
 
 def rewritten(steps: Sequence[Plain], data: Data, pixels: Mapping[str, Pixels], picture: bool) -> list[Plain]:
-    """The steps that give what the compiled network takes, pixels less their `zero`: without the normalisation where they are
-    those of [data]; else all of them and the way back behind them.
+    """The steps that give what the compiled network takes, pixels less their `zero`: without the
+    normalisation where they are those of [data]; else all of them and the way back behind them.
     """
     if not pixels:
         return list(steps)
@@ -110,14 +118,21 @@ def rewritten(steps: Sequence[Plain], data: Data, pixels: Mapping[str, Pixels], 
             left.append(step)
     for name, one in pixels.items():
         if one.zero:
-            left.append(_named(name, {"normalize": {"scale": 1.0, "mean": (float(one.zero),), "std": (1.0,)}}))
+            left.append(
+                _named(name, {"normalize": {"scale": 1.0, "mean": (float(one.zero),), "std": (1.0,)}})
+            )
     return left
 
 
 def _back(name: str, one: Pixels, steps: Sequence[Plain], picture: bool) -> Plain:
-    """From the model's numbers to pixels less `zero`, as a step: (x - mean) / std with mean = scale * zero + shift."""
+    """From the model's numbers to pixels less `zero`, as a step: (x - mean) / std with
+    mean = scale * zero + shift."""
     scale, shift = np.broadcast_arrays(np.asarray(one.scale), np.asarray(one.shift))
-    step: dict[str, Any] = {"scale": 1.0, "mean": tuple((scale * one.zero + shift).tolist()), "std": tuple(scale.tolist())}
+    step: dict[str, Any] = {
+        "scale": 1.0,
+        "mean": tuple((scale * one.zero + shift).tolist()),
+        "std": tuple(scale.tolist()),
+    }
     if scale.size > 1:
         step["axis"] = -1 if picture and not any("layout" in s for s in steps) else one.axis
     return _named(name, {"normalize": step})
@@ -139,13 +154,17 @@ def _folded(
         return None
     mine = _own(steps, name)
     first = next((i for i, step in enumerate(mine) if "normalize" in step), len(mine))
-    if any(not _keeps_bytes(step) for step in mine[:first]) or any(not _keeps_numbers(step) for step in mine[first:]):
+    if any(not _keeps_bytes(step) for step in mine[:first]) or any(
+        not _keeps_numbers(step) for step in mine[first:]
+    ):
         return None
     if first == len(mine):
         # Whole numbers as they are; signed codes without a zero point would need a step that shifts them.
         return Pixels() if _zero(np.zeros(1), numerics) == 0 else None
     try:
-        return _chain(mine[first:], applied(np.zeros(shape, np.uint8), mine[:first], name).shape, picture, numerics)
+        return _chain(
+            mine[first:], applied(np.zeros(shape, np.uint8), mine[:first], name).shape, picture, numerics
+        )
     except DataError:
         return None                       # whoever reads the samples reports it
 
@@ -162,7 +181,9 @@ def _keeps_numbers(step: Plain) -> bool:
     return "normalize" in step or "layout" in step or step.get("dtype") in ("float32", "float64")
 
 
-def _chain(steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numerics: Numerics) -> Pixels | None:
+def _chain(
+    steps: Sequence[Plain], shape: tuple[int, ...], picture: bool, numerics: Numerics
+) -> Pixels | None:
     """All normalisations as one, and where the channels are in the end."""
     scale, shift, axis = np.ones(1), np.zeros(1), None
     moved = False

@@ -18,8 +18,8 @@ Alpha = Literal["drop", "black", "white"]
 def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:
     """The picture upright (EXIF), RGB if `colour`, else as stored: grey stays [H, W].
 
-    16-bit pictures are float32 in 0..255, with their fraction. Transparency is dropped (the colour beneath shows), or
-    laid over black or white.
+    16-bit pictures are float32 in 0..255, with their fraction. Transparency is dropped (the colour beneath
+    shows), or laid over black or white.
     """
     from PIL import Image, ImageOps
 

@@ -8,18 +8,26 @@ from npuflow.engine.data.profile import InputProfile
 
 FEW = 16                                  # fewer samples than this say little about ranges
 EVEN, UNEVEN = 0.02, 0.04                 # of the range, by which channels begin or end apart
-BEYOND = 0.08                             # of the calibrated range, by which an evaluation may reach beyond it
+# of the calibrated range, by which an evaluation may reach beyond it
+BEYOND = 0.08
 ELSEWHERE = 0.3                           # deviations by which the means of two sets may differ
-NOISE = 0.95                              # roughness above this: neighbours know nothing of each other (1.13 in theory)
+# roughness above this: neighbours know nothing of each other (1.13 in theory)
+NOISE = 0.95
 
 
 def judged(
-    calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile] | None = None, count: int | None = None
+    calibration: Mapping[str, InputProfile],
+    evaluation: Mapping[str, InputProfile] | None = None,
+    count: int | None = None,
 ) -> Iterator[str]:
-    """A sentence for everything that looks wrong. `count`: all calibration samples, of which only some are profiled."""
+    """A sentence for everything that looks wrong. `count`: all calibration samples, of
+    which only some are profiled."""
     known = count if count is not None else max((one.samples for one in calibration.values()), default=0)
     if 0 < known < FEW:
-        yield f"only {known} calibration sample{'s' * (known > 1)}: ranges are little more than a guess; {FEW} to 512 are usual"
+        yield (
+            f"only {known} calibration sample{'s' * (known > 1)}: ranges are little more than a guess; "
+            f"{FEW} to 512 are usual"
+        )
     for name, one in calibration.items():
         yield from _alone(name, one, "calibration")
         other = (evaluation or {}).get(name)
@@ -29,8 +37,9 @@ def judged(
 
 
 def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, InputProfile]) -> Iterator[str]:
-    """Of two sets beside each other what makes ranges from the first worthless for the second: another scale, or values
-    beyond what was calibrated in a set that lies elsewhere. Ranges are clipped there, and no calibration sample shows it.
+    """Of two sets beside each other what makes ranges from the first worthless for the second: another
+    scale, or values beyond what was calibrated in a set that lies elsewhere. Ranges are clipped there, and
+    no calibration sample shows it.
     """
     for name, one in calibration.items():
         other = evaluation.get(name)
@@ -45,7 +54,10 @@ def unlike(calibration: Mapping[str, InputProfile], evaluation: Mapping[str, Inp
 def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
     if one.constant and one.real:
         shown = ", ".join(one.constant[:3]) + (", ..." if len(one.constant) > 3 else "")
-        yield f'{len(one.constant)} of {one.samples} {what} samples have the same value all over "{name}": {shown}'
+        yield (
+            f'{len(one.constant)} of {one.samples} {what} samples have the same value all over "{name}": '
+            f'{shown}'
+        )
     if one.samples > 1 and one.different == 1 and one.real and not one.constant:
         yield f'all {one.samples} {what} samples of "{name}" are the same'
     elif not one.constant and one.samples >= 8 and one.different <= one.samples // 2 and one.real:
@@ -54,10 +66,16 @@ def _alone(name: str, one: InputProfile, what: str) -> Iterator[str]:
         return
     step, regular = min(zip((3, 4), one.strides or (9.0, 9.0), strict=True), key=lambda pair: pair[1])
     if regular < 0.6 * one.roughness:
-        yield (f'the {what} samples of "{name}" repeat every {step} elements of a row: channels-last data in a channels-first '
-               "input? (a `layout` step moves the channels)")  # fmt: skip
+        yield (
+            f'the {what} samples of "{name}" repeat every {step} elements of a row: channels-last data '
+            "in a channels-first "
+            "input? (a `layout` step moves the channels)"
+        )
     elif one.roughness > NOISE:
-        yield f'the {what} samples of "{name}" look like random numbers: neighbours in a row have nothing in common'
+        yield (
+            f'the {what} samples of "{name}" look like random numbers: neighbours in a row have nothing in '
+            'common'
+        )
 
 
 def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
@@ -70,9 +88,13 @@ def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
     apart = abs(other.mean - one.mean) / max(one.std, other.std)
     ranges = f"calibration {_range(one)}, evaluation {_range(other)}"
     if _scaled_apart(one, other):
-        yield (f'the channels of "{name}" are scaled each on its own in one set and not in the other: minima are '
-               f"{_listed(one.lows)} in the calibration, {_listed(other.lows)} in the evaluation, maxima "
-               f"{_listed(one.highs)} and {_listed(other.highs)}: mean and std of another network?")  # fmt: skip
+        yield (
+            f'the channels of "{name}" are scaled each on its own in one set and not in the other: '
+            "minima are "
+            f"{_listed(one.lows)} in the calibration, {_listed(other.lows)} in the evaluation, maxima "
+            f"{_listed(one.highs)} and {_listed(other.highs)}: mean and std of another "
+            "network?"
+        )
     elif not 0.4 <= ratio <= 2.5:
         factor = max(ratio, 1 / ratio)
         pixels = next((k for k in (255, 128, 58) if 0.8 < factor / k < 1.25), None)
@@ -80,21 +102,36 @@ def _beside(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
         yield f'"{name}" has another scale in the evaluation, by a factor of {about}: {ranges}'
     else:
         if _swapped(one, other):
-            yield (f'the colours of "{name}" are in the other order in the evaluation (RGB against BGR): means by channel are '
-                   f"{_listed(one.colours)} in the calibration, {_listed(other.colours)} in the evaluation")  # fmt: skip
+            yield (
+                f'the colours of "{name}" are in the other order in the evaluation (RGB against BGR): '
+                "means by channel are "
+                f"{_listed(one.colours)} in the calibration, {_listed(other.colours)} in the "
+                "evaluation"
+            )
         if apart > 1.0:
             yield f'"{name}" is shifted in the evaluation by {apart:.2g} standard deviations: {ranges}'
         elif other.hi > one.hi + 0.25 * (one.hi - one.lo) or other.lo < one.lo - 0.25 * (one.hi - one.lo):
             yield f'"{name}" exceeds the calibrated range in the evaluation: {ranges}'
-    if one.roughness and other.roughness and not 0.33 <= other.roughness / one.roughness <= 3 and len(one.shape) == 4:
-        yield (f'neighbours in "{name}" differ {max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times '
-               'as much in one set as in the other: another layout, size or kind of data?')  # fmt: skip
+    if (
+        one.roughness
+        and other.roughness
+        and not 0.33 <= other.roughness / one.roughness <= 3
+        and len(one.shape) == 4
+    ):
+        yield (
+            f'neighbours in "{name}" differ '
+            f"{max(other.roughness / one.roughness, one.roughness / other.roughness):.2g} times "
+            "as much in one set as in the other: another layout, size or kind of data?"
+        )
 
 
 def _codes(name: str, one: InputProfile, other: InputProfile) -> Iterator[str]:
     """Integers (tokens, masks): only what calibration has never seen."""
     if other.hi > 2 * max(one.hi, 1) or other.lo < min(one.lo, 0) * 2 - 1:
-        yield f'"{name}" holds {other.lo:.6g}..{other.hi:.6g} in the evaluation, {one.lo:.6g}..{one.hi:.6g} in the calibration'
+        yield (
+            f'"{name}" holds {other.lo:.6g}..{other.hi:.6g} in the evaluation, {one.lo:.6g}..{one.hi:.6g} '
+            'in the calibration'
+        )
 
 
 def _listed(numbers: tuple[float, ...]) -> str:
@@ -106,7 +143,8 @@ def _range(one: InputProfile) -> str:
 
 
 def _scaled_apart(one: InputProfile, other: InputProfile) -> bool:
-    """Whether all channels begin and end alike in one set, as the colours of pictures do, and in the other neither."""
+    """Whether all channels begin and end alike in one set, as the colours of pictures
+    do, and in the other neither."""
     if min(one.samples, other.samples) < FEW or min(len(one.lows), len(other.lows)) < 2:
         return False
     mine, theirs = _uneven(one), _uneven(other)
@@ -120,7 +158,8 @@ def _uneven(one: InputProfile) -> tuple[float, float]:
 
 
 def _swapped(one: InputProfile, other: InputProfile) -> bool:
-    """Whether red and blue have changed places: both sets lean to one of them beyond chance, and not to the same."""
+    """Whether red and blue have changed places: both sets lean to one of them beyond
+    chance, and not to the same."""
     if one.tilt is None or other.tilt is None:
         return False
     (mine, error), (theirs, other_error) = one.tilt, other.tilt

@@ -11,7 +11,8 @@ from npuflow.base.errors import DataError, suggestion
 
 
 def label_file(path: Path) -> dict[str, Any]:
-    """Label by file name: second column of a .csv (further ones are left alone), boxes of COCO annotations."""
+    """Label by file name: second column of a .csv (further ones are left alone),
+    boxes of COCO annotations."""
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*") if p.suffix.lower() in (".csv", ".json"))
         hint = suggestion(path.name, near)
@@ -55,7 +56,8 @@ def _coco(path: Path, text: str) -> dict[str, Any]:
 
 
 def classes(label: Any) -> tuple[str, ...]:
-    """What a label says of the classes in a sample: one, the first of several accepted ones, or those of all boxes."""
+    """What a label says of the classes in a sample: one, the first of several accepted
+    ones, or those of all boxes."""
     if label is None or (isinstance(label, list) and not label):
         return ()
     if isinstance(label, list) and isinstance(label[0], list):

@@ -49,9 +49,12 @@ def first_file(data: Data) -> Path | None:
 
 
 def _normalizes(data: Data) -> None:
-    """A DataError where numbers per channel do not fit the arrays: said of the first file, before any sample is read."""
+    """A DataError where numbers per channel do not fit the arrays: said of the first
+    file, before any sample is read."""
     given = [step.normalize for step in data.steps if step.normalize is not None]
-    if not any(max(len(n.mean), len(n.std)) > 1 for n in given) or data.source.text.startswith(("random", "python:")):
+    if not any(max(len(n.mean), len(n.std)) > 1 for n in given) or data.source.text.startswith(
+        ("random", "python:")
+    ):
         return
     path = first_file(data)
     if path is None or path.suffix.lower() in PICTURES:
@@ -84,7 +87,11 @@ def _all(data: Data) -> dict[str, Found]:
         everything = python_source(text, data.source.base, data.count, common)
     else:
         files = list(paths(data))
-        everything = (pair for name, path, label in files for pair in _file(name, path, label, data, common, len(files) == 1))
+        everything = (
+            pair
+            for name, path, label in files
+            for pair in _file(name, path, label, data, common, len(files) == 1)
+        )
     listed = dict(everything)
     if not listed:
         if text.startswith("python:"):
@@ -187,12 +194,17 @@ def is_there(path: Path) -> bool:
 
 
 def expand(pattern: Path) -> tuple[Path, list[Path]]:
-    """Files that match, sorted, and the folder above the first wildcard. `{a,b}` alternatives are supported."""
+    """Files that match, sorted, and the folder above the first wildcard. `{a,b}`
+    alternatives are supported."""
     parts = pattern.parts
     at = next(i for i, part in enumerate(parts) if any(c in part for c in "*?[{"))
     root = Path(*parts[:at])
     rest = "/".join(parts[at:])
-    matches = {f for option in _braces(rest) for f in root.glob(option) if f.is_file() or is_store(f)} if root.is_dir() else set()
+    matches = (
+        {f for option in _braces(rest) for f in root.glob(option) if f.is_file() or is_store(f)}
+        if root.is_dir()
+        else set()
+    )
     return root, sorted(matches)
 
 
@@ -205,7 +217,8 @@ def _braces(text: str) -> list[str]:
 
 
 def _listed(path: Path) -> Iterator[tuple[str, Path, Any]]:
-    """A list file: one path a line, relative to it; as .csv with an optional header and a label in the second column."""
+    """A list file: one path a line, relative to it; as .csv with an optional header and a
+    label in the second column."""
     lines = _rows(path)
     if lines and path.suffix.lower() == ".csv" and not is_data(Path(lines[0][0])):
         lines = lines[1:]

@@ -1,4 +1,5 @@
-"""What a set of model inputs looks like: range, colours, neighbours; enough to tell a wrong preprocessing from a right one."""
+"""What a set of model inputs looks like: range, colours, neighbours; enough to tell a wrong
+preprocessing from a right one."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ CHANNELS = 4                              # at most so many channels are colours
 class InputProfile:
     """One model input over a set of samples.
 
-    `colours`: mean of each channel, where there are 1 to 4. `tilt`: first minus third of three channels (red minus blue,
-    or the reverse), as mean over samples and its standard error. `roughness`: mean difference of neighbours along the
-    last axis that is no channel axis, over the standard deviation; 1.13 for white noise. `strides`: the same for
-    elements 3 and 4 apart. `constant`: samples of one value; `different`: how many differ from all before them.
-    `lows`, `highs`: extrema of each channel.
+    `colours`: mean of each channel, where there are 1 to 4. `tilt`: first minus third of three channels (red
+    minus blue, or the reverse), as mean over samples and its standard error. `roughness`: mean difference of
+    neighbours along the last axis that is no channel axis, over the standard deviation; 1.13 for white noise.
+    `strides`: the same for elements 3 and 4 apart. `constant`: samples of one value; `different`: how many
+    differ from all before them. `lows`, `highs`: extrema of each channel.
     """
 
     samples: int
@@ -62,22 +63,37 @@ def profiled(feeds: Iterable[tuple[str, Mapping[str, Array]]]) -> dict[str, Inpu
 
 def _profile(rows: list[tuple[str, Array]]) -> InputProfile:
     shape, real = rows[0][1].shape, rows[0][1].dtype.kind == "f"
-    arrays = [np.where(np.isfinite(a), a, 0).astype(np.float64) if real else a.astype(np.float64) for _, a in rows]
+    arrays = [
+        np.where(np.isfinite(a), a, 0).astype(np.float64) if real else a.astype(np.float64) for _, a in rows
+    ]
     filled = [a for a in arrays if a.size]
     if not filled:
         return InputProfile(len(rows), 0.0, 0.0, 0.0, 0.0, real, shape)
     means = np.array([a.mean() for a in filled])
     mean = float(means.mean())
     std = float(np.sqrt(np.mean([((a - mean) ** 2).mean() for a in filled])))
-    constant = tuple(item for (item, _), a in zip(rows, arrays, strict=True) if a.size > 1 and a.min() == a.max())
+    constant = tuple(
+        item for (item, _), a in zip(rows, arrays, strict=True) if a.size > 1 and a.min() == a.max()
+    )
     return InputProfile(
-        len(rows), min(float(a.min()) for a in filled), max(float(a.max()) for a in filled), mean, std, real, shape,
-        *_colours(filled, shape), *_texture(filled, shape), constant, len({digest_array(a) for _, a in rows}),
+        len(rows),
+        min(float(a.min()) for a in filled),
+        max(float(a.max()) for a in filled),
+        mean,
+        std,
+        real,
+        shape,
+        *_colours(filled, shape),
+        *_texture(filled, shape),
+        constant,
+        len({digest_array(a) for _, a in rows}),
         *_ends(filled, shape),
-    )  # fmt: skip
+    )
 
 
-def _colours(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, float] | None]:
+def _colours(
+    arrays: list[Array], shape: tuple[int, ...]
+) -> tuple[tuple[float, ...], tuple[float, float] | None]:
     """Means of the channels, and the tilt, if the input is a picture."""
     axis = _channel_axis(shape)
     if axis is None or any(a.ndim != len(shape) for a in arrays):

@@ -29,7 +29,7 @@ def python_source(
     detail = {
         "kind": "python", "module": module_name, "function": function_name,
         "code": whole_digest(function), **common,
-    }  # fmt: skip
+    }
     seen: set[str] = set()
     for name, _ in islice(_pairs(function), count):
         if not isinstance(name, str) or name in seen:
@@ -50,7 +50,9 @@ def first_arrays(text: str, base: Path) -> dict[str, Array]:
     return {}
 
 
-def python_samples(path: Path, detail: Mapping[str, Any], wanted: set[str]) -> Iterator[tuple[str, dict[str, Array]]]:
+def python_samples(
+    path: Path, detail: Mapping[str, Any], wanted: set[str]
+) -> Iterator[tuple[str, dict[str, Array]]]:
     """The arrays of the wanted ids, in the function's order."""
     function, _ = foreign(detail["module"], detail["function"], path.parent, path)
     left = set(wanted)

@@ -53,14 +53,16 @@ def _read(path: Path, detail: Mapping[str, Any], rows: Rows) -> Sample:
         if detail["kind"] == "picture":
             array = decode(path, detail.get("alpha", "drop"), detail.get("colour", True))
             return _sample({"": array}, detail, picture=True)
-        where = path.parent if detail["kind"] == "zarr" else path      # of a store the first file is the mark in its folder
+        # of a store the first file is the mark in its folder
+        where = path.parent if detail["kind"] == "zarr" else path
         return _sample(rows.sample(where, detail), detail, picture=False)
     except DataError as fault:
         return Sample(broken=str(fault))
 
 
 def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
-    """A sample with NaN or infinity in it becomes one that is left out, or an error: it would spoil every range."""
+    """A sample with NaN or infinity in it becomes one that is left out, or an error:
+    it would spoil every range."""
     policy = detail.get("nonfinite", "leave_out")
     if policy == "keep":
         return sample
@@ -68,7 +70,9 @@ def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         nan, inf = int(np.isnan(array).sum()), int(np.isinf(array).sum())
-        counts = " and ".join(text for number, text in ((nan, f"{nan} NaN"), (inf, f"{inf} infinities")) if number)
+        counts = " and ".join(
+            text for number, text in ((nan, f"{nan} NaN"), (inf, f"{inf} infinities")) if number
+        )
         held = f'the array "{key}" holds' if key else "it holds"
         reason = f"{held} {counts} of {array.size} values"
         if policy == "error":
@@ -76,7 +80,7 @@ def _sound(name: str, sample: Sample, detail: Mapping[str, Any]) -> Sample:
                 f'the sample "{name}" is not finite', because=reason,
                 hint='[data] nonfinite = "leave_out" goes on without it, "keep" feeds it as it is',
                 code="NF-DATA-053",
-            ).at(item=name)  # fmt: skip
+            ).at(item=name)
         return Sample(broken=f'{reason}; [data] nonfinite = "keep" would feed it as it is')
     return sample
 

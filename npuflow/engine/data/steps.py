@@ -1,4 +1,5 @@
-"""Preprocessing steps: pixel geometry is done once and stored as bytes, point-wise arithmetic when a tensor is wanted."""
+"""Preprocessing steps: pixel geometry is done once and stored as bytes, point-wise
+arithmetic when a tensor is wanted."""
 
 from __future__ import annotations
 
@@ -23,12 +24,17 @@ class Normalize(Config):
     scale: float = 1.0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
-    axis: int | None = None               # of the channels; absent: the last or the third from the end, whichever fits
+    # of the channels; absent: the last or the third from the end, whichever fits
+    axis: int | None = None
 
     def check(self) -> Iterable[Fault]:
         if any(s == 0 for s in self.std):
             yield Fault("std", "a standard deviation of 0 divides by zero", code="NF-RECIPE-016")
-        if not self.mean or not self.std or (min(len(self.mean), len(self.std)) > 1 and len(self.mean) != len(self.std)):
+        if (
+            not self.mean
+            or not self.std
+            or (min(len(self.mean), len(self.std)) > 1 and len(self.mean) != len(self.std))
+        ):
             what = f"{len(self.mean)} numbers for mean and {len(self.std)} for std"
             yield Fault("std", what, hint="one number, or one per channel in both", code="NF-RECIPE-017")
 
@@ -49,7 +55,8 @@ class Step(Config):
     """
     resize: Size | None = None            # height, width
     method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
-    keep_ratio: Literal["no", "short", "letterbox"] = "no"   # short: cover the size; letterbox: fit into it and fill
+    # short: cover the size; letterbox: fit into it and fill
+    keep_ratio: Literal["no", "short", "letterbox"] = "no"
     align: Literal["center", "corner"] = "center"            # where a letterboxed picture is placed
     fill: float = 0.0
     center_crop: Size | None = None       # height, width; filled where the picture is smaller
@@ -111,7 +118,8 @@ def _is_dtype(name: str) -> bool:
 
 
 def split(steps: Sequence[Plain]) -> tuple[list[Plain], list[Plain]]:
-    """The leading geometric steps, and the rest (a resize after a normalisation stays where the recipe has it)."""
+    """The leading geometric steps, and the rest (a resize after a normalisation
+    stays where the recipe has it)."""
     at = next((i for i, step in enumerate(steps) if not any(name in step for name in GEOMETRY)), len(steps))
     return list(steps[:at]), list(steps[at:])
 
@@ -131,7 +139,8 @@ def applied(array: Array, steps: Sequence[Plain], input_name: str = "") -> Array
 
 
 def finished(array: Array, steps: Sequence[Plain], input_name: str, picture: bool) -> Array:
-    """The tensor that the model gets: remaining steps, pictures as float32 and channels first unless the steps say so."""
+    """The tensor that the model gets: remaining steps, pictures as float32 and channels
+    first unless the steps say so."""
     mine = [s for s in steps if s.get("input", "") in ("", input_name)]
     array = applied(array, mine, input_name)
     if picture:
@@ -146,21 +155,27 @@ def finished(array: Array, steps: Sequence[Plain], input_name: str, picture: boo
 
 
 def _resampled(array: Array, size: Size, method: str) -> Array:
-    """Pillow's filters: antialiased when shrinking. 8-bit stays 8-bit; anything else goes channel by channel in float32."""
+    """Pillow's filters: antialiased when shrinking. 8-bit stays 8-bit; anything else goes
+    channel by channel in float32."""
     from PIL import Image
 
     if tuple(array.shape[:2]) == size:
         return array
     how = {
-        "nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC,
-        "area": Image.Resampling.BOX, "lanczos": Image.Resampling.LANCZOS,
-    }[method]  # fmt: skip
+        "nearest": Image.Resampling.NEAREST,
+        "bilinear": Image.Resampling.BILINEAR,
+        "bicubic": Image.Resampling.BICUBIC,
+        "area": Image.Resampling.BOX,
+        "lanczos": Image.Resampling.LANCZOS,
+    }[method]
     height, width = size
     if array.dtype == np.uint8 and (array.ndim == 2 or array.shape[2] == 3):
         return np.asarray(Image.fromarray(array).resize((width, height), how))
     planes = array[:, :, None] if array.ndim == 2 else array
     done = [
-        np.asarray(Image.fromarray(np.ascontiguousarray(planes[:, :, c], np.float32)).resize((width, height), how))
+        np.asarray(
+            Image.fromarray(np.ascontiguousarray(planes[:, :, c], np.float32)).resize((width, height), how)
+        )
         for c in range(planes.shape[2])
     ]
     stacked = np.stack(done, 2) if array.ndim == 3 else done[0]
@@ -260,8 +275,8 @@ def _normalize(array: Array, step: Plain) -> Array:
 
 
 def channel_axis(shape: Sequence[int], count: int, stated: int | None) -> int:
-    """The axis, counted from the end, that `count` numbers per channel belong to: the stated one, else the last (HWC) or the
-    third from the end (CHW), whichever has that size.
+    """The axis, counted from the end, that `count` numbers per channel belong to: the stated one, else the
+    last (HWC) or the third from the end (CHW), whichever has that size.
     """
     rank = len(shape)
     tried = [axis for axis in ((-1, -3) if stated is None else (stated,)) if -rank <= axis < rank]
@@ -301,4 +316,4 @@ def _need_picture(array: Array, what: str) -> None:
 _APPLY = {
     "transpose": _transpose, "resize": _resize, "center_crop": _center_crop, "pad": _pad,
     "channels": _channels, "normalize": _normalize, "layout": _layout, "dtype": _dtype,
-}  # fmt: skip
+}

@@ -38,10 +38,16 @@ def _opened(path: str, stamp: tuple[int, ...]) -> dict[str, Any]:
         root = zarr.open(path, mode="r")
         if isinstance(root, zarr.Array):
             return {"": root}
-        return {name: array for name, array in sorted(root.members(max_depth=None)) if isinstance(array, zarr.Array)}
+        return {
+            name: array
+            for name, array in sorted(root.members(max_depth=None))
+            if isinstance(array, zarr.Array)
+        }
     except Exception as fault:  # zarr and its codecs raise whatever they like for a damaged store
         raise Damaged(
-            f'"{Path(path).name}" is not a readable zarr store', because=_said(fault), code="NF-DATA-058",
+            f'"{Path(path).name}" is not a readable zarr store',
+            because=_said(fault),
+            code="NF-DATA-058",
         ) from fault
 
 
@@ -79,7 +85,8 @@ class _Lazy:
 
 
 def chunk_files(path: Path, row: int | None) -> tuple[Path, ...]:
-    """The metadata files and the chunks that hold a row (None: all of them); the first file is the store's own mark."""
+    """The metadata files and the chunks that hold a row (None: all of them); the first
+    file is the store's own mark."""
     about = _about(path, _stamp(path))
     if row is None:
         return (*about, *(f for f in sorted(path.rglob("*")) if f.is_file() and f.name not in ABOUT))

@@ -82,7 +82,7 @@ class AvgPool(Simulated):
 def avgpool(  # type: ignore[no-untyped-def]
     x, x0, xb, xs, dims, y, y0, yb, ys, batch, kernel, stride, dilation, origin, size,
     zero_x, m, counts, shift, half, mode, zero, lo, hi,
-):  # fmt: skip
+):
     """`counts` [oh, ow] is how many window positions count at each output."""
     n, channels, height, width = dims
     for b in range(batch):

@@ -91,7 +91,8 @@ class Softmax(Simulated):
 def softmax(  # type: ignore[no-untyped-def]
     x, x0, xb, xs, y, y0, yb, ys, batch, dims, low, high, bits, m, zero, lo, hi
 ):
-    """False when an index leaves a table or the exponentials sum to 0. `high` is empty if there is one table."""
+    """False when an index leaves a table or the exponentials sum to 0. `high` is
+    empty if there is one table."""
     count, rows, inner = dims
     e = np.empty(rows, np.int64)
     good = True

@@ -1,7 +1,7 @@
 """Fixes of a poor output, applied and measured before they are suggested.
 
-Each candidate is quantised, corrected and run on the held-out samples as a build would. Only those that help are handed on,
-with what they gain, what they cost, and the TOML that brings them about.
+Each candidate is quantised, corrected and run on the held-out samples as a build would. Only those that help
+are handed on, with what they gain, what they cost, and the TOML that brings them about.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SHOWN = 6                                 # and printed
 
 @dataclass(frozen=True)
 class Fix:
-    """One output, before and after; `cycles`: estimated, as a multiple of those of the build; `holds`: whether the output
-    is then good."""
+    """One output, before and after; `cycles`: estimated, as a multiple of those of the build; `holds`:
+    whether the output is then good."""
 
     what: str
     toml: str
@@ -76,9 +76,10 @@ class Candidate:
 
 @dataclass
 class Clinic:
-    """The network as it was built, and what may be changed. `rig.network.quantize` holds all overrides, also those that
-    the search for widths made; `recipe` only the user's. `extrema`: ranges by `minmax`; `others`: by further methods;
-    `searched`: what a search for widths would choose, where the recipe has switched it off.
+    """The network as it was built, and what may be changed. `rig.network.quantize` holds all
+    overrides, also those that the search for widths made; `recipe` only the user's. `extrema`: ranges
+    by `minmax`; `others`: by further methods; `searched`: what a search for widths would choose, where
+    the recipe has switched it off.
     """
 
     rig: Rig
@@ -92,7 +93,8 @@ class Clinic:
     log: Callable[[str], None]
 
     def fixes(self, output: str, before: Output, found: Sequence[Culprit]) -> list[Fix]:
-        """Those that help an output, the cheapest that are enough first. `found`: units by what each spoils."""
+        """Those that help an output, the cheapest that are enough first. `found`:
+        units by what each spoils."""
         kept: list[Fix] = []
         tried: set[str] = set()
         each = graph_macs(self.rig.network.graph) * (2 * FITTED + len(self.rig.held))
@@ -107,9 +109,14 @@ class Clinic:
             holds = close(self.budget, after)
             fix = Fix(one.what, one.toml, before, after, self.cycles(one), holds)
             self.log(f"tried {fix.line}")
-            if after.sqnr - before.sqnr >= GAIN or (after.agreement or 0.0) - (before.agreement or 0.0) >= SHARE:
+            if (
+                after.sqnr - before.sqnr >= GAIN
+                or (after.agreement or 0.0) - (before.agreement or 0.0) >= SHARE
+            ):
                 kept.append(fix)
-        ranked = sorted(kept, key=lambda f: (not f.holds, f.cycles if f.holds else -f.after.sqnr, -f.after.sqnr))
+        ranked = sorted(
+            kept, key=lambda f: (not f.holds, f.cycles if f.holds else -f.after.sqnr, -f.after.sqnr)
+        )
         return _best(ranked)[:SHOWN]
 
     def measured(self, one: Candidate, output: str) -> Output | None:
@@ -121,7 +128,9 @@ class Clinic:
             self.log(f"not possible: {one.what}: {error.message}")
             return None
         if self.corrected if one.corrected is None else one.corrected:
-            made = correct_biases(network.graph, made, network.numerics, rig.fit[:FITTED], (), judge=False).graph
+            made = correct_biases(
+                network.graph, made, network.numerics, rig.fit[:FITTED], (), judge=False
+            ).graph
         found = quality(network.graph, rig.truth, outputs_of(made, rig.held))
         return next(o for o in found if o.name == output)
 
@@ -131,7 +140,14 @@ class Clinic:
         ranges = {**self.rig.ranges, **one.ranges}
         stated = {v: q for v, q in network.stated.items() if v not in one.ranges}
         done = quantize_graph(
-            network.graph, placed.on_npu, ranges, scheme, network.numerics, stated, placed.stranded, rounded=network.rounded,
+            network.graph,
+            placed.on_npu,
+            ranges,
+            scheme,
+            network.numerics,
+            stated,
+            placed.stranded,
+            rounded=network.rounded,
         )
         return done.graph
 
@@ -143,7 +159,9 @@ class Clinic:
     @cached_property
     def cost(self) -> CostModel:
         """Of the network with the recipe's own widths."""
-        return cost_of(replace(self.rig, network=replace(self.rig.network, quantize=self.recipe), _known={}), self.target)
+        return cost_of(
+            replace(self.rig, network=replace(self.rig.network, quantize=self.recipe), _known={}), self.target
+        )
 
     def _scheme(self, one: Candidate) -> Quantize:
         base = one.scheme or self.rig.network.quantize
@@ -196,11 +214,17 @@ class Clinic:
             if one.kind == "weight" and self.recipe.weights.per == "tensor":
                 layer = self._weight_layer(one)
                 text = _override((layer,), weight_per="channel")
-                yield Candidate(f"weights per channel for {_called(one)}", text, (Override((layer,), weight_per="channel"),))
+                yield Candidate(
+                    f"weights per channel for {_called(one)}",
+                    text,
+                    (Override((layer,), weight_per="channel"),),
+                )
         if not self.corrected:
             yield Candidate("bias correction", '[correct]\nbias = "auto"', corrected=True)
         for method, ranges in self.others().items():
-            yield Candidate(f'method "{method}" for all ranges', f'[calibrate]\nmethod = "{method}"', ranges=ranges)
+            yield Candidate(
+                f'method "{method}" for all ranges', f'[calibrate]\nmethod = "{method}"', ranges=ranges
+            )
 
     def _wide(self, found: Sequence[Culprit]) -> Candidate:
         """The widest integers for some units, their ranges not clipped."""
@@ -259,7 +283,10 @@ def _best(ranked: Sequence[Fix]) -> list[Fix]:
     """Without fixes that cost no less than one before them and gain no more."""
     kept: list[Fix] = []
     for fix in ranked:
-        if not any(k.cycles <= fix.cycles + 1e-6 and k.after.sqnr >= fix.after.sqnr - 0.2 and k.holds >= fix.holds for k in kept):
+        if not any(
+            k.cycles <= fix.cycles + 1e-6 and k.after.sqnr >= fix.after.sqnr - 0.2 and k.holds >= fix.holds
+            for k in kept
+        ):
             kept.append(fix)
     return kept
 
@@ -270,7 +297,10 @@ def _called(one: Culprit) -> str:
 
 def _said(one: Override) -> dict[str, object]:
     fields = ("weight_bits", "bits", "input_bits")
-    return {**{k: getattr(one, k) for k in fields if getattr(one, k)}, **({"float": True} if one.float else {})}
+    return {
+        **{k: getattr(one, k) for k in fields if getattr(one, k)},
+        **({"float": True} if one.float else {}),
+    }
 
 
 def _override(layers: Sequence[str], **keys: object) -> str:

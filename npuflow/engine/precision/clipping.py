@@ -1,8 +1,10 @@
-"""Clipping ranges of the default: the method that serves the network's outputs best, tensor by tensor held against min-max.
+"""Clipping ranges of the default: the method that serves the network's outputs best, tensor
+by tensor held against min-max.
 
-Every method is a table of a fake-quantised network, so that rating one is a forward pass. What it would do to a tensor is
-then compared with the tensor's extrema by the error of the layers that read it; where it is worse, the extrema stay. The
-effort is bounded by multiply-accumulates, never by the clock: two machines try the same things.
+Every method is a table of a fake-quantised network, so that rating one is a forward pass. What it
+would do to a tensor is then compared with the tensor's extrema by the error of the layers that read
+it; where it is worse, the extrema stay. The effort is bounded by multiply-accumulates, never by the
+clock: two machines try the same things.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ PROBES = 4                                # samples on which a tensor's readers 
 
 @dataclass(frozen=True)
 class Clipped:
-    """Range and method of every tensor that was free, the dB of each method for the whole network, and of what was taken."""
+    """Range and method of every tensor that was free, the dB of each method for the whole
+    network, and of what was taken."""
 
     ranges: Ranges
     methods: Mapping[str, str]
@@ -45,15 +48,18 @@ def unclippable(graph: Graph, groups: Sequence[Sequence[str]]) -> set[int]:
 
 
 def clip(rig: Rig, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], probes: int) -> Clipped:
-    """`candidates`: by method, ranges of every tensor; the first method's are the extrema. `grids`: of the tensors whose
-    range may be chosen here.
+    """`candidates`: by method, ranges of every tensor; the first method's are the extrema. `grids`: of the
+    tensors whose range may be chosen here.
     """
     network, methods = rig.network, list(candidates)
     extrema = methods[0]
     pinned = unclippable(network.graph, network.groups)
     kept = {v for k in pinned for v in network.groups[k]}
     held = rig.held[: _affordable(network.graph, len(methods), probes)]
-    free = {m: {v: (candidates[extrema] if v in kept else found)[v] for v in grids} for m, found in candidates.items()}
+    free = {
+        m: {v: (candidates[extrema] if v in kept else found)[v] for v in grids}
+        for m, found in candidates.items()
+    }
     rated = {m: _score(rig, held, network.table({**rig.ranges, **free[m]})) for m in methods}
     best = methods[0]
     for method in methods[1:]:
@@ -71,7 +77,9 @@ def _score(rig: Rig, held: Sequence[Feed], table: Table) -> float:
     return float(decibels(rig.noise(rig.fake.run(held, table, weights))).mean(0).min(initial=200.0))
 
 
-def _worse(rig: Rig, chosen: Ranges, extrema: Ranges, grids: Mapping[str, Grid], held: Sequence[Feed]) -> set[str]:
+def _worse(
+    rig: Rig, chosen: Ranges, extrema: Ranges, grids: Mapping[str, Grid], held: Sequence[Feed]
+) -> set[str]:
     """Tensors whose readers make a clearly larger error than with the extrema."""
     spans = {v: [extrema[v], span] for v, span in chosen.items() if span != extrema[v]}
     losses = judged(rig.network.graph, rig.network.placed.on_npu, spans, grids, held)

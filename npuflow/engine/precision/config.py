@@ -12,7 +12,8 @@ from npuflow.ir.precision import Budget
 
 @dataclass(frozen=True)
 class Precision(Config):
-    """Bit widths by need, on held-out calibration samples. Overrides of [quantize] stay as they are written."""
+    """Bit widths by need, on held-out calibration samples. Overrides of [quantize]
+    stay as they are written."""
 
     strategy: Annotated[str, STRATEGIES] = "auto"
     """Who chooses the widths; "none" keeps those of [quantize]."""
@@ -21,8 +22,9 @@ class Precision(Config):
     agreement: Annotated[float, Range(0, 1)] = 0.99
     """Or the share of equal answers that it must reach: arg-max after Softmax, mask after Sigmoid."""
     state_db: Annotated[float, Range(0, 120)] = 30.0
-    """The same of networks that feed back: with a state that the next run takes (an output of the type of an input that it
-    depends on, beside others), or a layer that takes its own results (LSTM, GRU, RNN). Errors add up there."""
+    """The same of networks that feed back: with a state that the next run takes (an output of the
+    type of an input that it depends on, beside others), or a layer that takes its own results (LSTM,
+    GRU, RNN). Errors add up there."""
 
     @property
     def budget(self) -> Budget:

@@ -1,10 +1,12 @@
-"""Estimated cycles of a network under a mixture of widths: the tiling search's own plan, its groups re-priced by width.
+"""Estimated cycles of a network under a mixture of widths: the tiling search's own plan,
+its groups re-priced by width.
 
-The network with the recipe's widths is planned once. A fusion group has three parts: array cycles, where layers with wide
-operands take `wide_factor` times as long; vector cycles; and transfers, which grow with the bytes of the tensors and weights
-that cross the group's border. The engines overlap in part, so the group takes the p-norm of the three, with the exponent at
-which its narrow cycles come out; it can therefore not be widened for nothing up to its longest engine. Nodes left in float
-cost what the host takes for them. It ranks mixtures and promises nothing: the chosen one is planned anew.
+The network with the recipe's widths is planned once. A fusion group has three parts: array cycles, where
+layers with wide operands take `wide_factor` times as long; vector cycles; and transfers, which grow with the
+bytes of the tensors and weights that cross the group's border. The engines overlap in part, so the group
+takes the p-norm of the three, with the exponent at which its narrow cycles come out; it can therefore not be
+widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. It ranks
+mixtures and promises nothing: the chosen one is planned anew.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ STEEPEST = 32.0                           # exponent from which on engines count
 
 @dataclass(frozen=True)
 class Layer:
-    """One node: array cycles with narrow operands and cycles on the host; the units that it reads, writes, and its weights.
+    """One node: array cycles with narrow operands and cycles on the host; the units that it
+    reads, writes, and its weights.
     What it writes does not slow the array down, however wide."""
 
     array: float
@@ -47,8 +50,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Together:
-    """A fusion group: its layers, cycles with narrow operands by engine, the exponent of their p-norm and cycles beyond it,
-    and bytes by unit of what crosses its border."""
+    """A fusion group: its layers, cycles with narrow operands by engine, the exponent of their p-norm and
+    cycles beyond it, and bytes by unit of what crosses its border."""
 
     layers: tuple[int, ...]
     array: float
@@ -61,8 +64,8 @@ class Together:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Cycles of a network whose units are its groups of activations, then its weights. `narrow`: its quantised graph with
-    the recipe's widths."""
+    """Cycles of a network whose units are its groups of activations, then its weights. `narrow`: its
+    quantised graph with the recipe's widths."""
 
     network: Network
     target: Target
@@ -86,7 +89,10 @@ class CostModel:
                 array[i] += costs.tensor * macs[i] / total
         found = []
         for node, cycles in zip(network.nodes, array, strict=True):
-            reads, writes = (tuple(dict.fromkeys(units[v] for v in ids if v in units)) for ids in (node.inputs, node.outputs))
+            reads, writes = (
+                tuple(dict.fromkeys(units[v] for v in ids if v in units))
+                for ids in (node.inputs, node.outputs)
+            )
             weights = tuple(u for u in reads if u >= first)
             host = node_cycles(network.graph, node, self.target)
             found.append(Layer(cycles, host, tuple(u for u in reads if u < first), writes, weights))
@@ -110,12 +116,17 @@ class CostModel:
         places = {o: i for i, node in enumerate(self.network.nodes) for o in node.outputs if o}
         for group in plan.groups:
             made = (o for n in group.nodes for o in self.narrow.nodes[n].outputs)
-            yield tuple(dict.fromkeys(places[v] for o in made if (v := named.get(o, o)) in places)), group.costs
+            yield (
+                tuple(dict.fromkeys(places[v] for o in made if (v := named.get(o, o)) in places)),
+                group.costs,
+            )
 
     @cached_property
     def at(self) -> tuple[tuple[int, ...], ...]:
         """By unit the groups that it touches."""
-        found: list[dict[int, None]] = [{} for _ in range(len(self.network.groups) + len(self.network.weights))]
+        found: list[dict[int, None]] = [
+            {} for _ in range(len(self.network.groups) + len(self.network.weights))
+        ]
         for g, group in enumerate(self.groups):
             for unit in (*group.crossing, *(u for i in group.layers for u in self.layers[i].units)):
                 found[unit][g] = None
@@ -127,12 +138,15 @@ class CostModel:
         return tuple(dict.fromkeys(u for u in near if u != unit))
 
     def cycles(self, levels: Levels) -> float:
-        return sum(self._group(group, levels) for group in self.groups) or 1.0     # everything was refused: equal for all
+        # everything was refused: equal for all
+        return sum(self._group(group, levels) for group in self.groups) or 1.0
 
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         changed = list(levels)
         changed[unit] = level
-        return sum(self._group(self.groups[g], changed) - self._group(self.groups[g], levels) for g in self.at[unit])
+        return sum(
+            self._group(self.groups[g], changed) - self._group(self.groups[g], levels) for g in self.at[unit]
+        )
 
     def _group(self, group: Together, levels: Sequence[int]) -> float:
         array = plain = host = 0.0
@@ -158,7 +172,9 @@ class CostModel:
         inside = {id(n) for n in nodes}
         consumers = graph.consumers()
         read = {v for n in nodes for v in n.inputs if v and v not in made}
-        given = {o for o in made if o in graph.outputs or any(id(n) not in inside for n in consumers.get(o, []))}
+        given = {
+            o for o in made if o in graph.outputs or any(id(n) not in inside for n in consumers.get(o, []))
+        }
         found: dict[int, float] = {}
         for value_id in sorted(read | given):
             if value_id in self.units:
@@ -168,7 +184,8 @@ class CostModel:
 
 
 def _exponent(parts: Sequence[float], cycles: float) -> float:
-    """The p at which the engines' p-norm gives the group's cycles: large where they overlap, 1 where they take turns."""
+    """The p at which the engines' p-norm gives the group's cycles: large where they
+    overlap, 1 where they take turns."""
     low, high = 1.0, STEEPEST
     if cycles >= sum(parts) or not any(parts):
         return low

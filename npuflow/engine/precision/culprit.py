@@ -1,4 +1,5 @@
-"""What spoils an output: the tensor or weight whose substitution by float takes most of the noise away, all else as built."""
+"""What spoils an output: the tensor or weight whose substitution by float takes most of the
+noise away, all else as built."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from npuflow.ir.precision import FLOAT, NARROW
 EFFORT = 250e9                            # multiply-accumulates of all passes together
 FEWEST = 16                               # passes, however large the network
 PROBES = 4                                # samples, where they can be afforded
-ALIKE = 0.9                               # of the most noise taken away: among such units the first in the network is named
+# of the most noise taken away: among such units the first in the network is named
+ALIKE = 0.9
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """`value`: the tensor or weight; `layer`: the source model's name of the node that makes or holds it; dB of the output
-    in the fake-quantised network as built, and with this one in float."""
+    """`value`: the tensor or weight; `layer`: the source model's name of the node that makes or holds it; dB
+    of the output in the fake-quantised network as built, and with this one in float."""
 
     unit: int
     kind: str
@@ -34,7 +36,8 @@ class Culprit:
 
 
 def culprits(rig: Rig, column: int, tell: Callable[[int, int], None]) -> list[Culprit]:
-    """Units above the output in this column of `rig.noise`, those first whose substitution takes most noise away."""
+    """Units above the output in this column of `rig.noise`, those first whose
+    substitution takes most noise away."""
     graph, count = rig.network.graph, len(rig.names)
     units = [k for k in range(count) if reaches(rig, k, graph.outputs[rig.which[column]])]
     macs = max(graph_macs(graph), 1)

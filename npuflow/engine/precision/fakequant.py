@@ -1,8 +1,10 @@
-"""The float network with fake quantisation whose steps, ends and weights are inputs: one session rates any mixture.
+"""The float network with fake quantisation whose steps, ends and weights are inputs:
+one session rates any mixture.
 
-A quantiser stands behind every activation that the NPU reads or writes. Its step and its end codes are run-time inputs, so
-that another clipping range or bit width is another row of a table and no new session. Layer weights and biases are inputs,
-too. Everything else is float: requantisation and table rounding are not modelled, and the quantised graph stays the judge.
+A quantiser stands behind every activation that the NPU reads or writes. Its step and its end codes are
+run-time inputs, so that another clipping range or bit width is another row of a table and no new session.
+Layer weights and biases are inputs, too. Everything else is float: requantisation and table rounding are not
+modelled, and the quantised graph stays the judge.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Ranges = Mapping[str, tuple[float, float]]
 Table = npt.NDArray[np.float32]           # [groups, 3]: step, and the end codes counted from the zero point
 Feed = Mapping[str, Array]
 STEPS = ("fq:step", "fq:low", "fq:high")  # names of the table's columns as inputs
-FINE = 100                                # bits of a quantiser that changes nothing in float32, however small a value is
+# bits of a quantiser that changes nothing in float32, however small a value is
+FINE = 100
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Weight:
 class Network:
     """What is quantised: the float graph, the place of its nodes, the scheme and the target's arithmetic.
 
-    `stated`: types that the model or a table fixes, by value id; `rounded`: codes of weights that were chosen before.
+    `stated`: types that the model or a table fixes, by value id; `rounded`: codes of
+    weights that were chosen before.
     """
 
     graph: Graph
@@ -63,11 +67,14 @@ class Network:
     def nodes(self) -> tuple[Node, ...]:
         """Nodes that the NPU runs and the recipe does not leave in float."""
         chosen = (n for i, n in enumerate(self.graph.nodes) if self.placed.on_npu(i))
-        return tuple(n for n in chosen if not any(r.float for r in self.quantize.matching(names_of(n), op_name(n))))
+        return tuple(
+            n for n in chosen if not any(r.float for r in self.quantize.matching(names_of(n), op_name(n)))
+        )
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """Values that share one type, set by set, in the order of the graph; constants in an activation's place included."""
+        """Values that share one type, set by set, in the order of the graph; constants in an
+        activation's place included."""
         joined = Groups(stated=dict(self.stated))
         found: dict[str, None] = {}
         for node in self.nodes:
@@ -95,7 +102,8 @@ class Network:
         return tuple(found.values())
 
     def types(self, ranges: Ranges, bits: int | None = None) -> dict[str, QuantType]:
-        """The type of every activation, at the recipe's widths or at `bits` where the recipe has no exception."""
+        """The type of every activation, at the recipe's widths or at `bits` where
+        the recipe has no exception."""
         scheme = self.quantize
         if bits is not None:
             wide = replace(scheme.activations, bits=bits)
@@ -113,15 +121,19 @@ class Network:
         return np.array(rows, np.float32).reshape(-1, 3)
 
     def coded(self, weight: Weight, bits: int | None = None) -> dict[str, Array]:
-        """A weight as its codes give it back, by value id, and the bias that goes with it where it is not the float one; at
-        the recipe's width, or at `bits` where the recipe has no exception."""
+        """A weight as its codes give it back, by value id, and the bias that goes with it where it is not the
+        float one; at the recipe's width, or at `bits` where the recipe has no exception."""
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))
         pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
         scheme = scheme if bits is None or pinned else replace(scheme, bits=bits)
         real = self.graph.const(weight.value)
         assert real is not None
-        known = chosen(self.rounded, weight.value, scheme, self.numerics) if weight.value not in self.stated else None
+        known = (
+            chosen(self.rounded, weight.value, scheme, self.numerics)
+            if weight.value not in self.stated
+            else None
+        )
         if known is not None:
             bias = self.graph.const(known.bias) if known.bias else None
             shifted = {known.bias: np.ascontiguousarray(real_bias(known, bias))} if bias is not None else {}
@@ -143,8 +155,8 @@ def unclipped_steps(table: Table) -> Table:
 
 
 class FakeQuant:
-    """A network's session. `run` takes a quantiser table and the weights that differ from the float ones. `probes`: values
-    that it shows instead of the graph's outputs where it is asked for them."""
+    """A network's session. `run` takes a quantiser table and the weights that differ from the float ones.
+    `probes`: values that it shows instead of the graph's outputs where it is asked for them."""
 
     def __init__(self, network: Network, probes: Sequence[str] = ()) -> None:
         self.network, self.probes = network, tuple(probes)
@@ -153,10 +165,16 @@ class FakeQuant:
         self.fed = fed
 
     def run(
-        self, feeds: Sequence[Feed], table: Table, weights: Mapping[str, Array] | None = None, probes: bool = False
+        self,
+        feeds: Sequence[Feed],
+        table: Table,
+        weights: Mapping[str, Array] | None = None,
+        probes: bool = False,
     ) -> list[list[Array]]:
         """Per output of the graph (or per probe) its values, sample by sample."""
-        columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(STEPS) if name in self.fed}
+        columns = {
+            name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(STEPS) if name in self.fed
+        }
         given = {**self._plain, **{k: v for k, v in (weights or {}).items() if k in self._plain}, **columns}
         rows = []
         for feed in feeds:
@@ -165,11 +183,14 @@ class FakeQuant:
         return [[row[k] for row in rows] for k in range(len(rows[0]) if rows else 0)]
 
     def _given(self) -> list[str]:
-        """Constants that are inputs here: weights, and biases that differ with how their weight is rounded."""
+        """Constants that are inputs here: weights, and biases that differ with how
+        their weight is rounded."""
         network = self.network
         weights = [w.value for w in network.weights]
         biases = (network.rounded[v].bias for v in weights if v in network.rounded)
-        return list(dict.fromkeys((*weights, *(b for b in biases if b and network.graph.const(b) is not None))))
+        return list(
+            dict.fromkeys((*weights, *(b for b in biases if b and network.graph.const(b) is not None)))
+        )
 
     def _start(self) -> tuple[Any, set[str]]:
         import onnx

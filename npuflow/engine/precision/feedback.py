@@ -1,4 +1,5 @@
-"""Networks that take their own results again, between runs or from step to step: errors add up, so their budget is stricter."""
+"""Networks that take their own results again, between runs or from step to step: errors add up,
+so their budget is stricter."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from npuflow.ir.precision import Budget
 
 
 def budget_of(table: Precision, graph: Graph) -> Budget:
-    """The table's budget; `state_db` where that is more and the network feeds back, for which no layer leaves the NPU."""
+    """The table's budget; `state_db` where that is more and the network feeds back, for
+    which no layer leaves the NPU."""
     budget = table.budget
     if not feedback(graph):
         return budget
@@ -18,9 +20,9 @@ def budget_of(table: Precision, graph: Graph) -> Budget:
 
 
 def feedback(graph: Graph) -> str:
-    """What is taken again: an output that has the type of an input and depends on it, beside other inputs and outputs (a
-    state that the next run takes), or a constant matrix that its own results meet again (a layer written out step by step).
-    Empty: nothing."""
+    """What is taken again: an output that has the type of an input and depends on it, beside other inputs and
+    outputs (a state that the next run takes), or a constant matrix that its own results meet again (a layer
+    written out step by step). Empty: nothing."""
     return _state(graph) or _repeated(graph)
 
 

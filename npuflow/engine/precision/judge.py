@@ -1,7 +1,9 @@
-"""Whether a quantised network's outputs are close enough to the float network's, on samples that no bias was fitted to.
+"""Whether a quantised network's outputs are close enough to the float network's, on
+samples that no bias was fitted to.
 
-The budget of [precision] is what is asked for. A few samples place an output's dB and its share of equal answers only so
-well, so that a warning takes a clear miss: `SLACK` dB, and shares that chance alone does not explain.
+The budget of [precision] is what is asked for. A few samples place an output's dB and its share of
+equal answers only so well, so that a warning takes a clear miss: `SLACK` dB, and shares that
+chance alone does not explain.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def close(budget: Budget, one: Output) -> bool:
 
 
 def _whole(real: Graph, truth: Outputs, made: Outputs) -> list[Output]:
-    """Outputs that are no real numbers (indices, labels) or have no fixed shape: the share of equal values."""
+    """Outputs that are no real numbers (indices, labels) or have no fixed shape: the
+    share of equal values."""
     found = []
     for i, name in enumerate(real.outputs):
         if i in real_outputs(real) or not truth[i]:
@@ -78,7 +81,9 @@ def _equal(real: Array, made: Array) -> float:
 
 def clipped(real: Graph, types: Mapping[str, QuantType], feeds: Sequence[Feed]) -> dict[str, float]:
     """By quantised tensor the share of its values that lie beyond its codes, in the float network."""
-    names = [v for v in types if v in real.values and real.const(v) is None and real.type(v).dtype == "float32"]
+    names = [
+        v for v in types if v in real.values and real.const(v) is None and real.type(v).dtype == "float32"
+    ]
     session = host_session(export_model(real, [v for v in names if v not in real.inputs]))
     beyond, count = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     made = [v for v in names if v not in real.inputs]
@@ -86,7 +91,9 @@ def clipped(real: Graph, types: Mapping[str, QuantType], feeds: Sequence[Feed]) 
         values = {**feed, **dict(zip(made, session.run(made, dict(feed)), strict=True))} if made else feed
         for v in names:
             quant, array = types[v], np.asarray(values[v])
-            low, high = ((code - quant.zero_point[0]) * quant.scale[0] for code in (quant.lo - 0.5, quant.hi + 0.5))
+            low, high = (
+                (code - quant.zero_point[0]) * quant.scale[0] for code in (quant.lo - 0.5, quant.hi + 0.5)
+            )
             beyond[v] += int(((array < low) | (array > high)).sum())
             count[v] += array.size
     return {v: beyond[v] / count[v] for v in names if count[v]}

@@ -1,7 +1,8 @@
 """Additive masks in front of a Softmax: -10000 that only says "not this one" takes no part of the range.
 
-After exp(x - max) everything some tens below the largest score is nothing. Where a Softmax reads values in two bands far
-apart, the lower band is a mask: it is clipped to a little below the scores, and so is the tensor that adds it.
+After exp(x - max) everything some tens below the largest score is nothing. Where a Softmax reads
+values in two bands far apart, the lower band is a mask: it is clipped to a little below the scores,
+and so is the tensor that adds it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.ir.graph import Graph, Node
 
 Range = tuple[float, float]
-FAR = 4.0                                 # the empty band is at least so many times as wide as the band of scores ...
+# the empty band is at least so many times as wide as the band of scores ...
+FAR = 4.0
 LEAST = 100.0                             # ... and so wide
 NOTHING = 20.0                            # exp(-20) of the largest weight is below any code
 
@@ -42,7 +44,8 @@ def masked(graph: Graph, statistics: Statistics) -> Mapping[str, Range]:
 
 
 def _back(graph: Graph, producer: Mapping[str, Node], value_id: str) -> tuple[list[str], Node | None]:
-    """Values from a Softmax's input back to a sum, through operators that only move data; and the node that sums."""
+    """Values from a Softmax's input back to a sum, through operators that only move
+    data; and the node that sums."""
     path = [value_id]
     while path[-1] in producer:
         node = producer[path[-1]]

@@ -1,7 +1,9 @@
-"""A calibration method that the recipe names, held against `auto`: obeyed, with a warning where `auto` is much better.
+"""A calibration method that the recipe names, held against `auto`: obeyed, with a
+warning where `auto` is much better.
 
-Both are judged on samples that neither chose its ranges by, with fake quantisation at the widths of the build. The named
-method also has what the finished build reached, biases corrected, so that only a clear difference counts.
+Both are judged on samples that neither chose its ranges by, with fake quantisation at the widths
+of the build. The named method also has what the finished build reached, biases corrected, so that
+only a clear difference counts.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Better:
         levels = f"{self.named.sqnr:.1f} -> {self.auto.sqnr:.1f} dB"
         answers = ""
         if self.named.agreement is not None and self.auto.agreement is not None:
-            answers = f", {100 * self.named.agreement:.1f} -> {100 * self.auto.agreement:.1f} % of equal answers"
+            answers = (
+                f", {100 * self.named.agreement:.1f} -> {100 * self.auto.agreement:.1f} % of equal answers"
+            )
         count = f"{self.samples} held-out calibration sample{'s' * (self.samples != 1)}"
         return (
             f'[calibrate] method = "{self.method}" is used, but "auto" is much better on {count}: '
@@ -65,26 +69,42 @@ def better(
 
 
 def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, choosing: int) -> Better | None:
-    """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which take no part in the comparison."""
+    """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which
+    take no part in the comparison."""
     network, judging = rig.network, rig.held[choosing:]
     weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
     truth = [column[choosing:] for column in rig.truth]
-    made = [rig.fake.run(judging, network.table(ranges), weights) for ranges in (rig.ranges, {**rig.ranges, **others})]
+    made = [
+        rig.fake.run(judging, network.table(ranges), weights)
+        for ranges in (rig.ranges, {**rig.ranges, **others})
+    ]
     named, auto = (quality(network.graph, truth, one) for one in made)
     mine = {one.name: one for one in built}
     return better(method, [mine[one.name] for one in named], named, auto, len(judging))
 
 
 def automatic(
-    rig: Rig, statistics: Statistics, calibrate: Calibrate, quantize: Quantize, masks: Mapping[str, tuple[float, float]],
-    methods: Sequence[str], free: Mapping[str, Grid], samples: int,
-) -> Clipped:  # fmt: skip
-    """Ranges of the `free` tensors by the best of several methods; exceptions of the table stay, and masks are clipped."""
+    rig: Rig,
+    statistics: Statistics,
+    calibrate: Calibrate,
+    quantize: Quantize,
+    masks: Mapping[str, tuple[float, float]],
+    methods: Sequence[str],
+    free: Mapping[str, Grid],
+    samples: int,
+) -> Clipped:
+    """Ranges of the `free` tensors by the best of several methods; exceptions of the table
+    stay, and masks are clipped."""
     network, tried = rig.network, {}
     for method in dict.fromkeys(("minmax", *methods)):
         bounds = tuple(Layer(layers=(name,), method=method, bounds=span) for name, span in masks.items())
-        layers = (*bounds, *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers))
-        table = Calibrate(method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers)
+        layers = (
+            *bounds,
+            *(replace(one, method=method) if one.method == "auto" else one for one in calibrate.layers),
+        )
+        table = Calibrate(
+            method, calibrate.bounds, calibrate.beyond, calibrate.infinite, calibrate.as_trimmed, layers
+        )
         on_npu = network.placed.on_npu
         tried[method] = chosen_by(network.graph, statistics, table, quantize, network.numerics, on_npu).ranges
     return clip(rig, tried, free, samples)

@@ -1,4 +1,5 @@
-"""A network's precision as a problem for a strategy: its units, their noise, what mixtures cost and how close they come."""
+"""A network's precision as a problem for a strategy: its units, their noise, what mixtures
+cost and how close they come."""
 
 from __future__ import annotations
 
@@ -16,7 +17,16 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.place import op_name
 from npuflow.engine.precision.cost import CostModel
 from npuflow.engine.precision.fakequant import FakeQuant, Feed, Network, Ranges, Table, unclipped_steps
-from npuflow.engine.precision.quality import EXACT, Outputs, decibels, energies, noise_of, probe, quality, real_outputs
+from npuflow.engine.precision.quality import (
+    EXACT,
+    Outputs,
+    decibels,
+    energies,
+    noise_of,
+    probe,
+    quality,
+    real_outputs,
+)
 from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.engine.quantize.scales import activation_inputs
@@ -38,7 +48,8 @@ class Choice:
 
 @dataclass
 class Rig:
-    """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every activation, without clipping."""
+    """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every
+    activation, without clipping."""
 
     network: Network
     ranges: Ranges
@@ -141,7 +152,8 @@ class Rig:
         return table, weights
 
     def choice(self, levels: Levels) -> Choice:
-        """The levels as overrides: by value for what layers write, by layer for what they read from outside or as constants."""
+        """The levels as overrides: by value for what layers write, by layer for what they read
+        from outside or as constants."""
         network, first = self.network, len(self.network.groups)
         graph, numerics = network.graph, network.numerics
         producer, consumers = graph.producer(), graph.consumers()
@@ -158,21 +170,28 @@ class Rig:
             graph.nodes[w.node].outputs[0] for j, w in enumerate(network.weights) if levels[first + j] == WIDE
         )
         left = dict.fromkeys(
-            n.outputs[0] for v in floats for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
+            n.outputs[0]
+            for v in floats
+            for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
             if id(n) in mine
         )
         found = [
             *(Override(layers=self._exactly(names), bits=width) for width, names in kept.items()),
             *([Override(layers=self._exactly(written), bits=bits)] if written else []),
             *([Override(layers=self._exactly(readers), input_bits=bits)] if readers else []),
-            *([Override(layers=self._exactly(weights), weight_bits=max(numerics.weight_bits))] if weights else []),
+            *(
+                [Override(layers=self._exactly(weights), weight_bits=max(numerics.weight_bits))]
+                if weights
+                else []
+            ),
             *([Override(layers=self._exactly(left), float=True)] if left else []),
         ]
         ranges = {v: self.wide_ranges[v] for v in wide if v in self.wide_ranges}
         return Choice(tuple(found), ranges)
 
     def _kept(self, readers: Iterable[Node], wide: Collection[str]) -> dict[int, list[str]]:
-        """By width what layers of the NPU write and `readers` read beside their wide inputs: it keeps its width."""
+        """By width what layers of the NPU write and `readers` read beside their wide
+        inputs: it keeps its width."""
         network, found = self.network, dict[int, list[str]]()
         written = {o for n in network.nodes for o in n.outputs}
         read = (v for n in readers for _, v in activation_inputs(network.graph, n))
@@ -186,7 +205,8 @@ class Rig:
         return {v: quant.bits for v, quant in self.network.types(self.ranges).items()}
 
     def _exactly(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Values as recipes name layers: each stands for itself alone, even if it is called as an operator is."""
+        """Values as recipes name layers: each stands for itself alone, even if it is
+        called as an operator is."""
         operators = {op_name(n) for n in self.network.graph.nodes}
         return tuple(_escaped(v) if v in operators or set(v) & set("*?[") else v for v in names)
 
@@ -210,7 +230,8 @@ def _escaped(name: str) -> str:
 
 @dataclass
 class SearchProblem:
-    """What a strategy is given. `noises`: [units, samples, outputs], each unit alone at the recipe's width."""
+    """What a strategy is given. `noises`: [units, samples, outputs], each unit alone
+    at the recipe's width."""
 
     rig: Rig
     cost: CostModel
@@ -250,7 +271,9 @@ class SearchProblem:
             base = self.cycles((NARROW,) * len(levels))
             said = ", ".join(described(one) for one in self.verdicts[levels])
             times = self.cycles(levels) / base
-            self.log(f"{wide} wide, {floats} float of {len(levels)}, about {times:.2f} times the cycles: {said}")
+            self.log(
+                f"{wide} wide, {floats} float of {len(levels)}, about {times:.2f} times the cycles: {said}"
+            )
         return self.verdicts[levels]
 
     def floor(self) -> Noise:
@@ -266,20 +289,26 @@ class SearchProblem:
             made = rig.quantized(levels).graph
         except TargetError as error:
             self.log(f"a mixture cannot be quantised: {error.message}")
-            return tuple(replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels))
+            return tuple(
+                replace(one, sqnr=-200.0, low=-200.0, agreement=None) for one in self.measured(levels)
+            )
         found = quality(graph, rig.truth, outputs_of(made, rig.held))
         if not self.corrected or self.budget.holds(found):
             return found
         made = correct_biases(graph, made, rig.network.numerics, rig.fit, (), judge=False).graph
         better = quality(graph, rig.truth, outputs_of(made, rig.held))
-        return max(found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs)))
+        return max(
+            found, better, key=lambda outputs: (self.budget.holds(outputs), self.budget.level(outputs))
+        )
 
     def _units(self) -> Iterator[Unit]:
         network, first = self.rig.network, len(self.rig.network.groups)
         producer, consumers = network.graph.producer(), network.graph.consumers()
         for k, ((kind, name), noise) in enumerate(zip(self.rig.names, self.noises(), strict=True)):
             group = network.groups[k] if k < first else ()
-            around = [n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))]
+            around = [
+                n for v in group for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
+            ]
             sensitive = any(n.op.sensitive for n in around)
             what: Literal["activation", "weight"] = "activation" if kind == "activation" else "weight"
             yield Unit(name, what, np.asarray(noise), self.cost.neighbours(k), sensitive)

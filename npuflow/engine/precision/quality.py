@@ -1,4 +1,5 @@
-"""How close outputs come to the float network's on held-out samples: SQNR, sample by sample, and equal answers."""
+"""How close outputs come to the float network's on held-out samples: SQNR, sample by
+sample, and equal answers."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from npuflow.ir.types import Array
 
 FAINT = 0.1                               # a sample's signal counts as at least this share of the mean one
 SHARE = 0.2                               # of samples that may lie below `Output.low`
-MAP = 64                                  # values from which on a thresholded output is a mask, compared by its overlap
-EXACT = 200.0                             # dB of outputs without noise; nothing counts as worse than its negative
+# values from which on a thresholded output is a mask, compared by its overlap
+MAP = 64
+# dB of outputs without noise; nothing counts as worse than its negative
+EXACT = 200.0
 LARGEST = float(np.finfo(np.float32).max)  # what an infinity counts as
 Outputs = Sequence[Sequence[Array]]       # per output its values, sample by sample
 
@@ -25,8 +28,8 @@ def real_outputs(graph: Graph) -> tuple[int, ...]:
 
 
 def energies(truth: Outputs, which: Sequence[int]) -> Noise:
-    """[samples, outputs]: the signal that noise is held against. A faint sample counts as a tenth of the mean one, or a
-    mask without a single pixel would decide."""
+    """[samples, outputs]: the signal that noise is held against. A faint sample counts as a tenth of the mean
+    one, or a mask without a single pixel would decide."""
     own = np.array([[_energy(truth[i][s]) for i in which] for s in range(len(truth[0]))])
     return np.maximum(np.maximum(own, FAINT * own.mean(0)), 1e-30)
 
@@ -60,8 +63,8 @@ def quality(graph: Graph, truth: Outputs, made: Outputs) -> tuple[Output, ...]:
 
 
 def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Array]) -> float | None:
-    """Share of equal answers; None for outputs that are no answers. A share of n is counted as one of n + 1 with one
-    wrong, so that a few samples do not prove 99 %."""
+    """Share of equal answers; None for outputs that are no answers. A share of n is counted as one of n + 1
+    with one wrong, so that a few samples do not prove 99 %."""
     kind, axis = answers(graph, name)
     if kind == "argmax":
         pairs = [(a.argmax(axis).ravel(), b.argmax(axis).ravel()) for a, b in zip(truth, made, strict=True)]
@@ -76,7 +79,8 @@ def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Ar
 
 
 def answers(graph: Graph, name: str) -> tuple[str, int]:
-    """What an application makes of an output, by the operator behind it: ("argmax", axis), ("threshold", 0) or ("", 0)."""
+    """What an application makes of an output, by the operator behind it: ("argmax", axis),
+    ("threshold", 0) or ("", 0)."""
     producer, shape = graph.producer(), graph.type(name).shape
     value_id = name
     while value_id in producer:
@@ -85,21 +89,31 @@ def answers(graph: Graph, name: str) -> tuple[str, int]:
             same = graph.type(value_id).shape == shape
             axis = int(getattr(node.op, "axis", -1)) if same else len(shape) - 1
             return node.op.answers, axis
-        if not node.op.shares_scale or not node.inputs or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None):
+        if (
+            not node.op.shares_scale
+            or not node.inputs
+            or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None)
+        ):
             break
         value_id = node.inputs[0]
     return "", 0
 
 
 def probe(graph: Graph, name: str) -> str:
-    """Where noise is measured that is to add up: what the Softmax or Sigmoid behind an output reads, else the output.
-    Behind them a little more noise flips an answer, or does nothing; before them twice the noise is twice the noise."""
+    """Where noise is measured that is to add up: what the Softmax or Sigmoid behind an
+    output reads, else the output.
+    Behind them a little more noise flips an answer, or does nothing; before them twice
+    the noise is twice the noise."""
     producer, value_id = graph.producer(), name
     while value_id in producer:
         node = producer[value_id]
         if node.op.answers:
             return node.inputs[0] if graph.type(node.inputs[0]).dtype == "float32" else name
-        if not node.op.shares_scale or not node.inputs or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None):
+        if (
+            not node.op.shares_scale
+            or not node.inputs
+            or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None)
+        ):
             break
         value_id = node.inputs[0]
     return name
@@ -117,7 +131,8 @@ def _energy(array: Array) -> float:
 
 
 def _difference(made: Array, truth: Array) -> Array:
-    """Where the float network has no number, nothing is compared; where only the other has none, all of it is noise."""
+    """Where the float network has no number, nothing is compared; where only the other
+    has none, all of it is noise."""
     wide, real = truth.astype(np.float64), np.isfinite(truth)
     found = np.nan_to_num(made.astype(np.float64), posinf=LARGEST, neginf=-LARGEST)
     return np.where(real, found - np.where(real, wide, 0.0), 0.0)

@@ -1,4 +1,5 @@
-"""Noise at the outputs when one unit at a time is quantised, with an effort that is bounded by multiply-accumulates."""
+"""Noise at the outputs when one unit at a time is quantised, with an effort that is
+bounded by multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from npuflow.ir.macs import graph_macs
 from npuflow.ir.precision import Noise
 
 EFFORT = 400e9                            # multiply-accumulates of all passes together
-AGAIN = 0.34                              # share of the units, the noisiest, that more than one sample is spent on
+# share of the units, the noisiest, that more than one sample is spent on
+AGAIN = 0.34
 
 
 def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise:
-    """[units, samples, outputs]. One sample tells which units matter; these are measured on more, and of the others the
-    one sample stands for all. Of networks so large that even this is too much, neighbouring units are quantised together
-    and share what they make of noise evenly.
+    """[units, samples, outputs]. One sample tells which units matter; these are measured on more, and of the
+    others the one sample stands for all. Of networks so large that even this is too much, neighbouring units
+    are quantised together and share what they make of noise evenly.
     """
     count = len(rig.names)
     macs = max(graph_macs(rig.network.graph), 1)

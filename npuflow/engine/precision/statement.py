@@ -13,9 +13,11 @@ from npuflow.ir.precision import Budget, Output
 
 MORE = "npuflow show verdict RECIPE"
 FEW = 8                                   # samples below which a good verdict says little
-LEAST = 10.0                              # dB of an output on the evaluation: the error is a third of the signal
+# dB of an output on the evaluation: the error is a third of the signal
+LEAST = 10.0
 AGREE = 0.95                              # share of equal answers there; of few samples two may differ
-CLEAR = 30.0                              # dB of all outputs there, from which on another arg-max is a tie or no answer at all
+# dB of all outputs there, from which on another arg-max is a tie or no answer at all
+CLEAR = 30.0
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,14 @@ class Statement:
 
 
 def statement(
-    outputs: Sequence[Shown], samples: int, reason: str, budget: Budget, culprit: Culprit | None, fixes: Sequence[Fix],
+    outputs: Sequence[Shown],
+    samples: int,
+    reason: str,
+    budget: Budget,
+    culprit: Culprit | None,
+    fixes: Sequence[Fix],
     inputs: str = "",
-) -> Statement:  # fmt: skip
+) -> Statement:
     """`inputs`: what is wrong with the samples themselves."""
     if reason:
         return Statement(None, f"the outputs cannot be judged: {reason}")
@@ -44,15 +51,23 @@ def statement(
     poor = sorted((s.output for s in outputs if not s.ok), key=lambda one: min(one.sqnr, one.low))
     if poor:
         more = f" (and {len(poor) - 1} more)" if len(poor) > 1 else ""
-        asked = f"{budget.sqnr_db:g} dB" + (f" or {100 * budget.agreement:g} %" if poor[0].agreement is not None else "")
-        text = f'the output "{poor[0].name}"{more} is far from the float model\'s: {figures(poor[0])} {on} ({asked} asked for)'
+        asked = f"{budget.sqnr_db:g} dB" + (
+            f" or {100 * budget.agreement:g} %" if poor[0].agreement is not None else ""
+        )
+        text = (
+            f'the output "{poor[0].name}"{more} is far from the float model\'s: {figures(poor[0])} {on} '
+            f'({asked} asked for)'
+        )
         if culprit is not None and culprit.after > culprit.before:
             part = "most of the error" if _alone(culprit) else "the largest part of the error"
             text += f'; {part} comes from "{culprit.layer}"'
         hint = f"{fixes[0].line} ({MORE})" if fixes else f"no single change was found to help ({MORE} --log)"
         return Statement(False, text, hint)
     if inputs:
-        text = f"the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: {inputs}"
+        text = (
+            "the calibration samples are unlike the evaluation's, and ranges from them cannot be trusted: "
+            f"{inputs}"
+        )
         return Statement(False, text, "npuflow show input_check RECIPE --log")
     worst = min((s.output for s in outputs), key=lambda one: min(one.sqnr, one.low))
     few = " (very few)" if samples < FEW else ""
@@ -73,8 +88,8 @@ def _alone(culprit: Culprit) -> bool:
 
 
 def evaluated(said: Statement, score: Score | None) -> Statement:
-    """The sentence once an evaluation is there: it adds its figures, and where they are poor although the calibration
-    samples looked well, that is what counts."""
+    """The sentence once an evaluation is there: it adds its figures, and where they are poor although the
+    calibration samples looked well, that is what counts."""
     if score is None:
         return said
     same = score.figures.get("agreement", score.agreement)
@@ -93,4 +108,8 @@ def evaluated(said: Statement, score: Score | None) -> Statement:
         return Statement(False, f"{said.text}; {figures}: {what}", said.hint)
     text = f"the program is far from the float model on the evaluation: {figures}, and {what}"
     text += "; the calibration samples do not show it"
-    return Statement(False, text, "calibration samples that are like the evaluation's (npuflow show input_check RECIPE --log)")
+    return Statement(
+        False,
+        text,
+        "calibration samples that are like the evaluation's (npuflow show input_check RECIPE --log)",
+    )

@@ -1,4 +1,5 @@
-"""What a search for widths did, as a table: the tensors and weights that became wider, and what each alone did before."""
+"""What a search for widths did, as a table: the tensors and weights that became wider, and
+what each alone did before."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from npuflow.ir.precision import Noise
 
 @dataclass(frozen=True)
 class Widened:
-    """`alone`: dB of the outputs when this one alone is quantised at the recipe's width, the mean over outputs; None where
-    it shares a type with one that is named elsewhere."""
+    """`alone`: dB of the outputs when this one alone is quantised at the recipe's width, the mean over
+    outputs; None where it shares a type with one that is named elsewhere."""
 
     name: str
     layer: str
@@ -41,7 +42,9 @@ def override_text(overrides: Sequence[Override]) -> str:
         keys = ("weight_bits", "weight_per", "bits", "input_bits")
         rows = [f"{key} = {toml(getattr(one, key))}" for key in keys if getattr(one, key) is not None]
         rows += ["float = true"] if one.float else []
-        tables.append("\n".join(["[[quantize.overrides]]", f"layers = {toml(list(one.layers))}", *rows]) + "\n")
+        tables.append(
+            "\n".join(["[[quantize.overrides]]", f"layers = {toml(list(one.layers))}", *rows]) + "\n"
+        )
     return "\n".join(tables)
 
 
@@ -54,8 +57,12 @@ def _rows(graph: Graph, one: Override, alone: Mapping[tuple[str, str], float]) -
             yield Widened(name, layer, "activation", f"{one.bits} bits", alone.get(("activation", name)))
         for value_id in (node.inputs if node is not None else ()):
             if one.weight_bits and ("weight", value_id) in alone:
-                yield Widened(value_id, layer, "weight", f"{one.weight_bits} bits", alone[("weight", value_id)])
+                yield Widened(
+                    value_id, layer, "weight", f"{one.weight_bits} bits", alone[("weight", value_id)]
+                )
             if one.input_bits and value_id not in producer and ("activation", value_id) in alone:
-                yield Widened(value_id, layer, "input", f"{one.input_bits} bits", alone[("activation", value_id)])
+                yield Widened(
+                    value_id, layer, "input", f"{one.input_bits} bits", alone[("activation", value_id)]
+                )
         if one.float:
             yield Widened(name, layer, "layer", "float on the host", alone.get(("activation", name)))

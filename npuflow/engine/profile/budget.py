@@ -1,4 +1,5 @@
-"""Why a program is slower than it may be: what binds it, the lower bound, the gap, suggestions that were tried."""
+"""Why a program is slower than it may be: what binds it, the lower bound, the gap,
+suggestions that were tried."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from npuflow.ir.op import No
 ENDLESS = 1 << 20                         # of lanes, rows, bytes a cycle: the largest that a target may say
 HARDEST = 5
 TIMES = (2, 4, 8)                         # what a suggestion multiplies a resource by, until it is enough
-MARGINS = (1.02, 1.1, 1.25, 1.5, 2.0)     # over the bandwidth that today's program needs: a new plan may need another
+# over the bandwidth that today's program needs: a new plan may need another
+MARGINS = (1.02, 1.1, 1.25, 1.5, 2.0)
 STALLED = 0.99                            # of the cycles before: more of the same is no use
 NAMED = 2                                 # targets that are named
 
@@ -64,7 +66,9 @@ class Case:
         return cycles / self.target.compute.clock_mhz / 1000
 
     def changed(self, table: str, **keys: float) -> Case:
-        return replace(self, target=replace(self.target, **{table: replace(getattr(self.target, table), **keys)}))
+        return replace(
+            self, target=replace(self.target, **{table: replace(getattr(self.target, table), **keys)})
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,9 @@ class Missed:
 
 def _external(t: Target) -> Target:
     wide = float(ENDLESS // 2)
-    return replace(t, memory=replace(t.memory, external_bandwidth=wide, shared_bandwidth=wide, local_bandwidth=ENDLESS))
+    return replace(
+        t, memory=replace(t.memory, external_bandwidth=wide, shared_bandwidth=wide, local_bandwidth=ENDLESS)
+    )
 
 
 def _array(t: Target) -> Target:
@@ -121,7 +127,7 @@ def _host(t: Target) -> Target:
 
 FREE: Mapping[str, Callable[[Target], Target]] = {        # from what is easily changed to what is not
     "set-up": _setup, "vector unit": _vector, "bandwidth": _external, "array": _array, "host": _host,
-}  # fmt: skip
+}
 
 
 def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
@@ -130,8 +136,10 @@ def too_slow(missed: Missed, shipped: Mapping[str, Target]) -> TargetError:
     have, want = case.milliseconds(cycles), case.milliseconds(allowed)
     hint = "\n".join(_suggestions(missed, shipped))
     return TargetError(
-        f"a run takes {have:.4g} ms, the budget is {want:.4g} ms: {have - want:.4g} ms too long ({cycles / allowed:.2f} times)",
-        because="\n".join(_because(missed)), hint=hint or "none of the changes that were tried is enough",
+        f"a run takes {have:.4g} ms, the budget is {want:.4g} ms: {have - want:.4g} ms too long "
+        f"({cycles / allowed:.2f} times)",
+        because="\n".join(_because(missed)),
+        hint=hint or "none of the changes that were tried is enough",
         code="NF-FIT-002",
     )
 
@@ -149,7 +157,9 @@ def _because(missed: Missed) -> Iterator[str]:
         f"{case.milliseconds(bounds.traffic):.4g}{host}); {verdict}"
     )
     parts, whole = sorted(found.totals()["path"].items(), key=lambda p: -p[1]), found.whole_cycles
-    yield "its critical path: " + ", ".join(f"{name} {share / whole:.0%}" for name, share in parts if share > 0)
+    yield "its critical path: " + ", ".join(
+        f"{name} {share / whole:.0%}" for name, share in parts if share > 0
+    )
     binding = minimal(missed)
     if binding:
         amounts = "; ".join(_amount(case.target, name) for name in binding)
@@ -160,8 +170,8 @@ def _because(missed: Missed) -> Iterator[str]:
 
 
 def minimal(missed: Missed) -> list[str]:
-    """Resources that together make this program too slow, and without any one of which it is in time. None: it waits too long
-    even where all cost nothing."""
+    """Resources that together make this program too slow, and without any one of which it is in time. None:
+    it waits too long even where all cost nothing."""
     if missed.free(list(FREE)) > missed.allowed:
         return []
     left = list(FREE)
@@ -175,11 +185,13 @@ def minimal(missed: Missed) -> list[str]:
 def _amount(target: Target, name: str) -> str:
     c, m, d, h = target.compute, target.memory, target.dma, target.host
     return {
-        "set-up": f"set-up (DMA {d.setup_cycles}, commands {c.command_cycles}, fill {c.fill_cycles} cycles each)",
-        "vector unit": f"{c.vector_lanes} vector lanes", "bandwidth": f"{m.external_bandwidth:g} bytes per cycle",
+        "set-up": f"set-up (DMA {d.setup_cycles}, commands {c.command_cycles}, fill {c.fill_cycles} cycles "
+        "each)",
+        "vector unit": f"{c.vector_lanes} vector lanes",
+        "bandwidth": f"{m.external_bandwidth:g} bytes per cycle",
         "array": f"{c.cores} x {c.macs} MACs per cycle, of depthwise layers {c.depthwise_macs}",
         "host": f"a host of {h.macs_per_cycle:g} MACs and {h.elements_per_cycle:g} elements per cycle",
-    }[name]  # fmt: skip
+    }[name]
 
 
 # --- what helps
@@ -188,7 +200,8 @@ def _suggestions(missed: Missed, shipped: Mapping[str, Target]) -> list[str]:
     tried: list[tuple[float, str]] = []
     for options in (*_plans(missed.case), *_machines(missed)):
         before = missed.found.whole_cycles
-        for change, trial in options:                       # of a kind the first that is enough, while more of it helps
+        # of a kind the first that is enough, while more of it helps
+        for change, trial in options:
             cycles = trial.cycles()
             if cycles is None:
                 continue
@@ -229,24 +242,39 @@ def _machines(missed: Missed) -> Iterator[list[Option]]:
     if missed.free(["bandwidth"]) <= missed.allowed:
         needed = _bandwidth(missed)
         rates = [_rounded(needed * m) for m in MARGINS]
-        wider = [(f"target.memory.external_bandwidth >= {r:g}", case.changed("memory", external_bandwidth=r)) for r in rates]
+        wider = [
+            (f"target.memory.external_bandwidth >= {r:g}", case.changed("memory", external_bandwidth=r))
+            for r in rates
+        ]
         yield list(dict(wider).items())
     sizes = [t.memory.local_bytes * n for n in TIMES]
-    yield [(f"target.memory.local_bytes >= {n}", case.changed("memory", local_bytes=n)) for n in sizes if n <= 1 << 32]
+    yield [
+        (f"target.memory.local_bytes >= {n}", case.changed("memory", local_bytes=n))
+        for n in sizes
+        if n <= 1 << 32
+    ]
     cores = [t.compute.cores * n for n in TIMES if t.compute.cores * n <= 64]
     yield [(f"target.compute.cores >= {n}", case.changed("compute", cores=n)) for n in cores]
     if missed.free(["array"]) <= missed.allowed:
         c = t.compute
-        yield [(
-            f"target.compute.array_cols >= {c.array_cols * n} and target.compute.depthwise_macs >= {c.depthwise_macs * n}",
-            case.changed("compute", array_cols=c.array_cols * n, depthwise_macs=c.depthwise_macs * n),
-        ) for n in TIMES]  # fmt: skip
+        yield [
+            (
+                (f"target.compute.array_cols >= {c.array_cols * n} and target.compute.depthwise_macs >= "
+                f"{c.depthwise_macs * n}"),
+                case.changed("compute", array_cols=c.array_cols * n, depthwise_macs=c.depthwise_macs * n),
+            )
+            for n in TIMES
+        ]
     if missed.found.host and missed.free(["host"]) <= missed.allowed:
         faster = [(t.host.macs_per_cycle * n, t.host.elements_per_cycle * n) for n in TIMES]
-        yield [(_faster(m, e), case.changed("host", macs_per_cycle=m, elements_per_cycle=e)) for m, e in faster]
+        yield [
+            (_faster(m, e), case.changed("host", macs_per_cycle=m, elements_per_cycle=e)) for m, e in faster
+        ]
     if missed.free(["vector unit"]) <= missed.allowed:
         lanes = [t.compute.vector_lanes * n for n in TIMES]
-        yield [(f"target.compute.vector_lanes >= {n}", case.changed("compute", vector_lanes=n)) for n in lanes]
+        yield [
+            (f"target.compute.vector_lanes >= {n}", case.changed("compute", vector_lanes=n)) for n in lanes
+        ]
 
 
 def _faster(macs: float, elements: float) -> str:
@@ -260,7 +288,10 @@ def _bandwidth(missed: Missed) -> float:
     high = low * 2
 
     def late(rate: float) -> bool:
-        return missed.at(replace(target, memory=replace(target.memory, external_bandwidth=rate))) > missed.allowed
+        return (
+            missed.at(replace(target, memory=replace(target.memory, external_bandwidth=rate)))
+            > missed.allowed
+        )
 
     while late(high) and high < ENDLESS / 4:
         low, high = high, high * 2
@@ -279,9 +310,13 @@ def _targets(missed: Missed, shipped: Mapping[str, Target]) -> Iterator[str]:
     own = missed.case.target
     limit = missed.case.milliseconds(missed.allowed)
     macs = missed.found.totals()["macs"]
-    for name, target in sorted(shipped.items(), key=lambda e: e[1].compute.macs * e[1].compute.cores * e[1].compute.clock_mhz):
+    for name, target in sorted(
+        shipped.items(), key=lambda e: e[1].compute.macs * e[1].compute.cores * e[1].compute.clock_mhz
+    ):
         c = target.compute
-        if (c, target.memory) == (own.compute, own.memory) or macs / (c.macs * c.cores * c.clock_mhz * 1000) > limit:
+        if (c, target.memory) == (own.compute, own.memory) or macs / (
+            c.macs * c.cores * c.clock_mhz * 1000
+        ) > limit:
             continue
         if not _takes(missed.case.graph, target):
             continue
@@ -293,6 +328,10 @@ def _targets(missed: Missed, shipped: Mapping[str, Target]) -> Iterator[str]:
 
 def _takes(graph: Graph, target: Target) -> bool:
     """Whether a target's limits and widths let it run all that runs here on the NPU."""
-    bits = max((q.bits for v in graph.values.values() if v.const is None and (q := v.quant) is not None), default=8)
+    bits = max(
+        (q.bits for v in graph.values.values() if v.const is None and (q := v.quant) is not None), default=8
+    )
     own = [n for n in graph.nodes if is_npu(n)]
-    return bits <= max(target.numerics.activation_bits) and not any(isinstance(accepts(graph, n, target), No) for n in own)
+    return bits <= max(target.numerics.activation_bits) and not any(
+        isinstance(accepts(graph, n, target), No) for n in own
+    )

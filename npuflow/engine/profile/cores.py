@@ -6,12 +6,14 @@ from typing import Any
 
 from npuflow.engine.profile.measure import Profile
 
-LOST = ("synchronisation", "sharing", "bandwidth", "set-up")   # causes on the critical path that more cores do not shorten
+# causes on the critical path that more cores do not shorten
+LOST = ("synchronisation", "sharing", "bandwidth", "set-up")
 
 
 def cores(found: Profile) -> dict[str, Any] | None:
-    """None for one core. `speed_up`: over the least that one core needs for the network, so that the true one is no less;
-    `most`: what all cores can gain by the same bounds, and `limit`: their number, or the bus that they share."""
+    """None for one core. `speed_up`: over the least that one core needs for the network, so that the
+    true one is no less; `most`: what all cores can gain by the same bounds, and `limit`: their number,
+    or the bus that they share."""
     number = found.program.target.compute.cores
     plan = found.program.meta.get("plan", {})
     if number == 1 or "bound_compute" not in plan or not found.cycles:
@@ -20,15 +22,21 @@ def cores(found: Profile) -> dict[str, Any] | None:
     alone, together = max(compute * number, traffic), max(compute, traffic)
     path = found.totals()["path"]
     return {
-        "cores": number, "busy": busy(found), "one_core": alone, "speed_up": alone / found.cycles,
-        "most": alone / together if together else 1.0, "limit": "external bandwidth" if traffic > compute else "their number",
+        "cores": number,
+        "busy": busy(found),
+        "one_core": alone,
+        "speed_up": alone / found.cycles,
+        "most": alone / together if together else 1.0,
+        "limit": "external bandwidth" if traffic > compute else "their number",
         "lost": {name: path[name] / found.cycles for name in LOST if path.get(name)},
-    }  # fmt: skip
+    }
 
 
 def busy(found: Profile) -> list[float]:
     """Per core the share of the program's time in which its array or its vector unit works."""
-    spans: dict[int, list[tuple[float, float]]] = {core: [] for core in range(found.program.target.compute.cores)}
+    spans: dict[int, list[tuple[float, float]]] = {
+        core: [] for core in range(found.program.target.compute.cores)
+    }
     for i, (core, _) in enumerate(found.order.sequence):
         if found.kinds[i] in ("TENSOR", "VECTOR"):
             spans[core].append((float(found.timeline.start[i]), float(found.timeline.end[i])))
@@ -49,9 +57,14 @@ def text(found: Profile) -> str:
     row = cores(found)
     if row is None:
         return ""
-    lost = ", ".join(f"{name} {share:.1%}" for name, share in sorted(row["lost"].items(), key=lambda p: -p[1]))
+    lost = ", ".join(
+        f"{name} {share:.1%}" for name, share in sorted(row["lost"].items(), key=lambda p: -p[1])
+    )
     return (
-        f"cores: {row['cores']}, array or vector unit busy {min(row['busy']):.0%} to {max(row['busy']):.0%} of the time; "
-        f"at least {row['speed_up']:.2f} times as fast as any program on one of them ({row['one_core']:,.0f} cycles or more), "
-        f"by the same measure at most {row['most']:.2f} ({row['limit']})" + (f"; on the critical path {lost}" if lost else "")
+        f"cores: {row['cores']}, array or vector unit busy {min(row['busy']):.0%} to {max(row['busy']):.0%} "
+        "of the time; "
+        f"at least {row['speed_up']:.2f} times as fast as any program on one of them "
+        f"({row['one_core']:,.0f} cycles or more), "
+        f"by the same measure at most {row['most']:.2f} "
+        f"({row['limit']})" + (f"; on the critical path {lost}" if lost else "")
     )

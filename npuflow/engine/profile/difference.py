@@ -5,9 +5,19 @@ from __future__ import annotations
 from npuflow.engine.profile.measure import Profile, Row
 
 TOTALS = (
-    "cycles", "milliseconds", "npu_cycles", "host_cycles", "bytes", "shared_bytes", "macs", "host_macs", "utilisation",
-    "commands", "data_bytes", "const_bytes",
-)  # fmt: skip
+    "cycles",
+    "milliseconds",
+    "npu_cycles",
+    "host_cycles",
+    "bytes",
+    "shared_bytes",
+    "macs",
+    "host_macs",
+    "utilisation",
+    "commands",
+    "data_bytes",
+    "const_bytes",
+)
 
 
 def totals(a: Profile, b: Profile) -> list[Row]:
@@ -22,7 +32,8 @@ def totals(a: Profile, b: Profile) -> list[Row]:
 
 
 def layers(a: Profile, b: Profile) -> list[Row]:
-    """Cycles on the critical path and bytes of every source node, the largest change first; a group counts for its nodes."""
+    """Cycles on the critical path and bytes of every source node, the largest change first; a
+    group counts for its nodes."""
     first, second = _by_name(a), _by_name(b)
     rows = []
     for name in dict.fromkeys([*first, *second]):
@@ -31,7 +42,7 @@ def layers(a: Profile, b: Profile) -> list[Row]:
             "name": name, "cycles a": left and left[0], "cycles b": right and right[0],
             "change": (right or (0.0, 0.0))[0] - (left or (0.0, 0.0))[0],
             "bytes a": left and left[1], "bytes b": right and right[1],
-        })  # fmt: skip
+        })
     return sorted(rows, key=lambda r: -abs(r["change"]))
 
 

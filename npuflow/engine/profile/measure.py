@@ -1,4 +1,5 @@
-"""A program with its clock: per layer and per command cycles, bytes, terms, what each engine waited for, and totals."""
+"""A program with its clock: per layer and per command cycles, bytes, terms, what each
+engine waited for, and totals."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Profile:
 
     @cached_property
     def host_rows(self) -> list[Row]:
-        """One row per node that costs the host time: what it does, and its cycles by the target's `[host]` table."""
+        """One row per node that costs the host time: what it does, and its cycles by
+        the target's `[host]` table."""
         rows, target = [], self.program.target
         for index, node in enumerate(self.program.meta["nodes"]):
             if node.get("host"):
@@ -54,7 +56,8 @@ class Profile:
 
     @cached_property
     def host(self) -> Work:
-        """What the host does in all. Commands do not see it; `totals` adds its cycles to those of clock and schedule."""
+        """What the host does in all. Commands do not see it; `totals` adds its cycles to
+        those of clock and schedule."""
         return sum((Work(**n["host"]) for n in self.program.meta["nodes"] if n.get("host")), Work())
 
     @property
@@ -75,7 +78,9 @@ class Profile:
     @cached_property
     def nodes(self) -> npt.NDArray[np.int64]:
         """Per command the node that it works for."""
-        return np.array([self.program.decoded[core][index].node for core, index in self.order.sequence], np.int64)
+        return np.array(
+            [self.program.decoded[core][index].node for core, index in self.order.sequence], np.int64
+        )
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -85,7 +90,8 @@ class Profile:
 
     @cached_property
     def blockers(self) -> list[int]:
-        """Per command the awaited command whose end let it start, or -1 where it started as soon as its queue was free."""
+        """Per command the awaited command whose end let it start, or -1 where it started as
+        soon as its queue was free."""
         lists: dict[int, list[int]] = {}
         for i, q in enumerate(self.order.queue):
             lists.setdefault(int(q), []).append(i)
@@ -98,8 +104,11 @@ class Profile:
 
     @cached_property
     def path(self) -> list[Row]:
-        """The chain of commands that fixes the program's cycles, in order: every cycle once, with its cause and node."""
-        return critical_path(self.timeline, self.order, self.kinds, self.blockers, self.nodes.tolist(), self.program.target)
+        """The chain of commands that fixes the program's cycles, in order: every cycle
+        once, with its cause and node."""
+        return critical_path(
+            self.timeline, self.order, self.kinds, self.blockers, self.nodes.tolist(), self.program.target
+        )
 
     @cached_property
     def groups(self) -> list[tuple[tuple[int, ...], Mapping[str, Any] | None]]:
@@ -119,13 +128,24 @@ class Profile:
         for i, (core, index) in enumerate(self.order.sequence):
             command, terms, blocker = self.program.decoded[core][index], t.terms[i], self.blockers[i]
             yield {
-                "command": index, "core": core, "queue": self.queue(i), "opcode": command.opcode, "node": command.node,
-                "layer": self.name(command.node), "start": float(t.start[i]), "end": float(t.end[i]),
-                "stall": float(t.start[i] - t.ready[i]), "cause": CAUSES[self.kinds[blocker] if blocker >= 0 else ""],
-                "bytes": float(t.moved[i]), "shared_bytes": float(t.shared[i]),
+                "command": index,
+                "core": core,
+                "queue": self.queue(i),
+                "opcode": command.opcode,
+                "node": command.node,
+                "layer": self.name(command.node),
+                "start": float(t.start[i]),
+                "end": float(t.end[i]),
+                "stall": float(t.start[i] - t.ready[i]),
+                "cause": CAUSES[self.kinds[blocker] if blocker >= 0 else ""],
+                "bytes": float(t.moved[i]),
+                "shared_bytes": float(t.shared[i]),
                 "set-up": float(terms.issue + terms.setup + terms.rows + terms.fill + terms.reload),
-                "array": float(terms.array), "edge": float(terms.edge), "vector": float(terms.vector), "banks": float(t.banks[i]),
-            }  # fmt: skip
+                "array": float(terms.array),
+                "edge": float(terms.edge),
+                "vector": float(terms.vector),
+                "banks": float(t.banks[i]),
+            }
 
     def name(self, node: int) -> str:
         """The source model's name of a node."""
@@ -133,7 +153,8 @@ class Profile:
         return str(entry["name"] or "+".join(entry.get("origin", ())) or entry["op"])
 
     def layers(self) -> list[Row]:
-        """One row per group of the plan: its share of the clock, busy cycles by engine, bytes, and what held it up."""
+        """One row per group of the plan: its share of the clock, busy cycles by engine,
+        bytes, and what held it up."""
         return list(self._layers)
 
     @cached_property
@@ -147,7 +168,8 @@ class Profile:
         return rows
 
     def operators(self) -> list[Row]:
-        """One row per node of the source model, also inside groups; its cycles are its part of the critical path."""
+        """One row per node of the source model, also inside groups; its cycles are
+        its part of the critical path."""
         rows = []
         for number, (members, _) in enumerate(self.groups):
             for member in members:
@@ -173,16 +195,26 @@ class Profile:
                 found[cause] = found.get(cause, 0.0) + amount
         return found
 
-    def _layer(self, members: tuple[int, ...], index: Any, cycles: float, scheduled: Mapping[str, Any] | None) -> Row:
+    def _layer(
+        self, members: tuple[int, ...], index: Any, cycles: float, scheduled: Mapping[str, Any] | None
+    ) -> Row:
         t, chosen = self.timeline, index.tolist()
         busy = dict.fromkeys(("LOAD", "STORE", "TENSOR", "VECTOR"), 0.0)
         queues: dict[int, float] = {}
-        moved = {"load_bytes": 0.0, "store_bytes": 0.0, "const_bytes": 0.0, "shared_bytes": 0.0, "local_bytes": 0.0}
+        moved = {
+            "load_bytes": 0.0,
+            "store_bytes": 0.0,
+            "const_bytes": 0.0,
+            "shared_bytes": 0.0,
+            "local_bytes": 0.0,
+        }
         stalls = dict.fromkeys(STALLS, 0.0)
         for i in chosen:
             kind, amount = self.kinds[i], float(t.moved[i])
             busy[kind] += float(t.end[i] - t.start[i])
-            queues[int(self.order.queue[i])] = queues.get(int(self.order.queue[i]), 0.0) + float(t.end[i] - t.start[i])
+            queues[int(self.order.queue[i])] = queues.get(int(self.order.queue[i]), 0.0) + float(
+                t.end[i] - t.start[i]
+            )
             moved["shared_bytes"] += float(t.shared[i])
             moved["local_bytes"] += self._local[i]
             moved["load_bytes"] += amount if kind == "LOAD" else 0.0
@@ -190,7 +222,8 @@ class Profile:
             moved["const_bytes"] += amount if kind == "LOAD" and self._from_const(i) else 0.0
             stalls["edge"] += t.terms[i].edge
             stalls["banks"] += float(t.banks[i])
-        engine = "TENSOR" if busy["TENSOR"] >= busy["VECTOR"] else "VECTOR"      # the one that the others must keep busy
+        # the one that the others must keep busy
+        engine = "TENSOR" if busy["TENSOR"] >= busy["VECTOR"] else "VECTOR"
         for i in (i for i in chosen if self.kinds[i] == engine):
             stalls["set-up"] += t.terms[i].issue + t.terms[i].fill + t.terms[i].reload
             for cause, wait in self._waited(i).items():
@@ -199,17 +232,26 @@ class Profile:
         path = self._path_of(members)
         macs, total = sum(n["macs"] for n in nodes), moved["load_bytes"] + moved["store_bytes"]
         return {
-            "nodes": list(members), "name": _together([self.name(n) for n in members]),
-            "op": _together([n["op"] for n in nodes]), "macs": macs,
-            "cycles": cycles, "utilisation": macs / (cycles * self.peak) if cycles else 0.0,
-            **moved, "intensity": macs / total if total else 0.0, **{k.lower(): v for k, v in busy.items()},
+            "nodes": list(members),
+            "name": _together([self.name(n) for n in members]),
+            "op": _together([n["op"] for n in nodes]),
+            "macs": macs,
+            "cycles": cycles,
+            "utilisation": macs / (cycles * self.peak) if cycles else 0.0,
+            **moved,
+            "intensity": macs / total if total else 0.0,
+            **{k.lower(): v for k, v in busy.items()},
             "busiest": max(queues.values(), default=0.0),
             "limit": LIMITS[max(busy, key=lambda k: busy[k])],
-            "stall": max(stalls, key=lambda k: stalls[k]) if any(stalls.values()) else "", "stalls": stalls,
-            "schedule": scheduled["cycles"] if scheduled else None, "bound": scheduled["bound"] if scheduled else None,
-            "terms": self._terms(chosen), "schedule_terms": dict(scheduled.get("terms", {})) if scheduled else {},
-            "path": path, "path_cycles": sum(path.values()),
-        }  # fmt: skip
+            "stall": max(stalls, key=lambda k: stalls[k]) if any(stalls.values()) else "",
+            "stalls": stalls,
+            "schedule": scheduled["cycles"] if scheduled else None,
+            "bound": scheduled["bound"] if scheduled else None,
+            "terms": self._terms(chosen),
+            "schedule_terms": dict(scheduled.get("terms", {})) if scheduled else {},
+            "path": path,
+            "path_cycles": sum(path.values()),
+        }
 
     def _from_const(self, i: int) -> bool:
         core, index = self.order.sequence[i]
@@ -234,14 +276,18 @@ class Profile:
         return {"bandwidth": bus, "set-up": stall - bus}
 
     def _terms(self, chosen: list[int]) -> dict[str, float]:
-        """The clock's own sums of what the schedule adds up: of the core that spends most; the bus is one for all."""
+        """The clock's own sums of what the schedule adds up: of the core that spends
+        most; the bus is one for all."""
         t, memory = self.timeline, self.program.target.memory
         cores = [dict.fromkeys(TERMS, 0.0) for _ in self.program.commands]
         for i in chosen:
             terms, kind, found = t.terms[i], self.kinds[i], cores[self.order.sequence[i][0]]
             if kind in ("LOAD", "STORE"):
                 found["set-up"] += terms.total
-                found["bus"] += float(t.moved[i]) / memory.external_bandwidth + float(t.shared[i]) / memory.shared_bandwidth
+                found["bus"] += (
+                    float(t.moved[i]) / memory.external_bandwidth
+                    + float(t.shared[i]) / memory.shared_bandwidth
+                )
             else:
                 found["array" if kind == "TENSOR" else "vector"] += terms.total
         return {name: (sum if name == "bus" else max)(core[name] for core in cores) for name in TERMS}
@@ -255,26 +301,38 @@ class Profile:
         for step in self.path:
             causes[step["cause"]] = causes.get(step["cause"], 0.0) + step["cycles"]
         rows = self.layers()
-        scheduled, searched = ([g[key] for _, g in self.groups if g and key in g] for key in ("terms", "searched"))
+        scheduled, searched = (
+            [g[key] for _, g in self.groups if g and key in g] for key in ("terms", "searched")
+        )
         host = self.host_cycles
         if host:
             causes["host"] = host
         return {
-            "cycles": self.whole_cycles, "milliseconds": self.whole_cycles / clock / 1000,
-            "npu_cycles": self.cycles, "host_cycles": host, "host_terms": self.host.terms(self.program.target),
-            "bytes": float(self.timeline.moved.sum()), "shared_bytes": float(self.timeline.shared.sum()),
-            "macs": macs, "host_macs": self.host.macs, "host_bytes": self.host.bytes,
+            "cycles": self.whole_cycles,
+            "milliseconds": self.whole_cycles / clock / 1000,
+            "npu_cycles": self.cycles,
+            "host_cycles": host,
+            "host_terms": self.host.terms(self.program.target),
+            "bytes": float(self.timeline.moved.sum()),
+            "shared_bytes": float(self.timeline.shared.sum()),
+            "macs": macs,
+            "host_macs": self.host.macs,
+            "host_bytes": self.host.bytes,
             "utilisation": macs / (self.cycles * self.peak) if self.cycles else 0.0,
-            "commands": len(self.order.sequence), "data_bytes": self.program.meta["data_bytes"],
+            "commands": len(self.order.sequence),
+            "data_bytes": self.program.meta["data_bytes"],
             "const_bytes": self.program.meta["const_bytes"],
             "schedule_cycles": _with(plan.get("cycles"), host),
-            "schedule_bytes": plan.get("bytes"), "bound_cycles": plan.get("bound_cycles"),
-            "bound_bytes": plan.get("bound_bytes"), "roofline": plan.get("roofline"), "path": causes,
+            "schedule_bytes": plan.get("bytes"),
+            "bound_cycles": plan.get("bound_cycles"),
+            "bound_bytes": plan.get("bound_bytes"),
+            "roofline": plan.get("roofline"),
+            "path": causes,
             "terms": {name: sum(row["terms"][name] for row in rows) for name in TERMS},
             "schedule_terms": {name: sum(g[name] for g in scheduled) for name in TERMS} if scheduled else {},
             "searched_cycles": _with(plan.get("searched"), host),
             "searched_terms": {name: sum(g[name] for g in searched) for name in TERMS} if searched else {},
-        }  # fmt: skip
+        }
 
 
 def _with(cycles: float | None, host: float) -> float | None:

@@ -20,7 +20,8 @@ MOST = 6_000              # rectangles of one panel
 
 
 def external(found: Profile) -> list[Row]:
-    """Every value's bytes in external memory and the steps it lives, with the results that take the bytes over."""
+    """Every value's bytes in external memory and the steps it lives, with the
+    results that take the bytes over."""
     memory = found.program.meta.get("memory", {})
     heirs: dict[str, list[str]] = {}
     for result, value in memory.get("in_place", {}).items():
@@ -31,10 +32,11 @@ def external(found: Profile) -> list[Row]:
 
 
 def local(found: Profile) -> list[Row]:
-    """Every slot of local memory that commands of a layer use, from the first command that touches it to the last that uses
-    what they wrote there: a constant that came in early lives until it is read."""
+    """Every slot of local memory that commands of a layer use, from the first command that touches it to the
+    last that uses what they wrote there: a constant that came in early lives until it is read."""
     slots: dict[tuple[int, int, int, int], Row] = {}
-    owners: dict[int, Array] = {}            # of each core: the slot that last wrote there, by its place in `rows`
+    # of each core: the slot that last wrote there, by its place in `rows`
+    owners: dict[int, Array] = {}
     rows: list[Row] = []
     t, memory = found.timeline, found.program.target.memory
     unit = memory.slot_align                 # no two slots share one
@@ -52,13 +54,22 @@ def local(found: Profile) -> list[Row]:
             key = (core, command.node, lo, hi)
             places = slice(lo // unit, -(-hi // unit))
             made = () if region.write else _different(owner[places])
-            constant = any(rows[k]["kind"] == "constants" for k in made) or any(r.space == CONST for r in touched)
+            constant = any(rows[k]["kind"] == "constants" for k in made) or any(
+                r.space == CONST for r in touched
+            )
             if key not in slots:
                 slots[key] = {
-                    "core": core, "layer": found.name(command.node), "node": command.node, "operand": region.name,
+                    "core": core,
+                    "layer": found.name(command.node),
+                    "node": command.node,
+                    "operand": region.name,
                     "kind": "constants" if constant else "values",
-                    "address": lo, "size": hi - lo, "start": float(t.start[i]), "end": 0.0, "index": len(rows),
-                }  # fmt: skip
+                    "address": lo,
+                    "size": hi - lo,
+                    "start": float(t.start[i]),
+                    "end": 0.0,
+                    "index": len(rows),
+                }
                 rows.append(slots[key])
             row = slots[key]
             row["end"] = max(row["end"], end)
@@ -85,14 +96,19 @@ def draw(found: Profile) -> str:
     top, total = TOP, max(1, found.program.meta["data_bytes"])
     last = max((r["last"] for r in values), default=0) + 1
     bound = found.program.meta.get("memory", {}).get("bound", 0)
-    words = f"external memory: {total:,} bytes, at least {bound:,} are live at once; {len(values)} values over {last} steps"
+    words = (
+        f"external memory: {total:,} bytes, at least {bound:,} are live at once; {len(values)} values over "
+        f"{last} steps"
+    )
     taken = len(found.program.meta.get("memory", {}).get("in_place", {}))
     words += f", {taken} results in place" if taken else ""
     words += "; all shared, on the chip" if total <= memory.shared_bytes else ""
     parts += _panel(top, words, total, f"step 0 .. {last - 1}")
     for n, r in enumerate(values):
         title = f"{r['value']}: {r['size']:,} bytes at {r['address']:,}, steps {r['first']} to {r['last']}"
-        parts.append(_box(top, r["first"] / last, (r["last"] + 1) / last, r["address"], r["size"], total, n, title))
+        parts.append(
+            _box(top, r["first"] / last, (r["last"] + 1) / last, r["address"], r["size"], total, n, title)
+        )
     if 0 < memory.shared_bytes < total:
         y = top + PANEL * (1 - min(1.0, memory.shared_bytes / total))
         parts.append(svg.line(LEFT, y, WIDTH - RIGHT, y, svg.RED, 1.5, "6 3"))
@@ -101,7 +117,10 @@ def draw(found: Profile) -> str:
         top += PANEL + GAP
         mine = [r for r in slots if r["core"] == core]
         used = max(r["address"] + r["size"] for r in mine)
-        words = f"local memory of core {core}: {used:,} of {memory.local_bytes:,} bytes are used, {memory.local_banks} banks"
+        words = (
+            f"local memory of core {core}: {used:,} of {memory.local_bytes:,} bytes are used, "
+            f"{memory.local_banks} banks"
+        )
         parts += _panel(top, words, memory.local_bytes, f"cycle 0 .. {found.cycles:,.0f}")
         for bank in range(1, memory.local_banks):
             y = top + PANEL * bank / memory.local_banks
@@ -109,10 +128,18 @@ def draw(found: Profile) -> str:
         for r in sorted(mine, key=lambda r: -r["size"] * (r["end"] - r["start"]))[:MOST]:
             span = f"cycles {r['start']:,.0f} to {r['end']:,.0f}"
             title = f"{r['layer']} ({r['operand']}): {r['size']:,} bytes at {r['address']:,}, {span}"
-            parts.append(_box(
-                top, r["start"] / found.cycles, r["end"] / found.cycles, r["address"], r["size"], memory.local_bytes,
-                r["node"], title,
-            ))  # fmt: skip
+            parts.append(
+                _box(
+                    top,
+                    r["start"] / found.cycles,
+                    r["end"] / found.cycles,
+                    r["address"],
+                    r["size"],
+                    memory.local_bytes,
+                    r["node"],
+                    title,
+                )
+            )
     name = found.program.meta.get("name") or "program"
     return svg.page(WIDTH, top + PANEL + 40, [svg.text(LEFT, 20, name, size=14), *parts])
 
@@ -126,14 +153,25 @@ def _panel(top: float, words: str, total: int, across: str) -> Iterator[str]:
     yield svg.text((LEFT + WIDTH - RIGHT) / 2, top + PANEL + 16, across, svg.SOFT, "middle", 11)
 
 
-def _box(top: float, start: float, end: float, address: int, size: int, total: int, colour: int, title: str) -> str:
+def _box(
+    top: float, start: float, end: float, address: int, size: int, total: int, colour: int, title: str
+) -> str:
     width = WIDTH - LEFT - RIGHT
     y = top + PANEL * (1 - (address + size) / total)
-    return svg.rect(LEFT + width * start, y, width * (end - start), PANEL * size / total, svg.hue(colour), svg.PAPER, title)
+    return svg.rect(
+        LEFT + width * start,
+        y,
+        width * (end - start),
+        PANEL * size / total,
+        svg.hue(colour),
+        svg.PAPER,
+        title,
+    )
 
 
 def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
-    """Both memories in letters: rows are addresses; columns steps and values above, cycles and slots of local memory below."""
+    """Both memories in letters: rows are addresses; columns steps and values above, cycles and
+    slots of local memory below."""
     rows, total = external(found), max(1, found.program.meta["data_bytes"])
     if not rows:
         return "no integer value is in external memory"
@@ -145,8 +183,14 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
     bound = laid["bound"]
     least = f"at least {bound:,} live at once{_gap(total, bound)}"
     shown.append(f"{total:>12,} bytes, {least}; steps 0..{last - 1} from left to right")
-    largest = sorted(sorted(zip(rows, marks, strict=True), key=lambda e: -e[0]["size"])[:NAMED], key=lambda e: e[0]["first"])
-    shown += [f"           {m}  {r['value']}: {r['size']:,} bytes, steps {r['first']}..{r['last']}" for r, m in largest]
+    largest = sorted(
+        sorted(zip(rows, marks, strict=True), key=lambda e: -e[0]["size"])[:NAMED],
+        key=lambda e: e[0]["first"],
+    )
+    shown += [
+        f"           {m}  {r['value']}: {r['size']:,} bytes, steps {r['first']}..{r['last']}"
+        for r, m in largest
+    ]
     shown += [f"           and {len(rows) - NAMED} smaller ones"] if len(rows) > NAMED else []
     slots, size = local(found), found.program.target.memory.local_bytes
     for core in sorted({r["core"] for r in slots}):
@@ -155,20 +199,26 @@ def text_map(found: Profile, lines: int = 24, width: int = 96) -> str:
         if core == 0:
             wide = max(1.0, found.cycles) / width
             drawn = [(int(r["start"] / wide), min(width - 1, int(r["end"] / wide)), r["address"], r["size"],
-                      MARKS[r["kind"]]) for r in sorted(mine, key=lambda r: r["kind"])]  # fmt: skip
+                      MARKS[r["kind"]]) for r in sorted(mine, key=lambda r: r["kind"])]
             shown += ["", *_letters(drawn, width, used, min(lines, used), width)]
             words = ", ".join(f"{mark} {kind}" for kind, mark in MARKS.items())
             shown.append(f"{'':>12} cycles 0..{found.cycles:,.0f} from left to right; {words}")
         shown.append(f"{used:>12,} bytes of core {core}'s {size:,} local bytes are used")
     if "local_bound" in laid:
         used, bound = laid["local_used"], laid["local_bound"]
-        shown.append(f"{used:>12,} of them at most, at least {bound:,} live at once{_gap(used, bound)}; constants are prefetched "
-                     "where bytes are free")  # fmt: skip
+        shown.append(
+            f"{used:>12,} of them at most, at least {bound:,} live at once{_gap(used, bound)}; "
+            "constants are prefetched "
+            "where bytes are free"
+        )
     return "\n".join(shown)
 
 
-def _letters(cells: Sequence[tuple[int, int, int, int, str]], last: int, total: int, lines: int, width: int) -> list[str]:
-    """Boxes (first and last column of `last`, address, size, mark) as rows of letters, each with its first address."""
+def _letters(
+    cells: Sequence[tuple[int, int, int, int, str]], last: int, total: int, lines: int, width: int
+) -> list[str]:
+    """Boxes (first and last column of `last`, address, size, mark) as rows of letters,
+    each with its first address."""
     grid = [[" "] * width for _ in range(lines)]
     for first, end, address, size, mark in cells:
         top, bottom = address * lines // total, max(1, -(-(address + size) * lines // total))

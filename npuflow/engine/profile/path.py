@@ -1,4 +1,5 @@
-"""The critical path: the chain of commands that fixes a program's cycles, every cycle once, with its cause."""
+"""The critical path: the chain of commands that fixes a program's cycles, every
+cycle once, with its cause."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ PATH = ("array", "edge", "vector", "bandwidth", "sharing", "set-up", "banks", "s
 
 
 def critical_path(
-    timeline: Timeline, order: Order, kinds: Sequence[str], blockers: Sequence[int], nodes: Sequence[int], target: Target
+    timeline: Timeline,
+    order: Order,
+    kinds: Sequence[str],
+    blockers: Sequence[int],
+    nodes: Sequence[int],
+    target: Target,
 ) -> list[Row]:
     """From the end back: what ran last, what let it start, and so on to cycle 0; then in order of time."""
     previous = _previous(order)
@@ -24,7 +30,10 @@ def critical_path(
             continue
         i = max(range(first, last), key=lambda j: timeline.end[j])
         while i >= first:
-            steps += [{"command": i, "node": int(nodes[i]), **part} for part in _parts(timeline, i, kinds[i], target)]
+            steps += [
+                {"command": i, "node": int(nodes[i]), **part}
+                for part in _parts(timeline, i, kinds[i], target)
+            ]
             i = blockers[i] if blockers[i] >= 0 else previous[i]
     steps.reverse()
     return steps
@@ -47,7 +56,7 @@ def _parts(timeline: Timeline, i: int, kind: str, target: Target) -> Iterator[Ro
     parts = {
         "set-up": float(terms.issue + terms.setup + terms.rows + terms.fill + terms.reload), "banks": banks,
         "array": terms.array, "edge": terms.edge, "vector": float(terms.vector),
-    }  # fmt: skip
+    }
     rest = spent - sum(parts.values())
     if kind in ("LOAD", "STORE"):
         memory = target.memory

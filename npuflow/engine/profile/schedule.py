@@ -1,4 +1,5 @@
-"""The schedule's time beside the clock, term by term: two computations of the same cycles that share no code."""
+"""The schedule's time beside the clock, term by term: two computations of the same
+cycles that share no code."""
 
 from __future__ import annotations
 
@@ -29,17 +30,21 @@ class Comparison:
         return abs(self.error) <= self.bar
 
     def __str__(self) -> str:
-        return f"{self.name} {self.clock:,.0f} by the clock, {self.schedule:,.0f} by the schedule ({self.error:+.1%})"
+        return (
+            f"{self.name} {self.clock:,.0f} by the clock, {self.schedule:,.0f} by the schedule "
+            f"({self.error:+.1%})"
+        )
 
 
 def compare(found: Profile, form: str = "schedule") -> tuple[Comparison, ...]:
-    """The NPU's part of the program, then each term; empty for a program without a plan. `form`: "schedule", or "searched",
-    by which the search ranked its candidates."""
+    """The NPU's part of the program, then each term; empty for a program without a plan. `form`: "schedule",
+    or "searched", by which the search ranked its candidates."""
     totals = found.totals()
     planned = found.program.meta.get("plan", {}).get(FORMS[form])
     if not planned:
         return ()
-    rows = [Comparison("cycles", found.cycles, planned, TOTAL_BAR)]     # the host's are one figure: nothing to compare
+    # the host's are one figure: nothing to compare
+    rows = [Comparison("cycles", found.cycles, planned, TOTAL_BAR)]
     floor = SMALL * found.cycles
     for term in TERMS:
         clock, scheduled = totals["terms"][term], totals[f"{form}_terms"].get(term)
@@ -49,8 +54,8 @@ def compare(found: Profile, form: str = "schedule") -> tuple[Comparison, ...]:
 
 
 def worst_groups(found: Profile, most: int = 5) -> tuple[Comparison, ...]:
-    """Groups whose schedule time is farthest from the clock: by the sum of their engines' terms, and by the cycles that they
-    add to the program where these are more than a trifle."""
+    """Groups whose schedule time is farthest from the clock: by the sum of their engines' terms, and by the
+    cycles that they add to the program where these are more than a trifle."""
     rows, floor = [], SMALL * found.cycles
     for row in found.layers():
         if row["schedule_terms"]:

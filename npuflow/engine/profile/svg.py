@@ -17,30 +17,50 @@ def page(width: float, height: float, parts: Iterable[str]) -> str:
 
 def rect(x: float, y: float, width: float, height: float, fill: str, edge: str = "", title: str = "") -> str:
     line = f' stroke="{edge}" stroke-width="0.5"' if edge else ""
-    shape = f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(0.0, width):.2f}" height="{max(0.0, height):.2f}" fill="{fill}"{line}'
+    shape = (
+        f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(0.0, width):.2f}" height="{max(0.0, height):.2f}" '
+        f'fill="{fill}"{line}'
+    )
     return f"{shape}><title>{escape(title)}</title></rect>" if title else f"{shape}/>"
 
 
 def circle(x: float, y: float, radius: float, fill: str, title: str = "") -> str:
-    shape = f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.2f}" fill="{fill}" fill-opacity="0.65" stroke="{PAPER}">'
+    shape = (
+        f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.2f}" fill="{fill}" fill-opacity="0.65" '
+        f'stroke="{PAPER}">'
+    )
     return f"{shape}<title>{escape(title)}</title></circle>"
 
 
-def line(x1: float, y1: float, x2: float, y2: float, colour: str = LINE, width: float = 1.0, dash: str = "") -> str:
+def line(
+    x1: float, y1: float, x2: float, y2: float, colour: str = LINE, width: float = 1.0, dash: str = ""
+) -> str:
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     return (
-        f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}" stroke="{colour}" stroke-width="{width:g}"{dashed}/>'
+        f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}" stroke="{colour}" '
+        f'stroke-width="{width:g}"{dashed}/>'
     )
 
 
 def text(
-    x: float, y: float, words: str, colour: str = INK, anchor: str = "start", size: float = 12, turn: float = 0,
+    x: float,
+    y: float,
+    words: str,
+    colour: str = INK,
+    anchor: str = "start",
+    size: float = 12,
+    turn: float = 0,
     halo: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """`halo`: the paper shows around the letters, over whatever lies beneath."""
     turned = f' transform="rotate({turn:g} {x:.2f} {y:.2f})"' if turn else ""
-    around = f' stroke="{PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"' if halo else ""
-    place = f'<text x="{x:.2f}" y="{y:.2f}" fill="{colour}" text-anchor="{anchor}" font-size="{size:g}"{turned}{around}>'
+    around = (
+        f' stroke="{PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"' if halo else ""
+    )
+    place = (
+        f'<text x="{x:.2f}" y="{y:.2f}" fill="{colour}" text-anchor="{anchor}" '
+        f'font-size="{size:g}"{turned}{around}>'
+    )
     return f"{place}{escape(words)}</text>"
 
 

@@ -54,7 +54,7 @@ def save_workbook(path: Path, found: Profile) -> None:
         "totals": totals, "layers": [*found.operators(), *found.host_rows], "groups": found.layers(),
         "commands": list(found.commands()),
         "external memory": memory.external(found), "local memory": memory.local(found),
-    }  # fmt: skip
+    }
     book = xlsxwriter.Workbook(str(path), {"constant_memory": True})
     try:
         bold, number = book.add_format({"bold": True}), book.add_format({"num_format": "#,##0.###"})

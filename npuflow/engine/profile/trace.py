@@ -17,17 +17,30 @@ def trace(found: Profile) -> dict[str, Any]:
     changes: list[tuple[float, float]] = []
     for row in found.commands():
         entry = found.program.meta["nodes"][row["node"]]
-        kept = ("command", "bytes", "shared_bytes", "stall", "cause", "set-up", "array", "edge", "vector", "banks")
+        kept = (
+            "command",
+            "bytes",
+            "shared_bytes",
+            "stall",
+            "cause",
+            "set-up",
+            "array",
+            "edge",
+            "vector",
+            "banks",
+        )
         events.append({
             "ph": "X", "pid": row["core"], "tid": found.order.queues.index(row["queue"]), "ts": row["start"],
             "dur": row["end"] - row["start"], "name": f"{row['opcode']} {row['layer']}", "cat": entry["op"],
             "args": {name: row[name] for name in kept if row[name] != 0 or name == "command"}
             | {"origin": list(entry.get("origin", ()))},
-        })  # fmt: skip
+        })
         if row["bytes"]:
             changes += [(row["start"], row["bytes"]), (row["end"], -row["bytes"])]
     level = 0.0
     for moment, change in sorted(changes):
         level += change
-        events.append({"ph": "C", "pid": 0, "name": "bytes in flight", "ts": moment, "args": {"bytes": level}})
+        events.append(
+            {"ph": "C", "pid": 0, "name": "bytes in flight", "ts": moment, "args": {"bytes": level}}
+        )
     return {"traceEvents": events, "displayTimeUnit": "ms"}

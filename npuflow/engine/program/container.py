@@ -1,9 +1,10 @@
-"""The .npu container: one file of sections with digests, deterministic to the byte; a damaged file is one clear error.
+"""The .npu container: one file of sections with digests, deterministic to the byte; a
+damaged file is one clear error.
 
-Layout, little endian: magic (8 bytes), format version u32, section count u32, target fingerprint (64 bytes, zero padded);
-per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of all before it; then the
-sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical JSON), `core0`.. (commands), `const`,
-`taps` (if there are any: see taps.py), `host0`..
+Layout, little endian: magic (8 bytes), format version u32, section count u32, target fingerprint (64 bytes,
+zero padded); per section: name (16 bytes), offset u64, size u64, xxh3-128 (16 bytes); then the xxh3-128 of
+all before it; then the sections, each on a 64-byte boundary, zeros between. Sections: `meta` (canonical
+JSON), `core0`.. (commands), `const`, `taps` (if there are any: see taps.py), `host0`..
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _ENTRY = struct.Struct("<16sQQ16s")
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled network. `commands` has one uint32 array [n, 64] per core; `meta` is described in program_meta."""
+    """A compiled network. `commands` has one uint32 array [n, 64] per core; `meta`
+    is described in program_meta."""
 
     target_fingerprint: str
     meta: Mapping[str, Any]
@@ -68,7 +70,9 @@ class Program:
 
     def to_bytes(self) -> bytes:
         sections = [("meta", _json(self.meta))]
-        sections += [(f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)]
+        sections += [
+            (f"core{i}", np.ascontiguousarray(w, "<u4").tobytes()) for i, w in enumerate(self.commands)
+        ]
         sections += [("const", self.const)]
         sections += [("taps", self.tap_bytes)] if self.tap_bytes else []
         sections += [(f"host{i}", h) for i, h in enumerate(self.hosts)]
@@ -89,7 +93,8 @@ class Program:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, *, file: str | None = None, check: bool = True) -> Program:
-        """Parse a container. `check=False` skips the digests (to study what damage does), never the structure."""
+        """Parse a container. `check=False` skips the digests (to study what damage
+        does), never the structure."""
         where = Where(file=file)
         fingerprint, parts = _sections(memoryview(data), where, check)
         meta = _meta(parts.pop("meta"), where)
@@ -126,7 +131,8 @@ def load_program(path: str | os.PathLike[str], *, check: bool = True) -> Program
 
 
 def fingerprint(target: Target) -> str:
-    """The digest of what a program's commands depend on: everything but the target's name, description and host."""
+    """The digest of what a program's commands depend on: everything but the target's
+    name, description and host."""
     whole = canonical(target)
     return digest({name: whole[name] for name in MACHINE})
 
@@ -161,7 +167,8 @@ def target_of(table: Any, expected: str) -> Target:
 
 
 def require_target(program: Program, target: Target, name: str) -> None:
-    """Refuse to run a program on a machine that it was not compiled for, with the keys in which the two differ."""
+    """Refuse to run a program on a machine that it was not compiled for, with the
+    keys in which the two differ."""
     if program.target_fingerprint == fingerprint(target):
         return
     theirs, own = program.meta["target"], target_meta(target)
@@ -171,11 +178,13 @@ def require_target(program: Program, target: Target, name: str) -> None:
     raise ModelError(
         f"the program was not compiled for {name}", because="; ".join(told) + more,
         hint=f"build it with --set target={name}", code="NF-PROGRAM-008",
-    )  # fmt: skip
+    )
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
 
 
 def _aligned(at: int) -> int:
@@ -183,7 +192,8 @@ def _aligned(at: int) -> int:
 
 
 def _sections(data: memoryview, where: Where, check: bool) -> tuple[str, dict[str, memoryview]]:
-    """Fingerprint and section bodies, by the header and the table, whose every number is checked against the file."""
+    """Fingerprint and section bodies, by the header and the table, whose every number
+    is checked against the file."""
 
     def fail(message: str, hint: str = "build the program again") -> ModelError:
         return ModelError(message, where=where, code="NF-PROGRAM-009", hint=hint)

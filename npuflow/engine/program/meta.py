@@ -2,19 +2,23 @@
 
     name         str, for messages
     target       compute, numerics, memory, dma, limits: the tables of the target
-    inputs       [{"name", "shape", "dtype"}], outputs likewise (shape null: known when it runs); names are value ids. "pixels"
-                 of an input that takes them: {"scale", "shift", "axis", "zero"}; the model's own numbers are pixel * scale +
-                 shift, a number each per channel (axis, counted from the end; null: one for all), the input holds pixel - zero
-    values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C order; `node` is the
-                 index of the node whose STOREs complete it (null: the runner writes it), `owner` the value whose bytes it shares
+    inputs       [{"name", "shape", "dtype"}], outputs likewise (shape null: known when it runs); names
+                 are value ids. "pixels" of an input that takes them: {"scale", "shift", "axis", "zero"}; the
+                 model's own numbers are pixel * scale + shift, a number each per channel (axis, counted from
+                 the end; null: one for all), the input holds pixel - zero
+    values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C
+                 order; `node` is the index of the node whose STOREs complete it (null: the runner writes it),
+                 `owner` the value whose bytes it shares
     steps        in order: {"kind": "npu", "segment", "first": [per core], "count": [per core]}
                  {"kind": "host", "model": index, "inputs": [ids], "outputs": [ids]}
                  {"kind": "quantize" | "dequantize", "value": id, "out": id, "quant": {...}}
-    nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts; `host`: {"macs", "elements", "bytes"} of a
-                 node that costs the host time
+    nodes        [{"name", "op", "origin", "macs"}], what word 1 of a command counts; `host`: {"macs",
+                 "elements", "bytes"} of a node that costs the host time
     data_bytes, const_bytes, local_bytes
-    preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes the inputs
-Anything else (memory map, notes) is kept and not judged. `quant`: bits, signed, scale, zero_point, axis, group, narrow.
+    preparation  {"alpha", "colour", "steps"} of the recipe's [data], when it has steps: how a picture becomes
+                 the inputs
+Anything else (memory map, notes) is kept and not judged. `quant`: bits, signed, scale, zero_point, axis,
+group, narrow.
 """
 
 from __future__ import annotations
@@ -35,13 +39,26 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
     """Every fact that the simulator and the runner use, checked once; the first fault is a ModelError."""
     for name in ("data_bytes", "const_bytes", "local_bytes"):
         need(natural(meta.get(name), MAX_BYTES), f"{name} is not a size")
-    need(meta["const_bytes"] == const_bytes, f"const_bytes is {meta['const_bytes']}, the section has {const_bytes}")
-    need(meta["local_bytes"] == meta["target"]["memory"]["local_bytes"], "local_bytes differs from the target's")
-    need(len(counts) == meta["target"]["compute"]["cores"], f"{len(counts)} command streams for the target's cores")
+    need(
+        meta["const_bytes"] == const_bytes,
+        f"const_bytes is {meta['const_bytes']}, the section has {const_bytes}",
+    )
+    need(
+        meta["local_bytes"] == meta["target"]["memory"]["local_bytes"],
+        "local_bytes differs from the target's",
+    )
+    need(
+        len(counts) == meta["target"]["compute"]["cores"],
+        f"{len(counts)} command streams for the target's cores",
+    )
     for kind in ("inputs", "outputs"):
         for entry in _items(meta, kind):
-            need(isinstance(entry, dict) and isinstance(entry.get("name"), str), f"an entry of {kind} has no name")
-            if kind == "inputs" or entry.get("shape", ()) is not None:       # null: the host's, whose rank depends on the data
+            need(
+                isinstance(entry, dict) and isinstance(entry.get("name"), str),
+                f"an entry of {kind} has no name",
+            )
+            # null: the host's, whose rank depends on the data
+            if kind == "inputs" or entry.get("shape", ()) is not None:
                 _shape(entry.get("shape"), f"{kind} {entry['name']}")
             need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
             if entry.get("pixels") is not None:
@@ -69,7 +86,11 @@ def _pixels(found: Any, what: str) -> None:
     need(axis is None or (type(axis) is int and -MAX_RANK <= axis < 0), f"{what}: axis of its pixels")
     for name in ("scale", "shift"):
         numbers = found.get(name)
-        good = isinstance(numbers, list) and numbers and all(isinstance(n, int | float) and isfinite(n) for n in numbers)
+        good = (
+            isinstance(numbers, list)
+            and numbers
+            and all(isinstance(n, int | float) and isfinite(n) for n in numbers)
+        )
         need(good and (name == "shift" or all(numbers)), f"{what}: {name} of its pixels")
         many = max(many, len(numbers))
     need(many == 1 or axis is not None, f"{what}: {many} numbers for its pixels and no axis")
@@ -81,7 +102,10 @@ def check_quant(quant: Any, what: str) -> None:
     need(natural(quant.get("bits"), 32) and quant["bits"] >= 1, f"{what}: bits")
     need(isinstance(quant.get("signed"), bool), f"{what}: signed")
     scale, zero = quant.get("scale"), quant.get("zero_point")
-    need(isinstance(scale, list) and isinstance(zero, list) and scale and len(zero) in (1, len(scale)), f"{what}: scale")
+    need(
+        isinstance(scale, list) and isinstance(zero, list) and scale and len(zero) in (1, len(scale)),
+        f"{what}: scale",
+    )
     need(all(isinstance(s, int | float) and isfinite(s) and s > 0 for s in scale), f"{what}: scale")
     need(all(type(z) is int and abs(z) < 1 << 31 for z in zero), f"{what}: zero_point")
     axis, group = quant.get("axis"), quant.get("group")
@@ -96,7 +120,10 @@ def _value(name: str, value: Any, data_bytes: int) -> None:
     need(all(d >= 0 for d in value["shape"]), f"{what} has a free dimension")
     size = prod(value["shape"]) * CONTAINERS[value["dtype"]]
     need(natural(value.get("address"), MAX_BYTES), f"{what} has no address")
-    need(value["address"] + size <= data_bytes, f"{what} ends at {value['address'] + size}, outside DATA of {data_bytes} bytes")
+    need(
+        value["address"] + size <= data_bytes,
+        f"{what} ends at {value['address'] + size}, outside DATA of {data_bytes} bytes",
+    )
     if value.get("quant") is not None:
         check_quant(value["quant"], what)
     node = value.get("node")
@@ -111,18 +138,28 @@ def _steps(meta: Mapping[str, Any], counts: Sequence[int], hosts: int) -> None:
         if kind == "npu":
             first, count = step.get("first"), step.get("count")
             for name, numbers in (("first", first), ("count", count)):
-                good = isinstance(numbers, list) and len(numbers) == len(counts) and all(natural(n, 1 << 32) for n in numbers)
+                good = (
+                    isinstance(numbers, list)
+                    and len(numbers) == len(counts)
+                    and all(natural(n, 1 << 32) for n in numbers)
+                )
                 need(good, f"a segment's {name} is not one number per core")
             need(first == done, "segments do not follow each other in the command streams")
             done = [a + b for a, b in zip(done, step["count"], strict=True)]
             known |= set(meta["values"])
         elif kind == "host":
             need(natural(step.get("model"), hosts - 1), "a host step names no model of the program")
-            need(_texts(step.get("inputs")) and _texts(step.get("outputs")), "a host step has no inputs or outputs")
+            need(
+                _texts(step.get("inputs")) and _texts(step.get("outputs")),
+                "a host step has no inputs or outputs",
+            )
             need(set(step["inputs"]) <= known, "a host step reads a value that nothing produces")
             known |= set(step["outputs"])
         elif kind in ("quantize", "dequantize"):
-            need(isinstance(step.get("value"), str) and isinstance(step.get("out"), str), f"a {kind} step names no values")
+            need(
+                isinstance(step.get("value"), str) and isinstance(step.get("out"), str),
+                f"a {kind} step names no values",
+            )
             check_quant(step.get("quant"), f"{kind} of {step['value']!r}")
             need(step["value"] in known, f"{kind} reads {step['value']!r}, which nothing produces")
             known.add(step["out"])

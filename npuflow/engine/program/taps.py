@@ -1,9 +1,11 @@
 """Taps: where in local memory a value that never reaches DATA lies, box by box, when a command has made it.
 
 Section `taps` of a program, canonical JSON, absent when there is nothing to say:
-    values   [[id, shape, dtype, node, quant]]: values that DATA does not show, or that groups also keep in local memory
-    cores    per core [[command, value, address, box, strides]]: after that command (its index in the core's stream), a box
-             (first and end per dimension) of the value of that index lies at the byte address, with these byte strides
+    values   [[id, shape, dtype, node, quant]]: values that DATA does not show, or that groups also keep in
+             local memory
+    cores    per core [[command, value, address, box, strides]]: after that command (its index in the core's
+             stream), a box (first and end per dimension) of the value of that index lies at the byte address,
+             with these byte strides
 Commands mean the same without it: only checks and dumps read it.
 """
 
@@ -21,7 +23,8 @@ from npuflow.engine.program.meta import CONTAINERS, MAX_BYTES, MAX_RANK, check_q
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """After command `command` of a core, `box` of `value` lies in its local memory at `address` with byte `strides`."""
+    """After command `command` of a core, `box` of `value` lies in its local memory at
+    `address` with byte `strides`."""
 
     command: int
     value: str
@@ -68,7 +71,8 @@ def encode_taps(taps: Taps) -> bytes:
 
 
 def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int) -> Taps:
-    """The section of a program with so many commands per core and nodes; whatever is wrong with it is a ModelError."""
+    """The section of a program with so many commands per core and nodes; whatever is
+    wrong with it is a ModelError."""
     if not body:
         return Taps({}, tuple(() for _ in counts))
     try:
@@ -76,11 +80,17 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
     except (ValueError, RecursionError) as error:
         raise ModelError(f"the program's taps are not JSON: {error}", code="NF-PROGRAM-014") from None
     _need(isinstance(found, dict) and set(found) == {"values", "cores"}, "not values and cores")
-    _need(isinstance(found["values"], list) and isinstance(found["cores"], list), "values or cores is not a list")
+    _need(
+        isinstance(found["values"], list) and isinstance(found["cores"], list),
+        "values or cores is not a list",
+    )
     _need(len(found["cores"]) == len(counts), f"{len(found['cores'])} cores of {len(counts)}")
     values: dict[str, Tapped] = {}
     for entry in found["values"]:
-        _need(isinstance(entry, list) and len(entry) == 5 and isinstance(entry[0], str), "a value is not described")
+        _need(
+            isinstance(entry, list) and len(entry) == 5 and isinstance(entry[0], str),
+            "a value is not described",
+        )
         name, shape, dtype, node, quant = entry
         _need(name not in values, f"{name!r} appears twice")
         _need(_naturals(shape, MAX_BYTES) and len(shape) <= MAX_RANK, f"{name!r} has no shape")
@@ -96,7 +106,10 @@ def decode_taps(body: bytes, counts: Sequence[int], nodes: int, local_bytes: int
 
 
 def _tap(entry: Any, count: int, names: Sequence[str], values: Mapping[str, Tapped], local_bytes: int) -> Tap:
-    _need(isinstance(entry, list) and len(entry) == 5, "a tap is not a command, a value, an address, a box and strides")
+    _need(
+        isinstance(entry, list) and len(entry) == 5,
+        "a tap is not a command, a value, an address, a box and strides",
+    )
     command, value, address, box, strides = entry
     _need(natural(command, count - 1), "a tap names no command")
     _need(natural(value, len(names) - 1), "a tap names no value")
@@ -104,7 +117,10 @@ def _tap(entry: Any, count: int, names: Sequence[str], values: Mapping[str, Tapp
     shape, item = values[name].shape, CONTAINERS[values[name].dtype]
     _need(isinstance(box, list) and len(box) == len(shape), f"a box of {name!r} has another rank")
     for pair, size in zip(box, shape, strict=True):
-        _need(_naturals(pair, size) and len(pair) == 2 and pair[0] < pair[1], f"a box of {name!r} lies outside it")
+        _need(
+            _naturals(pair, size) and len(pair) == 2 and pair[0] < pair[1],
+            f"a box of {name!r} lies outside it",
+        )
     _need(_naturals(strides, MAX_BYTES) and len(strides) == len(shape), f"a box of {name!r} has no strides")
     _need(natural(address, local_bytes), f"a box of {name!r} has no address")
     end = address + sum((b - a - 1) * s for (a, b), s in zip(box, strides, strict=True)) + item

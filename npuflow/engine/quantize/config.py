@@ -24,7 +24,8 @@ class Weights(Config):
     signed: bool = True
     narrow: bool = False                  # leave out the most negative code
     method: Method = "minmax"             # large weights are kept, or clipped for finer steps
-    percentile: Annotated[float, Range(50, 100)] = 99.99     # share of magnitudes that method = "percentile" keeps
+    # share of magnitudes that method = "percentile" keeps
+    percentile: Annotated[float, Range(50, 100)] = 99.99
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class Quantize(Config):
     weights: Weights = Weights()
     activations: Activations = Activations()
     overrides: tuple[Override, ...] = ()  # later ones win
-    constants: Bits | None = None         # bits of constant operands of element-wise operators; absent: as activations
-    trim: bool = True                     # no codes for inputs of table functions where the output does not change
+    # bits of constant operands of element-wise operators; absent: as activations
+    constants: Bits | None = None
+    # no codes for inputs of table functions where the output does not change
+    trim: bool = True
     inputs: Literal["float", "integer"] = "float"
     outputs: Literal["float", "integer"] = "float"
     on_refusal: Literal["host", "error"] = "host"   # when a layer's numbers do not fit the target
@@ -106,21 +109,33 @@ def _misfit(key: str, text: str, hint: str) -> TargetError:
 def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
     weights, activations = config.weights, config.activations
     widths: list[tuple[str, int | None, tuple[int, ...]]] = [
-        ("weights.bits", weights.bits, numerics.weight_bits), ("activations.bits", activations.bits, numerics.activation_bits),
+        ("weights.bits", weights.bits, numerics.weight_bits),
+        ("activations.bits", activations.bits, numerics.activation_bits),
         ("constants", config.constants, numerics.activation_bits),
-    ]  # fmt: skip
+    ]
     for i, rule in enumerate(config.overrides):
         widths.append((f"overrides[{i}].weight_bits", rule.weight_bits, numerics.weight_bits))
-        widths += [(f"overrides[{i}].{k}", getattr(rule, k), numerics.activation_bits) for k in ("bits", "input_bits")]
+        widths += [
+            (f"overrides[{i}].{k}", getattr(rule, k), numerics.activation_bits)
+            for k in ("bits", "input_bits")
+        ]
     for key, bits, containers in widths:
         if bits is not None and bits > max(containers):
-            yield _misfit(key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target")
+            yield _misfit(
+                key, f"{bits} bits; {_computes(containers)}", f"at most {max(containers)}, or another target"
+            )
     if not weights.symmetric and not numerics.weight_zero_point:
-        yield _misfit("weights.symmetric", "weights with zero points; the target has none", "symmetric = true")
+        yield _misfit(
+            "weights.symmetric", "weights with zero points; the target has none", "symmetric = true"
+        )
     if weights.symmetric and not weights.signed:
-        yield _misfit("weights.signed", "unsigned weights without zero points hold no negative number", "signed = true")
+        yield _misfit(
+            "weights.signed", "unsigned weights without zero points hold no negative number", "signed = true"
+        )
     if weights.narrow and not weights.signed:
-        yield _misfit("weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false")
+        yield _misfit(
+            "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
+        )
     if activations.signed is True and not numerics.signed_activations:
         yield _misfit("activations.signed", "the target has no signed activations", "leave it out")
     if activations.signed is False and not numerics.unsigned_activations:

@@ -1,4 +1,5 @@
-"""The float graph with thresholds becomes the quantised graph: integer weights, fixed multipliers, explicit boundaries."""
+"""The float graph with thresholds becomes the quantised graph: integer weights, fixed
+multipliers, explicit boundaries."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from npuflow.ir.types import Array, QuantType, Value
 
 @dataclass(frozen=True)
 class Note:
-    """Something the user should know of one node: it stays on the host, or is not quite as the recipe says, and why."""
+    """Something the user should know of one node: it stays on the host, or is not quite
+    as the recipe says, and why."""
 
     node: str
     reason: str
@@ -37,7 +39,8 @@ class Note:
 
 
 Stranded = Callable[[Graph, Collection[int]], Mapping[int, str]]
-NARROWEST = 9                             # bits of an operand that is made narrower for the accumulator's sake
+# bits of an operand that is made narrower for the accumulator's sake
+NARROWEST = 9
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,23 @@ class Quantization:
 
 
 def quantize_graph(
-    graph: Graph, on_npu: Callable[[int], bool], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
-    codes: Mapping[str, QuantType] = MappingProxyType({}), stranded: Stranded | None = None, coded: Collection[str] = (),
+    graph: Graph,
+    on_npu: Callable[[int], bool],
+    ranges: Mapping[str, Range],
+    config: Quantize,
+    numerics: Numerics,
+    codes: Mapping[str, QuantType] = MappingProxyType({}),
+    stranded: Stranded | None = None,
+    coded: Collection[str] = (),
     rounded: Mapping[str, RoundedWeight] = MappingProxyType({}),
-) -> Quantization:  # fmt: skip
-    """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not fit go to the host, with a note.
-    `codes`: those that the model or a table fixes, by value id; those that the target lacks are only ranges, with a note.
-    `stranded`: of the nodes left to the NPU those that others on the host have made pointless there (`Placement.stranded`).
-    `coded`: inputs that are fed as these codes, whatever the recipe says of inputs. `rounded`: codes of weights by value id,
-    used where the layer has a weight of that width and granularity.
+) -> Quantization:
+    """Quantise the nodes that `on_npu` (by index) accepts. Nodes whose numbers do not
+    fit go to the host, with a note.
+    `codes`: those that the model or a table fixes, by value id; those that the target lacks are only
+    ranges, with a note. `stranded`: of the nodes left to the NPU those that others on the host have
+    made pointless there (`Placement.stranded`). `coded`: inputs that are fed as these codes, whatever
+    the recipe says of inputs. `rounded`: codes of weights by value id, used where the layer has a
+    weight of that width and granularity.
     """
     ports = bare(graph, config)
     graph, on_npu = ports.graph, ports.placed(on_npu)
@@ -78,14 +89,18 @@ def quantize_graph(
         if stranded is not None and notes:
             notes.update({i: Note(graph.nodes[i].name, why) for i, why in stranded(graph, chosen).items()})
             chosen = [i for i in chosen if i not in notes]
-        builder = _Builder(graph, config, numerics, ranges, frozenset(chosen), fixed, frozenset(coded), rounded)
+        builder = _Builder(
+            graph, config, numerics, ranges, frozenset(chosen), fixed, frozenset(coded), rounded
+        )
         result = builder.build()
         if not builder.refused:
             return Quantization(result, (*unused, *(notes[i] for i in sorted(notes)), *builder.notes))
         if config.on_refusal == "error":
             first = min(builder.refused)
             raise builder.refused[first].at(node=graph.nodes[first].name)
-        notes.update({i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()})
+        notes.update(
+            {i: Note(graph.nodes[i].name, str(error.message)) for i, error in builder.refused.items()}
+        )
 
 
 def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> Iterator[Note]:
@@ -93,11 +108,16 @@ def _unused(graph: Graph, on_npu: Callable[[int], bool], config: Quantize) -> It
     layers = [(names_of(node), op_name(node)) for i, node in enumerate(graph.nodes) if on_npu(i)]
     for rule in config.overrides:
         if not any(rule.matches(names, op) for names, op in layers):
-            yield Note(", ".join(rule.layers), "[[quantize.overrides]]: only layers of the host have such a name", on_host=False)
+            yield Note(
+                ", ".join(rule.layers),
+                "[[quantize.overrides]]: only layers of the host have such a name",
+                on_host=False,
+            )
 
 
 def _own_names(graph: Graph, source: Graph) -> Graph:
-    """Float outputs under the names the model gives them: the codes behind one move aside, as those of inputs do ("v:q")."""
+    """Float outputs under the names the model gives them: the codes behind one move aside, as
+    those of inputs do ("v:q")."""
     holder = {v: v for v in graph.values}              # new name -> present one
     for own, name in zip(graph.outputs, source.outputs, strict=True):
         if holder.get(name) == own:
@@ -114,7 +134,9 @@ def _own_names(graph: Graph, source: Graph) -> Graph:
     def new(value_id: str) -> str:
         return renamed.get(value_id, value_id)
 
-    nodes = tuple(replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs))) for n in graph.nodes)
+    nodes = tuple(
+        replace(n, inputs=tuple(map(new, n.inputs)), outputs=tuple(map(new, n.outputs))) for n in graph.nodes
+    )
     values = {new(k): replace(v, id=new(k)) for k, v in graph.values.items()}
     return graph.replaced(outputs=source.outputs, nodes=nodes, values=MappingProxyType(values))
 
@@ -159,8 +181,18 @@ class _Builder:
                 self.nodes.append(self.quantised(node))
             except TargetError as error:
                 self.refused[i] = error
-        outputs = source.outputs if self.config.outputs == "integer" else tuple(self.as_float(v) for v in source.outputs)
-        built = Graph(source.inputs, outputs, tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts))
+        outputs = (
+            source.outputs
+            if self.config.outputs == "integer"
+            else tuple(self.as_float(v) for v in source.outputs)
+        )
+        built = Graph(
+            source.inputs,
+            outputs,
+            tuple(self.nodes),
+            MappingProxyType(self.values),
+            MappingProxyType(self.consts),
+        )
         return built if self.refused else _own_names(prune(built), source)
 
     # --- boundaries
@@ -188,7 +220,8 @@ class _Builder:
         return name
 
     def form(self, value_id: str, suffix: str) -> tuple[str, bool]:
-        """The name of a value's other form, and whether it is yet to be made; the model may have a value of that name."""
+        """The name of a value's other form, and whether it is yet to be made; the model
+        may have a value of that name."""
         key = value_id, suffix
         if key in self.forms:
             return self.forms[key], False
@@ -220,17 +253,22 @@ class _Builder:
             inputs[i] = self.as_codes(value_id)
             if node.op.shares_scale and self.types[value_id] != self.types[node.outputs[0]]:
                 inputs[i] = self.retyped(inputs[i], self.types[node.outputs[0]])
-        weight = next((i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None)
+        weight = next(
+            (i for i, v in enumerate(real.consts) if v is not None and node.op.role(i) == "weight"), None
+        )
         made = replace(node, inputs=tuple(inputs), params=())
         try:
-            return self.prepared(made if weight is None else self.weighted(node, made, min(activations), weight))
+            return self.prepared(
+                made if weight is None else self.weighted(node, made, min(activations), weight)
+            )
         except Overflow as error:
             if weight is not None:
                 return self.narrower(node, made, min(activations), weight, error)
             return self.narrowed(made, tuple(activations), error)
 
     def weighted(self, node: Node, made: Node, source: int, weight: int) -> Node:
-        """The node with the codes of its constant weight, and bias, for the type that its input `source` has."""
+        """The node with the codes of its constant weight, and bias, for the type
+        that its input `source` has."""
         real, inputs = self.source.site(node), list(made.inputs)
         x, y = self.values[made.inputs[source]].quant, self.types[node.outputs[0]]
         assert x is not None
@@ -253,7 +291,8 @@ class _Builder:
         return replace(made, inputs=tuple(inputs))
 
     def narrower(self, node: Node, made: Node, source: int, weight: int, error: Overflow) -> Node:
-        """A layer of constant weights over narrower codes of its wide input, as wide as its accumulator allows."""
+        """A layer of constant weights over narrower codes of its wide input, as wide
+        as its accumulator allows."""
         wide, first = self.values[made.inputs[source]], error
         assert wide.quant is not None
         bits = wide.quant.bits
@@ -264,11 +303,15 @@ class _Builder:
             inputs = list(made.inputs)
             inputs[source] = self.rescaled(wide.id, wide.quant, bits)
             try:
-                found = self.prepared(self.weighted(node, replace(made, inputs=tuple(inputs)), source, weight))
+                found = self.prepared(
+                    self.weighted(node, replace(made, inputs=tuple(inputs)), source, weight)
+                )
             except Overflow as again:
                 error = again
                 continue
-            self.notes.append(Note(node.name, f"its input requantised to {bits} bits: {first.message}", on_host=False))
+            self.notes.append(
+                Note(node.name, f"its input requantised to {bits} bits: {first.message}", on_host=False)
+            )
             return found
 
     def prepared(self, node: Node) -> Node:
@@ -276,7 +319,8 @@ class _Builder:
         return replace(node, params=tuple((name, self.param(params[name])) for name in sorted(params)))
 
     def narrowed(self, node: Node, operands: tuple[int, ...], error: Overflow) -> Node:
-        """The node over narrower codes of its wide operands, as wide as its accumulator allows; each is requantised first."""
+        """The node over narrower codes of its wide operands, as wide as its accumulator
+        allows; each is requantised first."""
         types = [self.values[node.inputs[i]].quant for i in operands]
         widths = [q.bits for q in types if q is not None]
         if len(operands) < 2 or any(self.values[node.inputs[i]].const for i in operands):
@@ -299,7 +343,9 @@ class _Builder:
                 excess = again.excess
                 continue
             said = " and ".join(f"{bits} bits" for bits in widths)
-            self.notes.append(Note(node.name, f"operands requantised to {said}: {error.message}", on_host=False))
+            self.notes.append(
+                Note(node.name, f"operands requantised to {said}: {error.message}", on_host=False)
+            )
             return found
         raise error
 

@@ -63,8 +63,12 @@ def name_faults(
     graph: Graph, stated: Iterable[tuple[str, Iterable[str]]], history: Sequence[Replaced] = ()
 ) -> Iterator[NpuflowError]:
     """A fault for every name or pattern that nothing in the graph answers to."""
-    layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [((value,), "input") for value in graph.inputs]
-    sources = [(names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)]
+    layers = [(names_of(node), op_name(node)) for node in graph.nodes] + [
+        ((value,), "input") for value in graph.inputs
+    ]
+    sources = [
+        (names[: len(node.origin) or 1], op) for node, (names, op) in zip(graph.nodes, layers, strict=False)
+    ]
     allowed = tuple(dict.fromkeys(name for names, op in sources for name in (*names, op)))
     for key, patterns in stated:
         for pattern in patterns:

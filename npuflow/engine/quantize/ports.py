@@ -1,4 +1,5 @@
-"""Inputs and outputs that are codes: the casts between a declared half or double precision and float32 have no place there."""
+"""Inputs and outputs that are codes: the casts between a declared half or double precision and
+float32 have no place there."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _DECLARED = ("float16", "float64")
 
 @dataclass(frozen=True)
 class Bare:
-    """The graph without those casts. `kept`: indices of its nodes in the graph that it was; `names`: old name -> new."""
+    """The graph without those casts. `kept`: indices of its nodes in the graph that it
+    was; `names`: old name -> new."""
 
     graph: Graph
     kept: tuple[int, ...]
@@ -32,7 +34,8 @@ class Bare:
 
 
 def bare(graph: Graph, config: Quantize) -> Bare:
-    """Casts at the ends that the recipe makes integer are left out: the float32 value takes the port's name."""
+    """Casts at the ends that the recipe makes integer are left out: the float32
+    value takes the port's name."""
     names: dict[str, str] = {}
     gone: set[int] = set()
     readers = graph.consumers()
@@ -43,8 +46,14 @@ def bare(graph: Graph, config: Quantize) -> Bare:
         kinds = graph.type(source).dtype, graph.type(result).dtype
         entering = config.inputs == "integer" and source in graph.inputs and readers[source] == [node] \
             and kinds[0] in _DECLARED and kinds[1] == "float32" and result not in graph.outputs
-        leaving = config.outputs == "integer" and result in graph.outputs and result not in readers \
-            and kinds[0] == "float32" and kinds[1] in _DECLARED and source not in (*graph.inputs, *graph.outputs, *names)
+        leaving = (
+            config.outputs == "integer"
+            and result in graph.outputs
+            and result not in readers
+            and kinds[0] == "float32"
+            and kinds[1] in _DECLARED
+            and source not in (*graph.inputs, *graph.outputs, *names)
+        )
         if entering or (leaving and graph.const(source) is None):
             names[result if entering else source] = source if entering else result
             gone.add(i)
@@ -53,7 +62,9 @@ def bare(graph: Graph, config: Quantize) -> Bare:
     kept = tuple(i for i in range(len(graph.nodes)) if i not in gone)
     nodes = tuple(_renamed(graph.nodes[i], names) for i in kept)
     values = {name: value for name, value in graph.values.items() if name not in names}
-    values.update({new: replace(values[new], type=TensorType(values[new].type.shape)) for new in names.values()})
+    values.update(
+        {new: replace(values[new], type=TensorType(values[new].type.shape)) for new in names.values()}
+    )
     return Bare(graph.replaced(nodes=nodes, values=MappingProxyType(values)), kept, names)
 
 

@@ -1,4 +1,5 @@
-"""Weights whose codes were chosen before: what a layer is quantised with in place of its own weight and bias."""
+"""Weights whose codes were chosen before: what a layer is quantised with in place of
+its own weight and bias."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def suits(one: RoundedWeight | None, scheme: Weights, numerics: Numerics) -> boo
     return (one.quant.axis is None) == (scheme.per == "tensor" or not numerics.per_channel_weights)
 
 
-def chosen(known: Mapping[str, RoundedWeight], value_id: str, scheme: Weights, numerics: Numerics) -> RoundedWeight | None:
+def chosen(
+    known: Mapping[str, RoundedWeight], value_id: str, scheme: Weights, numerics: Numerics
+) -> RoundedWeight | None:
     """The codes of a weight, where there are such for its scheme."""
     one = known.get(value_id)
     return one if suits(one, scheme, numerics) else None
@@ -38,7 +41,11 @@ def real_weight(one: RoundedWeight) -> Array:
 
 def real_bias(one: RoundedWeight, bias: Array) -> Array:
     """The bias with what it takes up."""
-    return bias if one.shift is None else (bias.astype(np.float64) + one.shift.reshape(bias.shape)).astype(bias.dtype)
+    return (
+        bias
+        if one.shift is None
+        else (bias.astype(np.float64) + one.shift.reshape(bias.shape)).astype(bias.dtype)
+    )
 
 
 def replaced(site: Site, weight: int, one: RoundedWeight) -> Site:
@@ -52,6 +59,7 @@ def replaced(site: Site, weight: int, one: RoundedWeight) -> Site:
 
 
 def recoded(real: Array, one: RoundedWeight, quant: QuantType) -> Array:
-    """The codes for the type that the layer got: those chosen, but of channels whose scale had to be raised."""
+    """The codes for the type that the layer got: those chosen, but of channels whose
+    scale had to be raised."""
     same = np.equal(along(one.quant.scale, quant.axis, real.ndim), along(quant.scale, quant.axis, real.ndim))
     return np.where(same, one.codes, encode(real, quant)).astype(one.codes.dtype)

@@ -1,4 +1,5 @@
-"""One QuantType per activation: ranges from thresholds, fixed functions and constants; operators that share a scale joined."""
+"""One QuantType per activation: ranges from thresholds, fixed functions and constants;
+operators that share a scale joined."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Range = tuple[float, float]
 
 @dataclass
 class Groups:
-    """Sets of values that must have one scale (union-find). `stated`: the type that a set must have, by its root."""
+    """Sets of values that must have one scale (union-find). `stated`: the type that a
+    set must have, by its root."""
 
     parent: dict[str, str] = field(default_factory=dict)
     stated: dict[str, QuantType] = field(default_factory=dict)
@@ -39,7 +41,8 @@ class Groups:
         return root
 
     def join(self, ids: Sequence[str]) -> None:
-        """One set of them all, but for those whose stated types differ: the quantiser requantises between these."""
+        """One set of them all, but for those whose stated types differ: the
+        quantiser requantises between these."""
         for other in ids[1:]:
             a, b = self.find(ids[0]), self.find(other)
             mine, theirs = self.stated.get(a), self.stated.get(b)
@@ -51,8 +54,8 @@ class Groups:
 
 
 def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
-    """Positions and ids of the inputs that carry activations: constants in an activation's place, and weights that
-    are computed, included."""
+    """Positions and ids of the inputs that carry activations: constants in an activation's place, and weights
+    that are computed, included."""
     found = []
     for i, value_id in enumerate(node.inputs):
         if not value_id or graph.type(value_id).dtype != "float32":
@@ -66,8 +69,9 @@ def activation_inputs(graph: Graph, node: Node) -> list[tuple[int, str]]:
 def activation_types(
     graph: Graph, chosen: Sequence[Node], ranges: Mapping[str, Range], config: Quantize, numerics: Numerics,
     fixed: Mapping[str, QuantType] = MappingProxyType({}),
-) -> dict[str, QuantType]:  # fmt: skip
-    """QuantType of every value that the chosen (NPU) nodes read or write as activation; shared-scale sets have one.
+) -> dict[str, QuantType]:
+    """QuantType of every value that the chosen (NPU) nodes read or write as
+    activation; shared-scale sets have one.
     `fixed`: types that are stated and stay."""
     groups, (bits, stated) = Groups(stated=dict(fixed)), _widths(graph, chosen, config)
     spans: dict[str, Range] = {}
@@ -92,7 +96,11 @@ def activation_types(
     if not config.trim:
         return types
     members = Counter(groups.find(v) for v in spans)
-    spans.update(narrower(graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}))
+    spans.update(
+        narrower(
+            graph, chosen, spans, types, {v for v in spans if members[groups.find(v)] == 1 and v not in fixed}
+        )
+    )
     return _types(groups, spans, widths, config, numerics)
 
 
@@ -119,8 +127,8 @@ def _types(
 
 
 def _widths(graph: Graph, chosen: Sequence[Node], config: Quantize) -> tuple[dict[str, int], set[str]]:
-    """Bits per value: the producer's exception, else the widest that a consumer asks for, else the scheme's; and which
-    values an exception speaks of."""
+    """Bits per value: the producer's exception, else the widest that a consumer asks for, else the scheme's;
+    and which values an exception speaks of."""
     made: dict[str, int] = {}
     asked: dict[str, int] = {}
     stated: set[str] = set()

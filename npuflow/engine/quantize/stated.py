@@ -1,4 +1,5 @@
-"""Codes that a quantised model or a table states: kept as they are, where the target computes with such codes."""
+"""Codes that a quantised model or a table states: kept as they are, where the target
+computes with such codes."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ SHOWN = 3                                 # channels that a note names
 
 def usable(stated: Mapping[str, QuantType], constants: Mapping[str, bool], numerics: Numerics) -> tuple[
     dict[str, QuantType], dict[str, str]
-]:  # fmt: skip
-    """The types that the target has, by value id, and why it has not the others. `constants`: which values are weights."""
+]:
+    """The types that the target has, by value id, and why it has not the others.
+    `constants`: which values are weights."""
     kept: dict[str, QuantType] = {}
     refused: dict[str, str] = {}
     for name, quant in stated.items():
@@ -66,19 +68,29 @@ def _turned(quant: QuantType) -> QuantType:
     """The same real numbers on codes of the other signedness."""
     half = 1 << (quant.bits - 1)
     move = -half if not quant.signed else half
-    return quant.with_(signed=not quant.signed, zero_point=tuple(z + move for z in quant.zero_point), narrow=False)
+    return quant.with_(
+        signed=not quant.signed, zero_point=tuple(z + move for z in quant.zero_point), narrow=False
+    )
 
 
 def moved(stated: Mapping[str, QuantType], graph: Graph) -> Iterator[tuple[str, str]]:
-    """(weight, what changed) where the quantiser could not keep the stated scales of a weight: channels with next to no
-    weights, whose bias or multiplier would not fit."""
+    """(weight, what changed) where the quantiser could not keep the stated scales of a weight: channels with
+    next to no weights, whose bias or multiplier would not fit."""
     for name, quant in stated.items():
         value = graph.values.get(f"{name}:q")
-        if value is None or value.const is None or value.quant is None or len(value.quant.scale) != len(quant.scale):
+        if (
+            value is None
+            or value.const is None
+            or value.quant is None
+            or len(value.quant.scale) != len(quant.scale)
+        ):
             continue
         pairs = enumerate(zip(quant.scale, value.quant.scale, strict=True))
         raised = [f"channel {i} ({a:.3g}) by {100 * (b / a - 1):.2g} %" for i, (a, b) in pairs if a != b]
         if raised:
             more = f" and {len(raised) - SHOWN} more" if len(raised) > SHOWN else ""
-            what = f"{len(raised)} of {len(quant.scale)} stated scales are raised, so that biases and multipliers fit"
+            what = (
+                f"{len(raised)} of {len(quant.scale)} stated scales are raised, so that biases and "
+                "multipliers fit"
+            )
             yield name, f"{what}: {', '.join(raised[:SHOWN])}{more}"

@@ -16,9 +16,11 @@ STEPS = 8192                              # where the range is probed
 
 
 def trimmed(op: TableOp, span: Range, out: QuantType) -> Range:
-    """The part of the range outside of which the output code is that of the nearer end. SiLU at 8 bits: about -5 and up.
+    """The part of the range outside of which the output code is that of the nearer end.
+    SiLU at 8 bits: about -5 and up.
 
-    Codes are compared at half steps, so that what is cut off differs by less than a quarter step of the output.
+    Codes are compared at half steps, so that what is cut off differs by less than a
+    quarter step of the output.
     """
     x = np.linspace(span[0], span[1], STEPS + 1)
     with np.errstate(all="ignore"):
@@ -34,9 +36,14 @@ def trimmed(op: TableOp, span: Range, out: QuantType) -> Range:
 
 
 def narrower(
-    graph: Graph, chosen: Sequence[Node], spans: Mapping[str, Range], types: Mapping[str, QuantType], alone: Collection[str]
+    graph: Graph,
+    chosen: Sequence[Node],
+    spans: Mapping[str, Range],
+    types: Mapping[str, QuantType],
+    alone: Collection[str],
 ) -> dict[str, Range]:
-    """Smaller ranges for values that only table functions read. `alone`: values that share their scale with no other."""
+    """Smaller ranges for values that only table functions read. `alone`: values that
+    share their scale with no other."""
     consumers, mine = graph.consumers(), {id(n) for n in chosen}
     found: dict[str, Range] = {}
     for value_id in spans:
@@ -44,7 +51,10 @@ def narrower(
         tables = [n for n in readers if isinstance(n.op, TableOp) and id(n) in mine]
         if not readers or len(tables) < len(readers) or value_id not in alone or value_id in graph.outputs:
             continue
-        parts = [trimmed(n.op, spans[value_id], types[n.outputs[0]]) for n in tables if isinstance(n.op, TableOp)]
+        parts = [
+            trimmed(n.op, spans[value_id], types[n.outputs[0]]) for n in tables if isinstance(n.op, TableOp)
+        ]
         found[value_id] = min(p[0] for p in parts), max(p[1] for p in parts)
-    # A table whose output is itself narrowed gets finer output codes than were looked at here: it keeps its range.
+    # A table whose output is itself narrowed gets finer output codes than were looked
+    # at here: it keeps its range.
     return {v: r for v, r in found.items() if not any(n.outputs[0] in found for n in consumers[v])}

@@ -20,7 +20,8 @@ SMALLEST = 1e-30                          # a scale below this serves no tensor
 
 
 def usable_scale(scale: float, power_of_two: bool) -> float:
-    """The scale as it is kept: the power of two at or above it, else the nearest float32 (models store scales as such)."""
+    """The scale as it is kept: the power of two at or above it, else the nearest float32
+    (models store scales as such)."""
     scale = max(scale, SMALLEST)
     return 2.0 ** ceil(log2(scale) - 1e-6) if power_of_two else float(np.float32(scale))
 
@@ -41,8 +42,10 @@ def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -
             signed = True
         elif lo < -hi / (1 << (grid.bits + 1)):
             raise TargetError(
-                f"the range [{lo:.4g}, {hi:.4g}] has negative values, but codes are unsigned with zero point 0",
-                hint="signed = true or symmetric = false under [quantize.activations], where the target allows it",
+                f"the range [{lo:.4g}, {hi:.4g}] has negative values, but codes are unsigned with zero "
+                "point 0",
+                hint="signed = true or symmetric = false under [quantize.activations], where the target "
+                "allows it",
                 code="NF-QUANT-005",
             )
         lo = lo if signed else 0.0       # less than half a step: rounds to 0
@@ -82,7 +85,8 @@ def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numer
 
 
 def widened(quant: QuantType, floor: Real, power_of_two: bool) -> QuantType:
-    """The weight type with every scale raised to at least `floor`; zero points move so that the lower end stays covered."""
+    """The weight type with every scale raised to at least `floor`; zero points move so that
+    the lower end stays covered."""
     scales, zeros = [], []
     least = np.broadcast_to(floor, (len(quant.scale),)).tolist()
     for scale, zero, smallest in zip(quant.scale, quant.zero_point, least, strict=True):

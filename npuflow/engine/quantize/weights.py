@@ -1,4 +1,5 @@
-"""Weights and biases of one node as integers: scales that its multipliers, bias width and accumulator can carry."""
+"""Weights and biases of one node as integers: scales that its multipliers, bias
+width and accumulator can carry."""
 
 from __future__ import annotations
 
@@ -19,10 +20,17 @@ Real = npt.NDArray[np.float64]
 
 
 def coded_weight(
-    site: Site, index: int, x: QuantType, y: QuantType, scheme: Weights, numerics: Numerics, fixed: QuantType | None = None
+    site: Site,
+    index: int,
+    x: QuantType,
+    y: QuantType,
+    scheme: Weights,
+    numerics: Numerics,
+    fixed: QuantType | None = None,
 ) -> tuple[Array, QuantType]:
-    """Codes and type of the constant weight at an input. `site` is the float node; x, y are its activation types; `fixed`
-    is a type that is stated: it stays but for channels whose bias or multiplier would not fit (those with next to no weights).
+    """Codes and type of the constant weight at an input. `site` is the float node; x, y are its activation
+    types; `fixed` is a type that is stated: it stays but for channels whose bias or multiplier would not fit
+    (those with next to no weights).
     """
     real = site.consts[index]
     assert real is not None
@@ -33,13 +41,16 @@ def coded_weight(
     bias = bias_values(site, index + 1, len(quant.scale))
     if bias is not None:
         products = _products(real, quant, axis, x, bias) if settled else _any_products(real, quant, x)
-        quant = widened(quant, _bias_floor(bias, x, quant, gain * x.scale[0], products, numerics), numerics.power_of_two)
+        quant = widened(
+            quant, _bias_floor(bias, x, quant, gain * x.scale[0], products, numerics), numerics.power_of_two
+        )
     quant = widened(quant, _multiplier_floor(quant, gain * x.scale[0] / y.scale[0], numerics), False)
     return encode(real, quant), quant
 
 
 def bias_values(site: Site, index: int, channels: int) -> Real | None:
-    """The real bias in units of the accumulator's real value (C * beta), one per channel or the largest for one scale."""
+    """The real bias in units of the accumulator's real value (C * beta), one per channel
+    or the largest for one scale."""
     if not site.present(index) or site.op.role(index) != "bias":
         return None
     stored = site.consts[index]
@@ -58,8 +69,8 @@ def _any_products(real: Array, quant: QuantType, x: QuantType) -> Real:
 
 
 def _products(real: Array, quant: QuantType, axis: int | None, x: QuantType, bias: Real) -> Real:
-    """How far they reach to the bias's own side at stated scales, one number per scale. A quantiser that widened a scale
-    until the bias just fits left few codes in that channel, and these leave room."""
+    """How far they reach to the bias's own side at stated scales, one number per scale. A quantiser that
+    widened a scale until the bias just fits left few codes in that channel, and these leave room."""
     codes = encode(real, quant).astype(np.float64) - along(quant.zero_point, quant.axis, real.ndim)
     rest = tuple(d for d in range(real.ndim) if d != axis)
     below, above = x.lo - x.zero_point[0], x.hi - x.zero_point[0]
@@ -70,9 +81,11 @@ def _products(real: Array, quant: QuantType, axis: int | None, x: QuantType, bia
     return np.array([max(up.max(initial=0.0), down.max(initial=0.0))])
 
 
-def _bias_floor(bias: Real, x: QuantType, weight: QuantType, unit: float, products: Real, numerics: Numerics) -> Real:
-    """Smallest weight scales with which the bias fits its bits (at the largest shift) and leaves the accumulator room for
-    `products`."""
+def _bias_floor(
+    bias: Real, x: QuantType, weight: QuantType, unit: float, products: Real, numerics: Numerics
+) -> Real:
+    """Smallest weight scales with which the bias fits its bits (at the largest shift) and leaves the
+    accumulator room for `products`."""
     capacity = 1 << (numerics.accumulator(max(x.bits, weight.bits)) - 1)
     room = np.maximum(capacity - products, capacity // 4)
     largest = np.minimum(((1 << (numerics.bias_bits - 1)) - 1) << numerics.bias_shift_max, room - 1)
@@ -80,10 +93,11 @@ def _bias_floor(bias: Real, x: QuantType, weight: QuantType, unit: float, produc
 
 
 def _multiplier_floor(weight: QuantType, factor: float, numerics: Numerics) -> Real:
-    """Scales at which every channel has an integer multiplier: channels far below the largest are raised to the next one.
+    """Scales at which every channel has an integer multiplier: channels far below the
+    largest are raised to the next one.
 
-    Narrow multipliers with one shift per layer cannot follow every channel; a slightly larger scale costs little, a
-    wrong multiplier would scale the whole channel.
+    Narrow multipliers with one shift per layer cannot follow every channel; a slightly larger scale costs
+    little, a wrong multiplier would scale the whole channel.
     """
     scales = np.array(weight.scale)
     ratio = scales * factor
@@ -101,7 +115,8 @@ def _multiplier_floor(weight: QuantType, factor: float, numerics: Numerics) -> R
 def coded_bias(
     site: Site, index: int, x: QuantType, weight: QuantType, channels: int, numerics: Numerics
 ) -> tuple[Array, QuantType]:
-    """Codes and type of the bias: the accumulator's unit times the smallest power of two with which all fit."""
+    """Codes and type of the bias: the accumulator's unit times the smallest power of
+    two with which all fit."""
     stored = site.consts[index]
     assert stored is not None
     alpha, beta = float(getattr(site.op, "alpha", 1.0)), float(getattr(site.op, "beta", 1.0))
@@ -116,7 +131,8 @@ def coded_bias(
         shift += 1
     if np.any(np.rint(codes / (1 << shift)) > top + 0.5):
         raise TargetError(
-            f"a bias of {int(codes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by {shift}",
+            f"a bias of {int(codes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by "
+            f"{shift}",
             hint="larger activation ranges, per-channel weights, or a target with wider biases",
             code="NF-QUANT-007",
         )

@@ -1,4 +1,5 @@
-"""The report's tables of accuracy: outputs from the recipe's widths to the final program, what was widened, what helps."""
+"""The report's tables of accuracy: outputs from the recipe's widths to the final program,
+what was widened, what helps."""
 
 from __future__ import annotations
 
@@ -15,22 +16,42 @@ LEAST = 1e-6                              # share of clipped values that is wort
 MOST = 30                                 # rows of clipped tensors
 
 OUTPUTS = (
-    "output", "dB at the recipe's widths", "dB after [precision]", "dB of the program", "four of five samples reach",
-    "equal answers, %", "judged",
-)  # fmt: skip
+    "output",
+    "dB at the recipe's widths",
+    "dB after [precision]",
+    "dB of the program",
+    "four of five samples reach",
+    "equal answers, %",
+    "judged",
+)
 
 
 def tables(
-    before: Sequence[Output], after: Sequence[Output], found: Sequence[Shown], wider: Sequence[Widened], fixes: Sequence[Fix],
+    before: Sequence[Output],
+    after: Sequence[Output],
+    found: Sequence[Shown],
+    wider: Sequence[Widened],
+    fixes: Sequence[Fix],
     clipped: Mapping[str, float],
-) -> list[Table]:  # fmt: skip
+) -> list[Table]:
     """For the page's notes."""
     first, second = ({o.name: _db(o.sqnr) for o in outputs} for outputs in (before, after))
     rows = [
-        (o.name, first.get(o.name), second.get(o.name), _db(o.sqnr), _db(o.low), _share(o.agreement), "good" if s.ok else "poor")
-        for s in found for o in (s.output,)
+        (
+            o.name,
+            first.get(o.name),
+            second.get(o.name),
+            _db(o.sqnr),
+            _db(o.low),
+            _share(o.agreement),
+            "good" if s.ok else "poor",
+        )
+        for s in found
+        for o in (s.output,)
     ]
-    most = sorted(((name, share) for name, share in clipped.items() if share > LEAST), key=lambda pair: -pair[1])[:MOST]
+    most = sorted(
+        ((name, share) for name, share in clipped.items() if share > LEAST), key=lambda pair: -pair[1]
+    )[:MOST]
     return [
         ("Accuracy: outputs on held-out calibration samples", OUTPUTS, rows),
         ("Accuracy: fixes that were applied and help", ("fix", "enough", "to paste"),

@@ -1,4 +1,5 @@
-"""Tables of the report on what a build compared: float graph and source model, program and exported QDQ model."""
+"""Tables of the report on what a build compared: float graph and source model,
+program and exported QDQ model."""
 
 from __future__ import annotations
 
@@ -24,9 +25,16 @@ def of_rewrites(
     """Every output beside the source model's, what moved values, and every change."""
     rows = [(e.name, e.absolute, e.relative, e.limit, e.note) for e in errors]
     moved = [(c.change.rule, c.change.line() if c.change.node else "", c.before, c.after) for c in culprits]
-    changes = [(c.rule, *(", ".join(f"{op} {name}" for op, name in nodes) for nodes in (c.removed, c.made))) for c in applied]
+    changes = [
+        (c.rule, *(", ".join(f"{op} {name}" for op, name in nodes) for nodes in (c.removed, c.made)))
+        for c in applied
+    ]
     return [
-        ("Rewritten float graph compared with the source model", ERRORS, rows or [("", None, None, None, reason)]),
+        (
+            "Rewritten float graph compared with the source model",
+            ERRORS,
+            rows or [("", None, None, None, reason)],
+        ),
         *([("Rewrites that moved values", CULPRITS, moved)] if moved else []),
         ("Rewrites", ("rule", "nodes before", "nodes after"), changes),
     ]
@@ -38,7 +46,11 @@ def of_qdq(tensors: Mapping[str, TensorParting], verdict: Verdict | None, reason
     said = verdict.text if verdict is not None else f"not compared: {reason}"
     return [
         ("QDQ model compared with the program", ("in a sentence",), [(said,)]),
-        *([("QDQ model compared with the program: tensors that differ", (*ALONE, *FED), rows)] if rows else []),
+        *(
+            [("QDQ model compared with the program: tensors that differ", (*ALONE, *FED), rows)]
+            if rows
+            else []
+        ),
     ]
 
 

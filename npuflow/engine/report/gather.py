@@ -17,7 +17,8 @@ from npuflow.ir.graph import Graph, Node
 from npuflow.ir.rule import Refusal
 from npuflow.ir.types import Value
 
-MOST_EVENTS = 8000                        # rectangles of the timeline; beyond that neighbours of one layer merge
+# rectangles of the timeline; beyond that neighbours of one layer merge
+MOST_EVENTS = 8000
 BINS = 120
 
 Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
@@ -25,9 +26,9 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 
 @dataclass(frozen=True)
 class Sources:
-    """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold method;
-    `suggestions`: value id -> what could be done about it; `facts`: headline figures; `notes`: further tables (title,
-    columns, rows); `accuracy`: the build's sentence about its outputs.
+    """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold
+    method; `suggestions`: value id -> what could be done about it; `facts`: headline figures; `notes`:
+    further tables (title, columns, rows); `accuracy`: the build's sentence about its outputs.
     """
 
     title: str
@@ -54,26 +55,43 @@ def report_data(s: Sources) -> dict[str, Any]:
         "warnings": [{"message": s.accuracy.text, "hint": s.accuracy.hint}] if s.accuracy.ok is False else [],
         "tiles": [list(f) for f in s.facts],
         "nodes": [_node(s, n, layers.get(i, {})) for i, n in enumerate(s.graph.nodes)],
-        "tensors": [_tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None],
+        "tensors": [
+            _tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None
+        ],
         "timeline": _timeline(s),
         "memory": {
-            "const_bytes": meta["const_bytes"], "data_bytes": meta["data_bytes"], "local_bytes": meta["local_bytes"],
-            "bound_bytes": meta["memory"]["bound"], "local_used": meta["memory"].get("local_used"),
-            "live": [dict(zip(("id", "address", "size", "first", "last"), row, strict=True)) for row in meta["memory"]["lives"]],
+            "const_bytes": meta["const_bytes"],
+            "data_bytes": meta["data_bytes"],
+            "local_bytes": meta["local_bytes"],
+            "bound_bytes": meta["memory"]["bound"],
+            "local_used": meta["memory"].get("local_used"),
+            "live": [
+                dict(zip(("id", "address", "size", "first", "last"), row, strict=True))
+                for row in meta["memory"]["lives"]
+            ],
         },
-        "notes": [[title, list(columns), [list(r) for r in rows]] for title, columns, rows in (*_placement(s), *s.notes)],
-    }  # fmt: skip
+        "notes": [
+            [title, list(columns), [list(r) for r in rows]]
+            for title, columns, rows in (*_placement(s), *s.notes)
+        ],
+    }
     return dict(_finite(found))
 
 
 def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
-    """Measured figures by node, inside groups too; schedule time and lower bound are a group's, and stand at its first node."""
+    """Measured figures by node, inside groups too; schedule time and lower bound are a group's,
+    and stand at its first node."""
     found: dict[int, dict[str, Any]] = {}
     for row in profile.operators():
         kept = {k: row[k] for k in ("macs", "cycles", "utilisation", "stall", "limit")}
         found[row["nodes"][0]] = kept | {"bytes": row["load_bytes"] + row["store_bytes"]}
     for row in profile.host_rows:
-        kept = {"macs": row["host_macs"], "cycles": row["cycles"], "limit": "host", "bytes": row["host_bytes"]}
+        kept = {
+            "macs": row["host_macs"],
+            "cycles": row["cycles"],
+            "limit": "host",
+            "bytes": row["host_bytes"],
+        }
         found[row["nodes"][0]] = kept
     for row in profile.layers():
         found.setdefault(row["nodes"][0], {}).update({k: row[k] for k in ("schedule", "bound")})
@@ -83,7 +101,9 @@ def _layers(profile: Profile) -> dict[int, dict[str, Any]]:
 def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]:
     on_npu = is_npu(node)
     outputs = [o for o in node.outputs if o]
-    quality = next((s.fidelity[k] for o in outputs for k in (o, o.removesuffix(":q")) if k in s.fidelity), None)
+    quality = next(
+        (s.fidelity[k] for o in outputs for k in (o, o.removesuffix(":q")) if k in s.fidelity), None
+    )
     reasons = {p.node: p.reason for p in s.placement.places}
     stated = {f.name: getattr(node.op, f.name) for f in fields(node.op)}
     attributes = ", ".join(f"{name}={value}" for name, value in stated.items() if value not in (None, (), ""))
@@ -95,24 +115,33 @@ def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]
         "attributes": attributes if len(attributes) < 400 else attributes[:400] + " ...",
         "reason": "" if on_npu else reason,
         "sqnr": None if quality is None else quality.sqnr,
-    }  # fmt: skip
+    }
     return found | dict(measured)
 
 
 def _tensor(s: Sources, value: Value) -> dict[str, Any]:
     assert value.quant is not None
-    source = value.id if value.id in s.ranges else value.id.removesuffix(":q")     # codes of inputs and outputs stand aside
+    # codes of inputs and outputs stand aside
+    source = value.id if value.id in s.ranges else value.id.removesuffix(":q")
     quality, spread = s.fidelity.get(source), s.histogram(source)
     return {
-        "id": value.id, "shape": list(value.type.shape), "dtype": value.dtype, "bits": value.quant.bits,
-        "scale": value.quant.scale[0], "zero_point": value.quant.zero_point[0],
-        "threshold": list(s.ranges[source]) if source in s.ranges else None, "method": s.methods.get(source),
+        "id": value.id,
+        "shape": list(value.type.shape),
+        "dtype": value.dtype,
+        "bits": value.quant.bits,
+        "scale": value.quant.scale[0],
+        "zero_point": value.quant.zero_point[0],
+        "threshold": list(s.ranges[source]) if source in s.ranges else None,
+        "method": s.methods.get(source),
         "observed": None if spread is None else list(spread[:2]),
-        "histogram": None if spread is None else {"lo": spread[0], "hi": spread[1], "counts": [float(c) for c in spread[2]]},
-        "sqnr": None if quality is None else quality.sqnr, "cosine": None if quality is None else quality.cosine,
+        "histogram": None
+        if spread is None
+        else {"lo": spread[0], "hi": spread[1], "counts": [float(c) for c in spread[2]]},
+        "sqnr": None if quality is None else quality.sqnr,
+        "cosine": None if quality is None else quality.cosine,
         "ends": None if quality is None else quality.ends,
         "suggestions": [[one.kind, one.text, one.weight] for one in s.suggestions.get(source, ())],
-    }  # fmt: skip
+    }
 
 
 def _timeline(s: Sources) -> dict[str, Any]:
@@ -125,7 +154,11 @@ def _timeline(s: Sources) -> dict[str, Any]:
         span = float(timeline.start[i]), float(timeline.end[i])
         events.append([int(order.queue[i]), *span, command.node, command.opcode])
     shown = events if len(events) <= MOST_EVENTS else _joined(events)
-    note = "" if shown is events else f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
+    note = (
+        ""
+        if shown is events
+        else f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
+    )
     return {"queues": queues, "cycles": float(timeline.cycles), "events": shown, "shortened": note}
 
 
@@ -149,7 +182,11 @@ def _placement(s: Sources) -> list[tuple[str, Sequence[str], Sequence[Sequence[A
     return [
         ("Nodes on the host", ("node", "operator", "reason"), host),
         ("Bytes over the boundary, per inference", ("value", "way", "bytes"), crossings),
-        ("Rewrites that were refused", ("rule", "node", "reason"), [(r.rule, r.node, r.reason) for r in s.refusals]),
+        (
+            "Rewrites that were refused",
+            ("rule", "node", "reason"),
+            [(r.rule, r.node, r.reason) for r in s.refusals],
+        ),
     ]
 
 

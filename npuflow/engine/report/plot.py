@@ -27,7 +27,9 @@ class Panel:
 
 class Canvas(Protocol):
     def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None: ...
-    def text(self, x: float, y: float, words: str, colour: str, anchor: str = "start", bold: bool = False) -> None: ...
+    def text(
+        self, x: float, y: float, words: str, colour: str, anchor: str = "start", bold: bool = False
+    ) -> None: ...
 
 
 def drawing(panels: Sequence[Panel], columns: int = 2) -> tuple[int, int, Callable[[Canvas], None]]:
@@ -67,7 +69,9 @@ def _panel(canvas: Canvas, panel: Panel, x: float, y: float) -> None:
         tall = log1p(count) / peak * (HEIGHT - 4)
         if tall > 0:
             left = place(panel.lo + i * step)
-            canvas.rect(left, top + HEIGHT - tall, max(place(panel.lo + (i + 1) * step) - left - 0.3, 0.6), tall, BARS)
+            canvas.rect(
+                left, top + HEIGHT - tall, max(place(panel.lo + (i + 1) * step) - left - 0.3, 0.6), tall, BARS
+            )
     canvas.rect(x, top + HEIGHT, WIDTH, 1, SOFT)
     canvas.text(x, top + HEIGHT + 14, f"{lo:.5g}", SOFT)
     canvas.text(x + WIDTH, top + HEIGHT + 14, f"{hi:.5g}", SOFT, "end")
@@ -75,7 +79,13 @@ def _panel(canvas: Canvas, panel: Panel, x: float, y: float) -> None:
         canvas.rect(place(value) - 0.75, top, 1.5, HEIGHT, LINE)
         near_end = min(value - lo, hi - value) < 0.01 * span
         if not near_end:
-            canvas.text(min(max(place(value), x + 90), x + WIDTH - 90), top + HEIGHT + 14, f"{value:.5g}", LINE, "middle")
+            canvas.text(
+                min(max(place(value), x + 90), x + WIDTH - 90),
+                top + HEIGHT + 14,
+                f"{value:.5g}",
+                LINE,
+                "middle",
+            )
         elif panel.threshold is not None and panel.threshold[end] != (panel.lo, panel.hi)[end]:
             canvas.text(place(value), top + 12, f"{value:.5g}", LINE, "end" if end else "start")
     for i, line in enumerate(panel.lines):
@@ -91,11 +101,18 @@ class _Svg:
     parts: list[str] = field(default_factory=list)
 
     def rect(self, x: float, y: float, width: float, height: float, colour: str) -> None:
-        self.parts.append(f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" fill="{colour}"/>')
+        self.parts.append(
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" fill="{colour}"/>'
+        )
 
-    def text(self, x: float, y: float, words: str, colour: str, anchor: str = "start", bold: bool = False) -> None:
+    def text(
+        self, x: float, y: float, words: str, colour: str, anchor: str = "start", bold: bool = False
+    ) -> None:
         weight = ' font-weight="600"' if bold else ""
-        self.parts.append(f'<text x="{x:.2f}" y="{y:.2f}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(words)}</text>')
+        self.parts.append(
+            f'<text x="{x:.2f}" y="{y:.2f}" fill="{colour}" '
+            f'text-anchor="{anchor}"{weight}>{escape(words)}</text>'
+        )
 
 
 def svg(panels: Sequence[Panel], columns: int = 2) -> str:
@@ -103,7 +120,10 @@ def svg(panels: Sequence[Panel], columns: int = 2) -> str:
     width, height, draw = drawing(panels, columns)
     canvas = _Svg()
     draw(canvas)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} '
+        f'{height}" '
+    )
     return head + 'font-family="sans-serif" font-size="11">\n' + "\n".join(canvas.parts) + "\n</svg>\n"
 
 
@@ -121,10 +141,23 @@ def png(panels: Sequence[Panel], columns: int = 2, zoom: int = 2) -> bytes:
             right, bottom = max((x + width) * zoom - 1, x * zoom), max((y + height) * zoom - 1, y * zoom)
             brush.rectangle((x * zoom, y * zoom, right, bottom), fill=colour)
 
-        def text(self, x: float, y: float, words: str, colour: str, anchor: str = "start", bold: bool = False) -> None:
+        def text(
+            self, x: float, y: float, words: str, colour: str, anchor: str = "start", bold: bool = False
+        ) -> None:
             where = {"start": "ls", "middle": "ms", "end": "rs"}[anchor]
-            shown = words.encode("latin-1", "replace").decode("latin-1").replace("?", "~") if "…" in words else words
-            brush.text((x * zoom, y * zoom), shown, fill=colour, font=font, anchor=where, stroke_width=zoom // 2 if bold else 0)
+            shown = (
+                words.encode("latin-1", "replace").decode("latin-1").replace("?", "~")
+                if "…" in words
+                else words
+            )
+            brush.text(
+                (x * zoom, y * zoom),
+                shown,
+                fill=colour,
+                font=font,
+                anchor=where,
+                stroke_width=zoom // 2 if bold else 0,
+            )
 
     draw(Pixels())
     out = BytesIO()

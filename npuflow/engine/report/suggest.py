@@ -1,4 +1,5 @@
-"""What a tensor's statistics suggest to do about it: outliers, saturation, wasted codes, dead and lopsided channels."""
+"""What a tensor's statistics suggest to do about it: outliers, saturation, wasted codes,
+dead and lopsided channels."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ class Suggestion:
 
 
 def suggestions(
-    one: TensorStatistics, samples: Sequence[str], span: tuple[float, float] | None = None, quant: QuantType | None = None
+    one: TensorStatistics,
+    samples: Sequence[str],
+    span: tuple[float, float] | None = None,
+    quant: QuantType | None = None,
 ) -> list[Suggestion]:
     """For one activation. `span`: its threshold."""
     found = list(_alone(one, samples))
@@ -47,11 +51,15 @@ def suggestions(
 def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion]:
     nan, up, down = (int(n) for n in one.totals[1:])
     if nan or up or down:
-        yield Suggestion("not finite", f"{nan} NaN, {up} +inf and {down} -inf are left out: look at the float model", 9.0)
+        yield Suggestion(
+            "not finite", f"{nan} NaN, {up} +inf and {down} -inf are left out: look at the float model", 9.0
+        )
     if not one.count:
         return
     if one.lo == one.hi:
-        yield Suggestion("constant", f"always {one.lo:g}: this part of the network is inactive on these samples", 6.0)
+        yield Suggestion(
+            "constant", f"always {one.lo:g}: this part of the network is inactive on these samples", 6.0
+        )
         return
     zeros = one.zeros / one.count
     if zeros > 0.98:
@@ -73,17 +81,25 @@ def _lonely(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestio
     first, second = float(peaks[order[-1]]), float(peaks[order[-2]])
     if second > 0 and first > ALONE * second:
         name = samples[int(order[-1])]
-        text = f'the sample "{name}" alone reaches {first:.4g}, all others at most {second:.4g}: is it a valid sample?'
+        text = (
+            f'the sample "{name}" alone reaches {first:.4g}, all others at most {second:.4g}: is it a valid '
+            'sample?'
+        )
         yield Suggestion("one sample", text, 2.0 + first / second / 10)
 
 
-def _chosen(one: TensorStatistics, span: tuple[float, float], quant: QuantType | None) -> Iterator[Suggestion]:
+def _chosen(
+    one: TensorStatistics, span: tuple[float, float], quant: QuantType | None
+) -> Iterator[Suggestion]:
     lo, hi = span
     if one.lo < lo or one.hi > hi:
         inside = float(one.histogram(1, max(lo, one.lo), min(hi, one.hi)).sum()) if hi > lo else 0.0
         beyond = 1.0 - inside / one.count
         if beyond > CUT:
-            text = f"{100 * beyond:.2f} % of the values lie beyond [{lo:.4g}, {hi:.4g}]: a wider method (minmax) or range"
+            text = (
+                f"{100 * beyond:.2f} % of the values lie beyond [{lo:.4g}, {hi:.4g}]: a wider method "
+                "(minmax) or range"
+            )
             yield Suggestion("saturation", text, 3.0 + 10 * beyond)
     if quant is None or len(quant.scale) != 1:
         return
@@ -91,7 +107,10 @@ def _chosen(one: TensorStatistics, span: tuple[float, float], quant: QuantType |
     used = (one.quantile(0.995) - one.quantile(0.005)) / quant.scale[0]
     if 0 < used < CODES and one.zeros / one.count < 0.9:
         codes = quant.hi - quant.lo + 1
-        text = f"the middle 99 % of the values have {used + 1:.0f} of {codes} codes: a tighter method, or more bits"
+        text = (
+            f"the middle 99 % of the values have {used + 1:.0f} of {codes} codes: a tighter method, or more "
+            "bits"
+        )
         yield Suggestion("few codes", text, 2.0 + (CODES - used) / CODES)
 
 
@@ -104,17 +123,28 @@ def _fine(one: TensorStatistics, span: tuple[float, float], quant: QuantType) ->
     lost = (float(one.histogram(1, -half, half).sum()) - one.zeros) / coded
     if lost <= FINE:
         return
-    text = f"{100 * lost:.0f} % of the values that are not 0 lie below half a step ({half:.3g}) and are coded as 0: "
+    text = (
+        f"{100 * lost:.0f} % of the values that are not 0 lie below half a step ({half:.3g}) and are coded "
+        "as 0: "
+    )
     width = (quant.hi - quant.lo) * quant.scale[0]
     if own > 0 and width > COARSER * own:
-        text += f"another tensor with the same scale makes it {width / own:.0f} times coarser than its own range needs; "
+        text += (
+            f"another tensor with the same scale makes it {width / own:.0f} times coarser than its own "
+            "range needs; "
+        )
     yield Suggestion("small values", text + "16 bits", 3.5 + lost)
 
 
-def weight_suggestions(graph: Graph, node: Node, quants: Mapping[str, QuantType] = MappingProxyType({})) -> list[Suggestion]:
-    """For the weights of a node of the float graph. `quants`: how constants are coded, where that is known."""
+def weight_suggestions(
+    graph: Graph, node: Node, quants: Mapping[str, QuantType] = MappingProxyType({})
+) -> list[Suggestion]:
+    """For the weights of a node of the float graph. `quants`: how constants are
+    coded, where that is known."""
     site = graph.site(node)
-    index = next((i for i, v in enumerate(site.consts) if v is not None and node.op.role(i) == "weight"), None)
+    index = next(
+        (i for i, v in enumerate(site.consts) if v is not None and node.op.role(i) == "weight"), None
+    )
     if index is None or not activation_inputs(graph, node):
         return []
     held = site.consts[index]
@@ -130,7 +160,10 @@ def _channels(tops: Array, quant: QuantType | None = None) -> Iterator[Suggestio
     alive = tops[tops > DEAD * tops.max()]
     dead = len(tops) - len(alive)
     if dead:
-        text = f"{dead} of {len(tops)} channels have next to no weights: they only output their bias, and could be pruned"
+        text = (
+            f"{dead} of {len(tops)} channels have next to no weights: they only output their bias, and "
+            "could be pruned"
+        )
         yield Suggestion("dead channels", text, 2.0 + dead / len(tops))
     if len(alive) < 2:
         return
@@ -138,11 +171,17 @@ def _channels(tops: Array, quant: QuantType | None = None) -> Iterator[Suggestio
     codes = low / quant.scale[0] if quant is not None and len(quant.scale) == 1 else None
     if codes is not None and codes < FEW and quant is not None and not wide(quant.bits):
         text = f"a tenth of the channels have codes up to {codes:.1f} at most with one scale for all: "
-        yield Suggestion("lost channels", text + "weights per channel, 16 bits, or [equalize]", 3.5 - codes / 8)
+        yield Suggestion(
+            "lost channels", text + "weights per channel, 16 bits, or [equalize]", 3.5 - codes / 8
+        )
     elif alive.max() > UNEVEN * low and (quant is None or codes is not None):
         ratio = float(alive.max()) / low
         text = f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: "
-        yield Suggestion("uneven channels", text + "keep weights per channel, or [equalize]", 1.0 + float(np.log10(ratio)) / 10)
+        yield Suggestion(
+            "uneven channels",
+            text + "keep weights per channel, or [equalize]",
+            1.0 + float(np.log10(ratio)) / 10,
+        )
 
 
 def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
@@ -150,23 +189,32 @@ def channel_suggestions(extrema: Array) -> Iterator[Suggestion]:
     low, high = extrema.astype(np.float64)
     same = int((low == high).sum())
     if same:
-        text = f"{same} of {len(low)} channels always have one value (the first is channel {int(np.argmax(low == high))}): "
+        text = (
+            f"{same} of {len(low)} channels always have one value (the first is channel "
+            f"{int(np.argmax(low == high))}): "
+        )
         yield Suggestion("dead channels", text + "look at the data, or prune", 2.0 + same / len(low))
     widths = np.maximum(high, 0.0) - np.minimum(low, 0.0)
     alive = widths[(widths > 0) & (low < high)]
     if alive.size < 2 or alive.max() <= UNEVEN * float(np.quantile(alive, 0.1)):
         return
     ratio = float(alive.max() / np.quantile(alive, 0.1))
-    text = f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: [equalize], or 16 bits"
+    text = (
+        f"a tenth of the channels have ranges {ratio:.0f} times smaller than the largest: [equalize], or 16 "
+        "bits"
+    )
     yield Suggestion("uneven channels", text, 1.5 + float(np.log10(ratio)) / 10)
 
 
 def of_network(
-    graph: Graph, statistics: Statistics, ranges: Mapping[str, tuple[float, float]], quants: Mapping[str, QuantType],
+    graph: Graph,
+    statistics: Statistics,
+    ranges: Mapping[str, tuple[float, float]],
+    quants: Mapping[str, QuantType],
     channels: Mapping[str, Array] = MappingProxyType({}),
-) -> dict[str, list[Suggestion]]:  # fmt: skip
-    """For every tensor with statistics: its own, those of its channels, and those of the weights that made it. `graph` is
-    the float graph.
+) -> dict[str, list[Suggestion]]:
+    """For every tensor with statistics: its own, those of its channels, and those of the weights that made
+    it. `graph` is the float graph.
     """
     producer, found = graph.producer(), {}
     for name in statistics.names:

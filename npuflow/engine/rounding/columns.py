@@ -27,7 +27,9 @@ class Observer:
     layers: Sequence[Layer]
 
     def __post_init__(self) -> None:
-        self.made = list(dict.fromkeys(one.source for one in self.layers if one.source not in self.graph.inputs))
+        self.made = list(
+            dict.fromkeys(one.source for one in self.layers if one.source not in self.graph.inputs)
+        )
         self.session = session(export_model(self.graph, self.made)) if self.made else None
         self.fed = [i.name for i in self.session.get_inputs()] if self.session is not None else []
 
@@ -50,11 +52,16 @@ def seed_of(graph: Graph, feed: Mapping[str, Array]) -> int:
 
 
 def columns(graph: Graph, layer: Layer, source: Array, seed: int) -> Codes:
-    """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its name nor its order matters."""
+    """A layer's columns of one sample. Places are drawn, by what the sample holds: neither its
+    name nor its order matters."""
     node = graph.nodes[layer.node]
     count = node.op.places(graph.site(node))
     if layer.places < count:
-        at = np.sort(np.random.default_rng((seed, layer.node)).choice(count, layer.places, replace=False, shuffle=False))
+        at = np.sort(
+            np.random.default_rng((seed, layer.node)).choice(
+                count, layer.places, replace=False, shuffle=False
+            )
+        )
     else:
         at = np.arange(count)
     return fixed(node.op.columns(source, at), layer.fraction)

@@ -21,8 +21,8 @@ class Counting(Config, table="moments"):
     positions: Annotated[int, Range(1, None)] = 64
     """Places of each layer's output that a sample is looked at, at most; wide layers have fewer."""
     most_terms: Annotated[int, Range(1, None)] = 4608
-    """Products of so many terms or fewer: layers of more are rounded to the nearest, for their moments take too much
-    memory."""
+    """Products of so many terms or fewer: layers of more are rounded to the nearest, for their
+    moments take too much memory."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Round(Config):
     """Rounding of constant weights by what the layer reads on calibration samples."""
 
     method: Annotated[str, ROUNDERS] = "auto"
-    """"auto" rounds weights of less than 8 bits by coordinate descent, where held-out samples agree; a named method is
-    obeyed."""
+    """"auto" rounds weights of less than 8 bits by coordinate descent, where held-out samples
+    agree; a named method is obeyed."""
 
     mode: Literal["parallel", "sequential"] = "parallel"
-    """What layers read when they are rounded: what the float network makes, all layers at once and kept for the next method;
-    or what the rounded layers before them make, one after the other."""
+    """What layers read when they are rounded: what the float network makes, all layers at once and kept for
+    the next method; or what the rounded layers before them make, one after the other."""
 
     @property
     def rounder(self) -> Rounder:

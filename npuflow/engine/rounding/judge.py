@@ -1,4 +1,5 @@
-"""Rounded weights held against rounding to the nearest: outputs of the float network with either, on held-out samples."""
+"""Rounded weights held against rounding to the nearest: outputs of the float network with
+either, on held-out samples."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def with_weights(graph: Graph, weights: Mapping[str, RoundedWeight]) -> Graph:
     return graph.replaced(values=MappingProxyType(values), consts=MappingProxyType(consts))
 
 
-def to_nearest(graph: Graph, value_id: str, quant: QuantType, bias: str, shift: Reals | None) -> RoundedWeight:
+def to_nearest(
+    graph: Graph, value_id: str, quant: QuantType, bias: str, shift: Reals | None
+) -> RoundedWeight:
     """A weight rounded to the nearest, its bias taking up the mean likewise."""
     real = graph.const(value_id)
     assert real is not None
@@ -41,13 +44,14 @@ def to_nearest(graph: Graph, value_id: str, quant: QuantType, bias: str, shift: 
 
 
 def trials(done: Iterable[tuple[str, Done]]) -> list[Trial]:
-    """A line for every layer: its squared error on held-out samples against that of rounding to the nearest."""
+    """A line for every layer: its squared error on held-out samples against that of
+    rounding to the nearest."""
     return [Trial("round", name, one.was, one.now, one.used) for name, one in done]
 
 
 def judged(
     graph: Graph, made: Mapping[str, RoundedWeight], plain: Mapping[str, RoundedWeight], held: Sequence[Feed]
-) -> Trial:  # fmt: skip
+) -> Trial:
     """All layers together, everything else in float."""
     truth = outputs_of(graph, held)
     before, after = (output_error(truth, outputs_of(with_weights(graph, one), held)) for one in (plain, made))

@@ -1,4 +1,5 @@
-"""The layers whose weights are rounded by moments, and the power-of-two grid on which their inputs are counted."""
+"""The layers whose weights are rounded by moments, and the power-of-two grid on
+which their inputs are counted."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from npuflow.engine.rounding.config import Counting
 from npuflow.ir.graph import Graph, Node
 
 BITS = 14                                 # of a magnitude on the grid: sums of products stay exact in float64
-ELEMENTS = 1 << 17                        # of a sample's columns in one layer, beyond the least number of places
+# of a sample's columns in one layer, beyond the least number of places
+ELEMENTS = 1 << 17
 LEAST = 8                                 # places, however wide the layer
 PER_TERM = 2                              # places for every term of a grouped layer, whose sums are short
 
 
 @dataclass(frozen=True)
 class Layer:
-    """`node`: its index; `weight`, `source`, `bias`: value ids ("": no bias of its own that could take up a mean).
+    """`node`: its index; `weight`, `source`, `bias`: value ids ("": no bias of its
+    own that could take up a mean).
     `fraction`: bits behind the point of the grid; `places`: of the output that every sample is looked at.
     """
 
@@ -33,11 +36,15 @@ class Layer:
 
 
 def layers(
-    graph: Graph, placed: Placement, table: Counting, ends: Mapping[str, tuple[float, float]], stated: Collection[str],
+    graph: Graph,
+    placed: Placement,
+    table: Counting,
+    ends: Mapping[str, tuple[float, float]],
+    stated: Collection[str],
     log: Callable[[str], None],
-) -> Iterator[Layer]:  # fmt: skip
-    """Layers of the NPU in order, whatever their width. `ends`: the extrema of every tensor; `stated`: weights whose codes
-    the model states."""
+) -> Iterator[Layer]:
+    """Layers of the NPU in order, whatever their width. `ends`: the extrema of every tensor; `stated`:
+    weights whose codes the model states."""
     readers = Counter(v for n in graph.nodes for v in n.inputs if v)
     for index, node in enumerate(graph.nodes):
         weight = _weight(graph, node)
@@ -51,8 +58,13 @@ def layers(
 
 
 def _found(
-    graph: Graph, index: int, weight: int, readers: Mapping[str, int], table: Counting, ends: Mapping[str, tuple[float, float]]
-) -> tuple[str, Layer | None]:  # fmt: skip
+    graph: Graph,
+    index: int,
+    weight: int,
+    readers: Mapping[str, int],
+    table: Counting,
+    ends: Mapping[str, tuple[float, float]],
+) -> tuple[str, Layer | None]:
     node = graph.nodes[index]
     site = graph.site(node)
     places, source = node.op.places(site), node.inputs[0]
@@ -87,5 +99,9 @@ def _bias(graph: Graph, node: Node, at: int, readers: Mapping[str, int], rows: i
 
 def _weight(graph: Graph, node: Node) -> int | None:
     """The input that is a constant weight."""
-    places = (i for i, v in enumerate(node.inputs) if v and node.op.role(i) == "weight" and graph.const(v) is not None)
+    places = (
+        i
+        for i, v in enumerate(node.inputs)
+        if v and node.op.role(i) == "weight" and graph.const(v) is not None
+    )
     return next(places, None)

@@ -1,4 +1,5 @@
-"""Sums and sums of products of a layer's columns: exact integers, so that parts merge and subtract to the same bytes."""
+"""Sums and sums of products of a layer's columns: exact integers, so that parts merge and
+subtract to the same bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from npuflow.engine.rounding.columns import Codes
 from npuflow.ir.rounding import Reals
 
 Int64s = npt.NDArray[np.int64]
-EXACT = 1 << 22                           # products of two magnitudes of 15 bits whose sum float64 holds exactly
+# products of two magnitudes of 15 bits whose sum float64 holds exactly
+EXACT = 1 << 22
 
 
 @dataclass(frozen=True)
 class Moments:
-    """`count`: columns; `sums` [groups, terms] and `gram` [groups, terms, terms], in units of the grid and of its square."""
+    """`count`: columns; `sums` [groups, terms] and `gram` [groups, terms, terms], in units of
+    the grid and of its square."""
 
     count: int
     sums: Int64s
@@ -26,7 +29,9 @@ class Moments:
 
     @classmethod
     def empty(cls, groups: int, terms: int, fraction: int) -> Moments:
-        return cls(0, np.zeros((groups, terms), np.int64), np.zeros((groups, terms, terms), np.int64), fraction)
+        return cls(
+            0, np.zeros((groups, terms), np.int64), np.zeros((groups, terms, terms), np.int64), fraction
+        )
 
     def plus(self, other: Moments) -> Moments:
         return self._with(other, 1)
@@ -37,7 +42,10 @@ class Moments:
 
     def _with(self, other: Moments, sign: int) -> Moments:
         if self.fraction != other.fraction:
-            raise ValueError(f"moments on grids of {self.fraction} and {other.fraction} bits behind the point do not add up")
+            raise ValueError(
+                f"moments on grids of {self.fraction} and {other.fraction} bits behind the point do not add "
+                "up"
+            )
         sums, gram = self.sums + sign * other.sums, self.gram + sign * other.gram
         return Moments(self.count + sign * other.count, sums, gram, self.fraction)
 
@@ -47,7 +55,8 @@ class Moments:
         return np.ldexp(self.sums / max(self.count, 1), -self.fraction)
 
     def around(self, center: Reals | None) -> Reals:
-        """[groups, terms, terms]: the mean product of every two terms' distances to `center` (None: to zero)."""
+        """[groups, terms, terms]: the mean product of every two terms' distances to
+        `center` (None: to zero)."""
         raw = np.ldexp(self.gram / max(self.count, 1), -2 * self.fraction)
         if center is None:
             return raw
@@ -75,7 +84,12 @@ def of_columns(found: Iterable[Codes], fraction: int) -> Moments | None:
 
 
 def _exact(columns: Codes, fraction: int) -> Moments:
-    """Of at most EXACT columns, or one sample's. Products in float64 are whole numbers below 2^53, whatever their order."""
+    """Of at most EXACT columns, or one sample's. Products in float64 are whole numbers below
+    2^53, whatever their order."""
     wide = columns.astype(np.float64)
-    gram = np.stack([part.T @ part for part in wide]) if len(wide) < wide.shape[-1] else np.matmul(wide.swapaxes(1, 2), wide)
+    gram = (
+        np.stack([part.T @ part for part in wide])
+        if len(wide) < wide.shape[-1]
+        else np.matmul(wide.swapaxes(1, 2), wide)
+    )
     return Moments(columns.shape[1], columns.sum(1, dtype=np.int64), gram.astype(np.int64), fraction)

@@ -20,8 +20,9 @@ PULL = 0.3                                # damping of moved weights, as a share
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight tensor and where the numbers of its matrix, [groups, outputs, terms], lie in it. `channels`: the axis of its
-    output channels; `gain`: a unit of the sums in units of the bias; `names`, `kind`: what exceptions of the recipe go by."""
+    """A weight tensor and where the numbers of its matrix, [groups, outputs, terms], lie in it. `channels`:
+    the axis of its output channels; `gain`: a unit of the sums in units of the bias; `names`, `kind`: what
+    exceptions of the recipe go by."""
 
     tensor: Array
     index: Int64s
@@ -47,13 +48,16 @@ def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: s
     index = one.op.rows(np.arange(tensor.size).reshape(tensor.shape))
     groups, at = one.op.column_groups(), one.inputs.index(weight)
     axis = one.op.channel_axis(graph.site(one), at)
-    return Matrix(tensor, index.reshape(groups, len(index) // groups, -1), axis, one.op.bias_gain(), names, kind)
+    return Matrix(
+        tensor, index.reshape(groups, len(index) // groups, -1), axis, one.op.bias_gain(), names, kind
+    )
 
 
 @dataclass(frozen=True)
 class Done:
-    """The rounded weight, and whether it is used. `was`, `now`: noise over signal of the layer's outputs, rounded to the nearest
-    and so, on held-out samples (on all where there are none). `plain`: the shift of the bias if it were rounded to the nearest.
+    """The rounded weight, and whether it is used. `was`, `now`: noise over signal of the layer's outputs,
+    rounded to the nearest and so, on held-out samples (on all where there are none). `plain`: the shift of
+    the bias if it were rounded to the nearest.
     """
 
     weight: RoundedWeight
@@ -65,26 +69,37 @@ class Done:
 
 @dataclass(frozen=True)
 class Aim:
-    """What the float network's columns, in the same places, have to do with those that the layer reads: their `mean` [groups,
-    terms], and `cross` [groups, terms, terms], the mean product of each of theirs with each of the layer's."""
+    """What the float network's columns, in the same places, have to do with those that the layer
+    reads: their `mean` [groups, terms], and `cross` [groups, terms, terms], the mean product of each
+    of theirs with each of the layer's."""
 
     mean: Reals
     cross: Reals
 
 
 def moved(problem: LayerProblem, aim: Aim) -> Reals:
-    """The weights whose outputs come closest, in least squares, to what the float weights make of the float columns; damped."""
+    """The weights whose outputs come closest, in least squares, to what the float weights make
+    of the float columns; damped."""
     off = np.matmul(problem.weight, aim.cross - problem.gram)
-    return np.asarray(problem.weight + np.linalg.solve(problem.damped(PULL), off.swapaxes(1, 2)).swapaxes(1, 2))
+    return np.asarray(
+        problem.weight + np.linalg.solve(problem.damped(PULL), off.swapaxes(1, 2)).swapaxes(1, 2)
+    )
 
 
 def rounded(
-    rounder: Rounder, source: Matrix, bias: str, fit: Moments, held: Moments | None, scheme: Weights, numerics: Numerics,
+    rounder: Rounder,
+    source: Matrix,
+    bias: str,
+    fit: Moments,
+    held: Moments | None,
+    scheme: Weights,
+    numerics: Numerics,
     aim: Aim | None = None,
-) -> Done:  # fmt: skip
-    """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take up what rounding does
-    to the mean of its outputs, only what varies counts. `aim`: what the float network has in the place of what the layer
-    reads here; the codes are then for the weights that come closest to the float layer's outputs."""
+) -> Done:
+    """Round a layer, to the nearest if the method has no interest in its width. Where its bias can take
+    up what rounding does to the mean of its outputs, only what varies counts. `aim`: what the float
+    network has in the place of what the layer reads here; the codes are then for the weights that come
+    closest to the float layer's outputs."""
     quant = weight_type(source.tensor, source.axis, scheme, numerics)
     center = fit.mean if bias else None
     problem = _problem(source, quant, fit.around(center), numerics)
@@ -94,7 +109,10 @@ def rounded(
     plain, wanted = problem.nearest(), rounder.wants(quant.bits)
     made = rounder(problem) if wanted else plain
     judge = problem if held is None else replace(problem, gram=held.around(center))
-    signal = max(float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zero[..., None], made.scale)).sum()), TINY)
+    signal = max(
+        float(judge.errors(Rounding(np.zeros_like(made.codes) + judge.zero[..., None], made.scale)).sum()),
+        TINY,
+    )
     was, now = (float(judge.errors(one).sum()) / signal for one in (plain, made))
 
     def shift(one: Rounding) -> Reals | None:
@@ -121,4 +139,4 @@ def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) 
     return LayerProblem(
         rows, gram, by_output(quant.scale), by_output(quant.zero_point), quant.lo, quant.hi, quant.bits,
         shared=quant.axis is None, fixed=numerics.power_of_two,
-    )  # fmt: skip
+    )

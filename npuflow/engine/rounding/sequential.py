@@ -1,7 +1,8 @@
 """Layers rounded one after the other, each by what the rounded layers before it make of the samples.
 
-The moments are those of the network as it stands; the wanted outputs are those of the float layer in the float network, errors
-from above included: first the weights move to where least squares has them, then they are rounded.
+The moments are those of the network as it stands; the wanted outputs are those of the float layer
+in the float network, errors from above included: first the weights move to where least squares
+has them, then they are rounded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Feed = Mapping[str, Array]
 def sequential(
     graph: Graph, layers: Iterable[tuple[Layer, Matrix]], fit: Sequence[Feed], rounder: Rounder,
     scheme: Callable[[Matrix], Weights], numerics: Numerics, progress: Callable[[int], None],
-) -> dict[str, Done]:  # fmt: skip
+) -> dict[str, Done]:
     """By weight, in order of the network."""
     chosen = [(one, source) for one, source in layers if rounder.wants(scheme(source).bits)]
     chosen.sort(key=lambda pair: pair[0].node)

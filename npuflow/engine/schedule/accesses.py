@@ -8,7 +8,8 @@ from typing import NamedTuple
 from npuflow.engine.schedule.jobs import Allocation
 from npuflow.ir.space import Box
 
-Latest = dict[int, int]                   # queue -> the last of it that must be waited for; a queue keeps its order
+# queue -> the last of it that must be waited for; a queue keeps its order
+Latest = dict[int, int]
 
 
 def merge(into: Latest, other: Mapping[int, int]) -> None:
@@ -54,7 +55,8 @@ class Accesses:
                 into[queue] = number
 
     def touch(self, box: Box | None, queue: int, number: int, writes: bool) -> None:
-        """A write stands for all that it covers, for it waited for it; a read for earlier reads by its queue."""
+        """A write stands for all that it covers, for it waited for it; a read for
+        earlier reads by its queue."""
         if not self._touches or (writes and box is None):
             self._touches = [_Touch(box, queue, number, writes)]
             return
@@ -66,7 +68,8 @@ class Accesses:
 
 
 class LocalAccesses(dict[Allocation, Accesses]):
-    """Accesses to one core's local memory by allocation; a new one begins with the last accesses to what it replaces."""
+    """Accesses to one core's local memory by allocation; a new one begins with the last
+    accesses to what it replaces."""
 
     def __missing__(self, key: Allocation) -> Accesses:
         open_ = [key]

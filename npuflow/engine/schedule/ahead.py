@@ -1,7 +1,8 @@
-"""Constants ahead of their use: addresses in local memory that let each come in as early as its bytes are free.
+"""Constants ahead of their use: addresses in local memory that let each come in as
+early as its bytes are free.
 
-Activations are placed first. Constants follow in the order of their use, each where the bytes have been free the longest:
-over time they go round local memory as in a ring, but for what activations take.
+Activations are placed first. Constants follow in the order of their use, each where the bytes have been free
+the longest: over time they go round local memory as in a ring, but for what activations take.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from npuflow.engine.arrange import Method, arrange
 def go_round(
     lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int, method: Method = "greedy"
 ) -> tuple[list[Life], Layout] | None:
-    """(lives, constants begun as early as they may; addresses), or None where constants find no room beside the rest."""
+    """(lives, constants begun as early as they may; addresses), or None where constants
+    find no room beside the rest."""
     fixed = [v for v in lives if v.name not in movable]
     addresses = dict(arrange(fixed, align, method).addresses) if fixed else {}
-    ground = _Ground(_Lying(v.last, v.first, addresses[v.name], addresses[v.name] + aligned(v.size, align)) for v in fixed)
+    ground = _Ground(
+        _Lying(v.last, v.first, addresses[v.name], addresses[v.name] + aligned(v.size, align)) for v in fixed
+    )
     found = {v.name: v for v in lives}
     for life in sorted((v for v in lives if v.name in movable), key=lambda v: v.first):
         own = ground.lay(life, aligned(life.size, align), movable[life.name], limit)
@@ -52,16 +56,21 @@ class _Ground:
         self.high = max((v.high for v in self.lying), default=0)
         self.starts = np.array(sorted({0, *(v.high for v in self.lying)}), np.int64)
         self.cuts = np.array(sorted({0, *(a for v in self.lying for a in (v.low, v.high))}), np.int64)
-        self.through = np.zeros(len(self.cuts), np.int64)    # by stretch, the step behind the last that is through
-        self.free, self.now = self.through, (-1, -1)         # the same, or the step behind `now` where something lies
+        # by stretch, the step behind the last that is through
+        self.through = np.zeros(len(self.cuts), np.int64)
+        # the same, or the step behind `now` where something lies
+        self.free, self.now = self.through, (-1, -1)
 
     def lay(self, life: Life, size: int, least: int, limit: int) -> _Lying | None:
-        """Where the bytes have been free the longest, since `least` or later; None where something lies everywhere."""
+        """Where the bytes have been free the longest, since `least` or later; None
+        where something lies everywhere."""
         self._come((life.first, life.last))
         starts = self.starts[: np.searchsorted(self.starts, limit - size, "right")]
         if not len(starts):
             return None
-        ends = np.stack([np.searchsorted(self.cuts, starts), np.searchsorted(self.cuts, starts + size)], axis=1)
+        ends = np.stack(
+            [np.searchsorted(self.cuts, starts), np.searchsorted(self.cuts, starts + size)], axis=1
+        )
         since = np.maximum(np.maximum.reduceat(np.append(self.free, 0), ends.ravel())[::2], least)
         at = int(since.argmin())                             # the first of equals is the lowest
         if since[at] > life.first:

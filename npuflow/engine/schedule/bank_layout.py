@@ -1,8 +1,9 @@
-"""Local addresses by banks: what two engines use at once goes to different banks, where the bytes are free anyway.
+"""Local addresses by banks: what two engines use at once goes to different banks,
+where the bytes are free anyway.
 
-The allocator says where everything fits; here lives move within what is left. A move is judged by the bytes that the life
-shares in a bank with others that another engine uses in the same part, as the clock counts them. It never makes anything
-wait for its bytes longer: no later tenant comes before, no earlier one after.
+The allocator says where everything fits; here lives move within what is left. A move is judged by the bytes
+that the life shares in a bank with others that another engine uses in the same part, as the clock counts
+them. It never makes anything wait for its bytes longer: no later tenant comes before, no earlier one after.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from npuflow.hw.target import Memory
 Ints = npt.NDArray[np.int64]
 Part = tuple[int, int]                    # a group and a part of it
 Users = Mapping[Part, Mapping[str, frozenset[str]]]      # who works on each life while a part runs
-_HOMES = {"acc": "TENSOR VECTOR", "output": "VECTOR STORE", "inner": "VECTOR", "input": "LOAD", "const": "LOAD"}
+_HOMES = {
+    "acc": "TENSOR VECTOR",
+    "output": "VECTOR STORE",
+    "inner": "VECTOR",
+    "input": "LOAD",
+    "const": "LOAD",
+}
 
 
 def set_apart(local: Local, frames: Sequence[Frame], machine: Machine) -> Local:
@@ -89,11 +96,15 @@ def spread(lives: Sequence[Life], layout: Layout, who: Users, memory: Memory, al
 
 
 class _Map:
-    def __init__(self, lives: Sequence[Life], addresses: Mapping[str, int], who: Users, memory: Memory, align: int) -> None:
+    def __init__(
+        self, lives: Sequence[Life], addresses: Mapping[str, int], who: Users, memory: Memory, align: int
+    ) -> None:
         self.low = np.array([addresses[v.name] for v in lives], np.int64)
         self.size = np.array([aligned(v.size, align) for v in lives], np.int64)
         self.high = self.low + self.size
-        self.first, self.last = (np.array([getattr(v, f) for v in lives], np.int64) for f in ("first", "last"))
+        self.first, self.last = (
+            np.array([getattr(v, f) for v in lives], np.int64) for f in ("first", "last")
+        )
         self.memory, self.align, self.bank = memory, align, memory.local_bytes // memory.local_banks
         index = {v.name: i for i, v in enumerate(lives)}
         pairs: dict[tuple[int, int], int] = {}
@@ -106,7 +117,9 @@ class _Map:
         grouped: dict[int, list[tuple[int, int]]] = {}
         for (i, j), w in pairs.items():
             grouped.setdefault(i, []).append((j, w))
-        self.others = {i: (np.array([j for j, _ in g]), np.array([w for _, w in g])) for i, g in grouped.items()}
+        self.others = {
+            i: (np.array([j for j, _ in g]), np.array([w for _, w in g])) for i, g in grouped.items()
+        }
 
     def total(self) -> float:
         return sum(float(self.cost(i, self.low[i : i + 1])[0]) for i in self.others) / 2
@@ -153,7 +166,9 @@ class _Map:
         least, most = self._neighbours(self.low[i : i + 1], size, before, after)
         return at[(since <= least[0]) & (until >= most[0])]
 
-    def _neighbours(self, at: Ints, size: int, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    def _neighbours(
+        self, at: Ints, size: int, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
+    ) -> tuple[Ints, Ints]:
         """Per address: when the last tenant before leaves, when the first one behind comes."""
         meets = (self.low < at[:, None] + size) & (at[:, None] < self.high)
         since = np.where(meets & before, self.last, -1).max(axis=1, initial=-1)

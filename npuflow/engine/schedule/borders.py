@@ -1,7 +1,9 @@
-"""Values that stay in the local memories of several cores: each core's buffer, and the boxes that cores hand each other.
+"""Values that stay in the local memories of several cores: each core's buffer, and the
+boxes that cores hand each other.
 
-A core keeps what it made of a value. What a later group reads of it beyond that, another core has made: it stores that box
-by itself, densely, and the core that misses it loads it into its buffer, behind the barrier before the group.
+A core keeps what it made of a value. What a later group reads of it beyond that, another core has
+made: it stores that box by itself, densely, and the core that misses it loads it into its buffer,
+behind the barrier before the group.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class Border:
 
 @dataclass(frozen=True)
 class Spread:
-    """A value in several local memories: the box that each core's buffer is laid out for, and the borders, which the group
-    `maker` stores and the group `reader`, the first that misses any, loads."""
+    """A value in several local memories: the box that each core's buffer is laid out for, and the borders,
+    which the group `maker` stores and the group `reader`, the first that misses any, loads."""
 
     boxes: tuple[Box | None, ...]
     borders: tuple[Border, ...]
@@ -82,7 +84,10 @@ def spreads(frames: Sequence[Laid], kept: Collection[str], cores: int) -> Mappin
         made = {o for m in frame.members for o in m.outputs} & set(kept)
         for value in sorted(made):
             later = [g for g in readers.get(value, ()) if g > maker]
-            known, key = frame.passage.spreads, (value, maker, tuple((g, frames[g].passage) for g in later), len(frames), cores)
+            known, key = (
+                frame.passage.spreads,
+                (value, maker, tuple((g, frames[g].passage) for g in later), len(frames), cores),
+            )
             if key not in known:
                 known[key] = _spread(value, maker, later, frames, cores)
             found[value] = known[key]

@@ -1,4 +1,5 @@
-"""The one walk over a plan: group after group as the segments run them, on every core, to jobs in program order."""
+"""The one walk over a plan: group after group as the segments run them, on every
+core, to jobs in program order."""
 
 from __future__ import annotations
 
@@ -102,7 +103,9 @@ class GroupOnCore:
                         self._keep(value, ref, walk.own(value), ref.operand.box(window), member)
         for border in stored(self.spread, self.number, self.core.index):
             what = BorderCopy(border, self.frame.item(border.value))
-            self.core.store_border(what, self.core.kept[border.value].now, self.frame.topology.maker[border.value])
+            self.core.store_border(
+                what, self.core.kept[border.value].now, self.frame.topology.maker[border.value]
+            )
 
     def fetch(self) -> None:
         """What this core misses of values that stay, out of what others have stored."""
@@ -115,17 +118,22 @@ class GroupOnCore:
                 size = elements(box) * item
                 self.core.kept[value] = slot = self.core.open(address, max(1, size))
                 slot.renew(max(1, size), box, item)
-            self.core.load_border(BorderCopy(border, item), self.core.kept[value].now, self.frame.group.nodes[0])
+            self.core.load_border(
+                BorderCopy(border, item), self.core.kept[value].now, self.frame.group.nodes[0]
+            )
 
     def _part(self, p: int, turns: bool) -> Part:
-        """A part with its slots; where parts take turns, sums and what is made within a tile share one scratch area."""
+        """A part with its slots; where parts take turns, sums and what is made within a
+        tile share one scratch area."""
         units, align, local = self.frame.units[p], self.machine.memory.slot_align, self.core.local
         if known := p in self.parts:
             part = self.parts[p]
         else:
             choice = self.frame.group.parts[p].choice
             assert choice is not None
-            part = self.parts[p] = Part(self.core, self.frame.members[p], choice, [UnitSlots(unit) for unit in units])
+            part = self.parts[p] = Part(
+                self.core, self.frame.members[p], choice, [UnitSlots(unit) for unit in units]
+            )
         offsets = scratch_offsets(units, align)
         for u, (own, unit) in enumerate(zip(part.units, units, strict=True)):
             scratch = turns and unit.home in ("acc", "inner")
@@ -141,7 +149,8 @@ class GroupOnCore:
         return part
 
     def _enter(self, value: str, hold: Hold, made: bool, reader: Member) -> None:
-        """The buffer of a held value as this stripe wants it: rows that are there move over, others come in."""
+        """The buffer of a held value as this stripe wants it: rows that are there
+        move over, others come in."""
         ref, stays, core = self._ref(value), value in self.frame.kept, self.core
         whole = self.spread[value].boxes[core.index] if stays else None
         box = hold.box if whole is None else whole

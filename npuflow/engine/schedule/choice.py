@@ -9,9 +9,9 @@ from npuflow.ir.space import Interval
 
 @dataclass(frozen=True)
 class Choice:
-    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`: an axis and
-    the tile that runs first on it (those before it run last); negative: tiles run from the axis' end to its start
-    (where `search.tilings.reverses` allows it)."""
+    """How a layer is cut: tile size per axis, nesting (outermost first), and local slots per stream. `begin`:
+    an axis and the tile that runs first on it (those before it run last); negative: tiles run from the axis'
+    end to its start (where `search.tilings.reverses` allows it)."""
 
     sizes: tuple[tuple[str, int], ...]
     order: tuple[str, ...]
@@ -46,5 +46,6 @@ class Costs:
     bytes: float
     bound_cycles: float
     bound_bytes: float
-    compute: float = 0.0                  # from the first computation to the last, when nothing has to be waited for
+    # from the first computation to the last, when nothing has to be waited for
+    compute: float = 0.0
     const: float = 0.0                    # bytes of constants that a core loads

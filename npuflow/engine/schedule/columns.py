@@ -1,7 +1,9 @@
-"""Convolutions with few channels, as products over channels and taps: columns that the vector unit gathers feed the array.
+"""Convolutions with few channels, as products over channels and taps: columns that the
+vector unit gathers feed the array.
 
-An array of 64 rows does little with three channels at a time. Gathered, a window's taps are channels too, and the kernel is
-one point. Weights lie as they did. A layer is computed so where the slower of array and vector unit becomes faster by it.
+An array of 64 rows does little with three channels at a time. Gathered, a window's taps are channels too,
+and the kernel is one point. Weights lie as they did. A layer is computed so where the slower of array and
+vector unit becomes faster by it.
 """
 
 from __future__ import annotations
@@ -23,10 +25,18 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None
     depth, taps, outputs = weight.shape[1], space.macs, weight.shape[0]
-    moving = next(r for s in layer.streams for r in (*s.refs, *layer.kept) if r.member == 0 and r.key == 0 and r.home != "output")
+    moving = next(
+        r
+        for s in layer.streams
+        for r in (*s.refs, *layer.kept)
+        if r.member == 0 and r.key == 0 and r.home != "output"
+    )
     points, wide = prod(y.shape) // outputs, compute.wide_factor if mac.wide else 1
     passes = ceil(outputs / compute.array_cols) * ceil(points / compute.array_pixels) * wide
-    as_is, by_columns = taps * ceil(depth / compute.array_rows) * passes, ceil(depth * taps / compute.array_rows) * passes
+    as_is, by_columns = (
+        taps * ceil(depth / compute.array_rows) * passes,
+        ceil(depth * taps / compute.array_rows) * passes,
+    )
     vector = layer.vector_work / compute.vector_lanes
     gather = depth * taps * points / compute.vector_lanes + (2 * taps + 4) * compute.command_cycles
     roomy = depth * taps * moving.itemsize * tuned.GATHERED_ROOM * tuned.GATHERED_SHARE <= memory.local_bytes
@@ -39,11 +49,14 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     positions = tuple(m.axis for m in maps if m.axis is not None)
     array = MacMap(None, mac.cols, positions, 1, None, depth * taps, mac.wide)
     streams = (*layer.streams, Stream("inner", (columns,)))
-    return replace(layer, space=replace(space, axes=axes), streams=streams, mac=array, gathers=weight.shape[2])
+    return replace(
+        layer, space=replace(space, axes=axes), streams=streams, mac=array, gathers=weight.shape[2]
+    )
 
 
 def _is_window(space: Space) -> bool:
-    """Whether a constant weight [out, in, taps...] slides over an input, every channel meeting every output."""
+    """Whether a constant weight [out, in, taps...] slides over an input, every
+    channel meeting every output."""
     if len(space.inputs) < 2 or space.macs < 2 or len(space.outputs) != 1:
         return False
     x, weight = space.inputs[0], space.inputs[1]

@@ -96,24 +96,50 @@ class Core:
         return self.now[value] if value in self.now else self.kept[value]
 
     def compute(
-        self, queue: int, cycles: int, reads: Sequence[Place], writes: Sequence[Place], what: What, node: int, tile: int,
+        self,
+        queue: int,
+        cycles: int,
+        reads: Sequence[Place],
+        writes: Sequence[Place],
+        what: What,
+        node: int,
+        tile: int,
     ) -> None:
         """A job of the array or of the vector unit."""
         self.jobs.append(Job(self.index, queue, self.group, node, tile, reads, writes, cycles, what))
 
-    def load_block(self, size: int, to: Allocation, what: What, node: int, tile: int, key: Hashable = None) -> None:
+    def load_block(
+        self, size: int, to: Allocation, what: What, node: int, tile: int, key: Hashable = None
+    ) -> None:
         """Constants, packed: on the last channel, so that they need not wait behind values."""
         if size:
             moved, queue = rows_transfer(1, size, self.machine), self.queues.constants
-            job = Job(self.index, queue, self.group, node, tile, (), ((to, None),), moved.front, what, moved.bytes, None, key)
+            job = Job(
+                self.index,
+                queue,
+                self.group,
+                node,
+                tile,
+                (),
+                ((to, None),),
+                moved.front,
+                what,
+                moved.bytes,
+                None,
+                key,
+            )
             self.jobs.append(job)
 
-    def load_box(self, value: str, ref: Ref, box: Box, to: Allocation, place: Box | None, node: int, tile: int) -> None:
+    def load_box(
+        self, value: str, ref: Ref, box: Box, to: Allocation, place: Box | None, node: int, tile: int
+    ) -> None:
         if elements(box):
             key = value, box
             self.load(*self.external.box(value, ref, box), (to, place), BoxCopy(ref), node, tile, key)
 
-    def store_box(self, value: str, ref: Ref, box: Box, source: Allocation, place: Box | None, node: int, tile: int) -> None:
+    def store_box(
+        self, value: str, ref: Ref, box: Box, source: Allocation, place: Box | None, node: int, tile: int
+    ) -> None:
         self.store(*self.external.box(value, ref, box), (source, place), BoxCopy(ref), node, tile)
 
     def load_border(self, what: BorderCopy, to: Allocation, node: int) -> None:
@@ -125,13 +151,24 @@ class Core:
         self.store(moved, outside, (source, what.border.box), what, node, 0)
 
     def load(
-        self, moved: Transfer, outside: Outside, to: Place, what: What, node: int, tile: int, key: Hashable = None
+        self,
+        moved: Transfer,
+        outside: Outside,
+        to: Place,
+        what: What,
+        node: int,
+        tile: int,
+        key: Hashable = None,
     ) -> None:
         queue, front = self.queues.values, moved.front
-        job = Job(self.index, queue, self.group, node, tile, (), (to,), front, what, moved.bytes, outside, key)
+        job = Job(
+            self.index, queue, self.group, node, tile, (), (to,), front, what, moved.bytes, outside, key
+        )
         self.jobs.append(job)
 
-    def store(self, moved: Transfer, outside: Outside, source: Place, what: What, node: int, tile: int) -> None:
+    def store(
+        self, moved: Transfer, outside: Outside, source: Place, what: What, node: int, tile: int
+    ) -> None:
         queue, front = self.queues.stores, moved.front
         job = Job(self.index, queue, self.group, node, tile, (source,), (), front, what, moved.bytes, outside)
         self.jobs.append(job)

@@ -1,6 +1,8 @@
-"""What one tile costs on each engine, from its extents alone: array passes with their edges, vector operations, DMA rows.
+"""What one tile costs on each engine, from its extents alone: array passes with their
+edges, vector operations, DMA rows.
 
-The simulator's clock works the same figures out of decoded commands; the two share the target's constants and nothing else.
+The simulator's clock works the same figures out of decoded commands; the two share the
+target's constants and nothing else.
 """
 
 from __future__ import annotations
@@ -59,7 +61,11 @@ def _passes(layer: Layer, mac: MacMap, extents: Extents, points: int, c: Compute
 def _block(layer: Layer, mac: MacMap, extents: Extents) -> tuple[int, int, int]:
     """Input channels and output channels of a group, and groups in the tile."""
     if mac.group_axis is None:
-        return extents[mac.rows] if mac.rows else max(1, mac.group_rows), extents[mac.cols] if mac.cols else 1, 1
+        return (
+            extents[mac.rows] if mac.rows else max(1, mac.group_rows),
+            extents[mac.cols] if mac.cols else 1,
+            1,
+        )
     each = layer.space.axis(mac.group_axis).multiple
     return mac.group_rows, each, extents[mac.group_axis] // each
 
@@ -67,7 +73,9 @@ def _block(layer: Layer, mac: MacMap, extents: Extents) -> tuple[int, int, int]:
 def _is_product(layer: Layer, mac: MacMap) -> bool:
     """Whether the array holds a matrix, or one per sample of a batch, and not the weights of a window."""
     refs: Iterable[Ref] = (r for s in layer.streams for r in s.refs if r.member == 0)
-    held = next((r for r in (*refs, *layer.kept) if r.key == 1 and r.home in ("input", "const", "source")), None)
+    held = next(
+        (r for r in (*refs, *layer.kept) if r.key == 1 and r.home in ("input", "const", "source")), None
+    )
     matrix = {mac.rows, mac.cols}
     return held is not None and None not in matrix and {m.axis for m in held.operand.maps[-2:]} == matrix
 
@@ -81,13 +89,15 @@ def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:
     if space.accumulator is not None:                       # a reduction, and behind it its requantisation
         commands, each = _reductions(space, tile)
         return commands * (c.command_cycles + ceil(each / c.vector_lanes)) + ending
-    folds = len(space.inputs) - 1                           # operands that one command after the other takes in
+    # operands that one command after the other takes in
+    folds = len(space.inputs) - 1
     commands = folds if folds == space.ops else 1
     return commands * (c.command_cycles + ceil(made * space.ops / max(1, commands) / c.vector_lanes))
 
 
 def _reductions(space: Space, tile: Tile) -> tuple[int, int]:
-    """Commands that reduce a tile, and the elements that each takes: a command has two kept runs of dimensions, and one more."""
+    """Commands that reduce a tile, and the elements that each takes: a command has two kept runs
+    of dimensions, and one more."""
     read, made = next(o for o in space.inputs if o is not None), {m.axis for m in space.outputs[0].maps}
     box = [(m.axis in made, b - a) for m, (a, b) in zip(read.maps, read.box(tile), strict=True) if b - a > 1]
     runs = [(kept, prod(n for _, n in run)) for kept, run in groupby(box, key=lambda d: d[0])]
@@ -96,7 +106,8 @@ def _reductions(space: Space, tile: Tile) -> tuple[int, int]:
 
 
 def gather_cycles(space: Space, tile: Tile, c: Compute) -> tuple[int, int]:
-    """Cycles of the vector unit to lay a tile's columns: to fill what lies in the padding, to copy windows in runs of taps."""
+    """Cycles of the vector unit to lay a tile's columns: to fill what lies in the padding, to
+    copy windows in runs of taps."""
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None
     runs, spans = [], []
@@ -105,18 +116,24 @@ def gather_cycles(space: Space, tile: Tile, c: Compute) -> tuple[int, int]:
         m, outputs = x.maps[d], y.box(tile)[d]
         step = (m.hi - m.lo) // (taps - 1) if taps > 1 else 1
         size = outputs[1] - outputs[0]
-        reached = [_reached(outside[d][0] + t * step - found[d][0], m.num, found[d][1] - found[d][0], size) for t in range(taps)]
+        reached = [
+            _reached(outside[d][0] + t * step - found[d][0], m.num, found[d][1] - found[d][0], size)
+            for t in range(taps)
+        ]
         runs.append([(len(list(same)), b - a) for (a, b), same in groupby(reached)])
         spans.append((size, max(a for a, _ in reached), min(b for _, b in reached)))
     each = prod(b - a for a, b in y.box(tile)[:1]) * weight.shape[1]      # samples and channels
     copies = [each * prod(t * n for t, n in pair) for pair in product(*runs) if all(n > 0 for _, n in pair)]
     fills = [each * prod(weight.shape[2:]) * n for n in _around(spans)]
-    filled, copied = (sum(c.command_cycles + ceil(n / c.vector_lanes) for n in sizes) for sizes in (fills, copies))
+    filled, copied = (
+        sum(c.command_cycles + ceil(n / c.vector_lanes) for n in sizes) for sizes in (fills, copies)
+    )
     return filled, copied
 
 
 def _reached(low: int, stride: int, extent: int, size: int) -> Interval:
-    """Outputs whose window position lies inside the input, for a tap that begins `low` from the input's first row."""
+    """Outputs whose window position lies inside the input, for a tap that begins `low`
+    from the input's first row."""
     first = min(size, max(0, -(low // stride)))
     return first, max(first, min(size, (extent - 1 - low) // stride + 1))
 

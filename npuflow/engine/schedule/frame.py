@@ -78,14 +78,15 @@ class Topology:
             self._needed[key] = [
                 o for n in key for o in self.graph.nodes[n].outputs
                 if o and (o in self._outputs or any(r not in members for r in self.readers.get(o, ())))
-            ]  # fmt: skip
+            ]
         return self._needed[key]
 
     def bytes(self, value: str) -> int:
         return prod(self.graph.type(value).shape) * np.dtype(self.graph.values[value].dtype).itemsize
 
     def wanted_in_data(self, value: str, kept: Collection[str]) -> bool:
-        """Whether somebody looks for the value in external memory: the host, a mover, a reader that is not told of it."""
+        """Whether somebody looks for the value in external memory: the host, a mover, a
+        reader that is not told of it."""
         if value not in kept or value in self._outputs:
             return True
         return any(r in self.moving or not is_npu(self.graph.nodes[r]) for r in self.readers.get(value, ()))
@@ -96,10 +97,13 @@ class Topology:
         return views_of(self.graph, [(i, n) for i, n in order if i in self.moving], self.moving)
 
     def staging(self, index: int, machine: Machine) -> int:
-        """Bytes of each staging slot of a mover: those of its largest piece; hardly any where nothing is left to move."""
+        """Bytes of each staging slot of a mover: those of its largest piece; hardly any
+        where nothing is left to move."""
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.views.saved]
         outputs = self.site(index).outputs
-        return max((piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1)
+        return max(
+            (piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1
+        )
 
     def touched(self, nodes: tuple[int, ...]) -> frozenset[str]:
         """Values that some nodes read or make."""
@@ -114,13 +118,20 @@ class Topology:
             sites = tuple(self.site(n) for n in nodes)
             layer = describe(sites, self.numerics, self.needed(nodes), key[1])
             layer = gathered(layer, self.machine.compute, self.machine.memory)
-            layer = self._layers.setdefault(layer, layer)       # equal ones are one: what is looked up by them is found at once
+            # equal ones are one: what is looked up by them is found at once
+            layer = self._layers.setdefault(layer, layer)
             self._members[key] = Member(nodes, sites, tuple(self.space(n) for n in nodes), layer)
         return self._members[key]
 
     def passage(self, group: Group, kept: frozenset[str]) -> Passage:
         """Of all frames in this graph with the same parts, cuts and buffers."""
-        key = tuple(p.nodes for p in group.parts), group.strips, group.cores, group.held, kept & self.touched(group.nodes)
+        key = (
+            tuple(p.nodes for p in group.parts),
+            group.strips,
+            group.cores,
+            group.held,
+            kept & self.touched(group.nodes),
+        )
         if key not in self._passages:
             self._passages[key] = Passage()
         return self._passages[key]
@@ -149,8 +160,8 @@ class Passage:
 
 @dataclass(frozen=True)
 class Frame:
-    """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: holds the
-    strips that stand for all of them, where a search looks at some only."""
+    """A group laid over its graph. `kept`: values that stay in local memory between groups; `sampled`: holds
+    the strips that stand for all of them, where a search looks at some only."""
 
     topology: Topology
     group: Group
@@ -173,7 +184,9 @@ class Frame:
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
         g = self.group
-        return tuple(Walk(self.members, self.results, g.strips, g.cores, dict(g.held), c) for c in range(g.cores[1]))
+        return tuple(
+            Walk(self.members, self.results, g.strips, g.cores, dict(g.held), c) for c in range(g.cores[1])
+        )
 
     @cached_property
     def passage(self) -> Passage:
@@ -230,7 +243,8 @@ class Frame:
         return np.dtype(self.topology.graph.values[value].dtype).itemsize
 
     def there(self, value: str, core: int) -> Box | None:
-        """What a core's buffer of a result surely contains when the group is done: halos of several strips may leave gaps."""
+        """What a core's buffer of a result surely contains when the group is done: halos of
+        several strips may leave gaps."""
         holds = [s.holds[value] for s in self.strips[core] if value in s.holds]
         if not holds:
             return None

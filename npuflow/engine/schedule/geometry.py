@@ -1,4 +1,5 @@
-"""Which box of every value a group needs, makes and keeps, strip by strip and core by core, halos included."""
+"""Which box of every value a group needs, makes and keeps, strip by strip and core
+by core, halos included."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from npuflow.ir.space import Box, Interval, Space, Tile, elements
 
 @dataclass(frozen=True)
 class Member:
-    """One part of a group with all that its operators say: its layer, and the value behind every activation operand."""
+    """One part of a group with all that its operators say: its layer, and the value
+    behind every activation operand."""
 
     nodes: tuple[int, ...]
     sites: tuple[Site, ...]
@@ -41,8 +43,12 @@ class Member:
 
     @cached_property
     def accepts_views(self) -> bool:
-        """Whether operands may be parts of larger buffers: operators that work along whole dimensions take dense ones."""
-        return all(s.accumulator is not None or all(a.kind != "whole" or a.size == 1 for a in s.axes) for s in self.spaces)
+        """Whether operands may be parts of larger buffers: operators that work along whole
+        dimensions take dense ones."""
+        return all(
+            s.accumulator is not None or all(a.kind != "whole" or a.size == 1 for a in s.axes)
+            for s in self.spaces
+        )
 
     def value(self, ref: Ref) -> str:
         site = self.sites[ref.member]
@@ -51,14 +57,18 @@ class Member:
         return found.id
 
     def rounded(self, box: Box) -> Box:
-        """The box grown to what tiles can make: axes that are never split whole, others on their multiples."""
+        """The box grown to what tiles can make: axes that are never split whole,
+        others on their multiples."""
         space, found = self.layer.space, []
         for m, (a, b) in zip(space.outputs[0].maps, box, strict=True):
             axis = space.axis(m.axis) if m.axis is not None else None
             if axis is not None and axis.kind != "par":
                 a, b = 0, axis.size
             elif axis is not None and axis.multiple > 1:
-                a, b = a // axis.multiple * axis.multiple, min(axis.size, -(-b // axis.multiple) * axis.multiple)
+                a, b = (
+                    a // axis.multiple * axis.multiple,
+                    min(axis.size, -(-b // axis.multiple) * axis.multiple),
+                )
             found.append((a, b))
         return tuple(found)
 
@@ -78,7 +88,8 @@ class Uncuttable(Exception):
 
 @dataclass(frozen=True)
 class Hold:
-    """The buffer of a held value in one strip: the box that it is laid out for, which of its slots, and how it fills."""
+    """The buffer of a held value in one strip: the box that it is laid out for, which of
+    its slots, and how it fills."""
 
     box: Box
     slot: int
@@ -121,9 +132,12 @@ class Walk:
                 if self.held[value] == 1:
                     totals[value] = hull(totals.get(value), hold.box)
         return [
-            Strip(s.windows, {v: Hold(totals.get(v, h.box), h.slot, h.copied, h.fresh) for v, h in s.holds.items()})
+            Strip(
+                s.windows,
+                {v: Hold(totals.get(v, h.box), h.slot, h.copied, h.fresh) for v, h in s.holds.items()},
+            )
             for s in found
-        ]  # fmt: skip
+        ]
 
     def own(self, value: str) -> Box:
         """What this core contributes to a result."""
@@ -153,7 +167,8 @@ class Walk:
             yield Strip(windows, {v: self._hold(v, need[v], fresh.get(v)) for v in self.held if v in need})
 
     def _windows(self, need: dict[str, Box]) -> tuple[tuple[Tile | None, ...], dict[str, Box | None]]:
-        """From the last part to the first: what is needed of its outputs, less what is there, is what it makes."""
+        """From the last part to the first: what is needed of its outputs, less what
+        is there, is what it makes."""
         windows: list[Tile | None] = [None] * len(self.members)
         fresh: dict[str, Box | None] = {}
         for p in reversed(range(len(self.members))):
@@ -203,7 +218,9 @@ class Walk:
             there = box if state is None else state.box
             if state is not None and fresh is not None:      # a box of all that is there, if that is a box
                 both = hull(state.box, fresh)
-                there = both if elements(both) <= elements(state.box) + elements(fresh) and fresh != box else box
+                there = (
+                    both if elements(both) <= elements(state.box) + elements(fresh) and fresh != box else box
+                )
             self.state[value] = _State(there)
             return Hold(box, 0, None, fresh)
         if state is not None and fresh is None:

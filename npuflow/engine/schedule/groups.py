@@ -1,4 +1,5 @@
-"""A group: parts run one after the other, on whole tensors or strip by strip, and the values that stay in local memory."""
+"""A group: parts run one after the other, on whole tensors or strip by strip, and the
+values that stay in local memory."""
 
 from __future__ import annotations
 
@@ -13,20 +14,22 @@ Cut = tuple[int, int]                     # a dimension of the results, and into
 
 @dataclass(frozen=True)
 class Part:
-    """A node with the ones that follow it point by point, tiled as one. `choice` None: the node only moves data."""
+    """A node with the ones that follow it point by point, tiled as one. `choice`
+    None: the node only moves data."""
 
     nodes: tuple[int, ...]
     choice: Choice | None
-    costs: Costs | None = None            # where the parts of a group follow each other; None: see the group's
+    # where the parts of a group follow each other; None: see the group's
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True)
 class Group:
     """Parts that run together.
 
-    `strips`: cuts of the results, outermost first; all parts run for one strip, then for the next. `cores`: the cut of the
-    results over cores, made before. `held`: values with buffers in local memory while the group runs: 1 (the whole of what
-    a core needs) or 2 (the strip's part, and the strip's before).
+    `strips`: cuts of the results, outermost first; all parts run for one strip, then for the next. `cores`:
+    the cut of the results over cores, made before. `held`: values with buffers in local memory while the
+    group runs: 1 (the whole of what a core needs) or 2 (the strip's part, and the strip's before).
     """
 
     parts: tuple[Part, ...]
@@ -58,7 +61,8 @@ class Group:
 def group_of_json(data: Mapping[str, Any]) -> Group:
     return Group(
         tuple(
-            Part(tuple(p["nodes"]), _choice(p["choice"]), Costs(**p["costs"]) if p["costs"] else None) for p in data["parts"]
+            Part(tuple(p["nodes"]), _choice(p["choice"]), Costs(**p["costs"]) if p["costs"] else None)
+            for p in data["parts"]
         ),
         Costs(**data["costs"]),
         tuple((int(d), int(n)) for d, n in data["strips"]),
@@ -71,4 +75,10 @@ def _choice(c: Mapping[str, Any] | None) -> Choice | None:
     if c is None:
         return None
     sizes = tuple((str(a), int(s)) for a, s in c["sizes"])
-    return Choice(sizes, tuple(c["order"]), tuple(c["slots"]), c["local_bytes"], (str(c["begin"][0]), int(c["begin"][1])))
+    return Choice(
+        sizes,
+        tuple(c["order"]),
+        tuple(c["slots"]),
+        c["local_bytes"],
+        (str(c["begin"][0]), int(c["begin"][1])),
+    )

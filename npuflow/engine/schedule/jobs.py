@@ -1,7 +1,8 @@
-"""Jobs in program order, and the allocations of local memory that they read and write: the schedule of a plan as a value.
+"""Jobs in program order, and the allocations of local memory that they read and write: the
+schedule of a plan as a value.
 
-`build.py` makes it in one walk over the plan; `time.py` finds when each job runs, the code generator turns each into
-command words.
+`build.py` makes it in one walk over the plan; `time.py` finds when each job runs, the code generator
+turns each into command words.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ NO_BOX: Box = ()
 class Allocation:
     """Bytes of one core's local memory while one thing lies there: `low` to `high` may be used, `size` are.
 
-    `laid`: the box of a value that lies there row after row (empty: packed bytes), in elements of `item` bytes.
-    `replaces`: what lay in some of these bytes before.
+    `laid`: the box of a value that lies there row after row (empty: packed bytes), in elements of `item`
+    bytes. `replaces`: what lay in some of these bytes before.
     """
 
     __slots__ = ("high", "item", "laid", "low", "replaces", "size")
@@ -52,7 +53,8 @@ Place = tuple[Allocation, Box | None]     # an allocation, and which box of what
 
 
 class Outside(NamedTuple):
-    """Bytes of external memory: whose they are, the value that is meant, its box (empty: all between), first and last."""
+    """Bytes of external memory: whose they are, the value that is meant, its box (empty:
+    all between), first and last."""
 
     owner: str
     value: str
@@ -62,7 +64,8 @@ class Outside(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where values lie in external memory: (owner, byte address) of each, and the moves that sharing bytes saves."""
+    """Where values lie in external memory: (owner, byte address) of each, and the
+    moves that sharing bytes saves."""
 
     of: Mapping[str, tuple[str, int]]
     saved: Collection[tuple[int, int]] = ()
@@ -83,7 +86,8 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class TileRun:
-    """One tile of a run. `allocations`: by unit; `residents`: by kept operand of the layer; `finished`: sums are complete."""
+    """One tile of a run. `allocations`: by unit; `residents`: by kept operand of the layer;
+    `finished`: sums are complete."""
 
     run: Run
     index: int
@@ -161,8 +165,8 @@ What = Constants | BoxCopy | BorderCopy | PieceCopy | Fill | Rows | Compute | Ga
 class Job:
     """What one queue of one core does at a time: `cycles`, and then it moves `bytes` over a bus.
 
-    `queue` is that of the core; `tile` counts tiles of a run; `outside` is what a load or store meets in external memory,
-    and `key` what it loads, where other cores may load the same.
+    `queue` is that of the core; `tile` counts tiles of a run; `outside` is what a load or store meets in
+    external memory, and `key` what it loads, where other cores may load the same.
     """
 
     core: int
@@ -180,8 +184,8 @@ class Job:
 
 
 class Barrier(NamedTuple):
-    """All cores meet before a group; what they stored before is seen behind it: of values and borders, by whose bytes
-    they have."""
+    """All cores meet before a group; what they stored before is seen behind it: of values and
+    borders, by whose bytes they have."""
 
     group: int
     node: int

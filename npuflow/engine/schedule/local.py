@@ -37,7 +37,11 @@ class Local:
 
 
 def lay_local(
-    frames: Sequence[Frame], kept: Collection[str], machine: Machine, look: int = LOOK, method: Method = "greedy"
+    frames: Sequence[Frame],
+    kept: Collection[str],
+    machine: Machine,
+    look: int = LOOK,
+    method: Method = "greedy",
 ) -> Local:
     """Addresses for all that local memory holds at any time; constants come early where there is room."""
     lives, movable = _lives(frames, kept, machine)
@@ -45,8 +49,10 @@ def lay_local(
     base = arrange(lives, align, method)
     if base.total > limit:
         raise FitError(
-            f"{base.total} bytes of local memory are needed at once, there are {limit}: {base.total - limit} too few",
-            because=f"{base.bound} bytes are live at once in the worst step", code="NF-FIT-004",
+            f"{base.total} bytes of local memory are needed at once, there are {limit}: "
+            f"{base.total - limit} too few",
+            because=f"{base.bound} bytes are live at once in the worst step",
+            code="NF-FIT-004",
         )
     best, chosen = base, list(lives)
     ring = go_round(lives, movable, limit, align, method) if look else None
@@ -63,7 +69,8 @@ def lay_local(
 
 
 def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
-    """Constants get a slot for every tile where there is room: they come in early, and none comes in twice."""
+    """Constants get a slot for every tile where there is room: they come in early,
+    and none comes in twice."""
     lives, _ = _lives(frames, kept, machine)
     align = machine.memory.slot_align
     use = [0] * (max((v.last for v in lives), default=0) + 1)
@@ -93,14 +100,17 @@ def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) ->
             )
             if use[moments[p]] + more - less <= tuned.CONSTANT_ROOM * machine.memory.local_bytes:
                 use[moments[p]] += more - less
-                parts[p] = replace(part, choice=replace(wider, local_bytes=part.choice.local_bytes + more - less))
+                parts[p] = replace(
+                    part, choice=replace(wider, local_bytes=part.choice.local_bytes + more - less)
+                )
         found.append(replace(frame.group, parts=tuple(parts)))
         now = moments[-1] + 1
     return found
 
 
 def _early(lives: Sequence[Life], movable: Mapping[str, int], cap: int, align: int, look: int) -> list[Life]:
-    """Constants live longer to the front, nearest first, as long as the sum of all lives stays under the cap."""
+    """Constants live longer to the front, nearest first, as long as the sum of all
+    lives stays under the cap."""
     use = [0] * (max((v.last for v in lives), default=0) + 1)
     for v in lives:
         for t in range(v.first, v.last + 1):
@@ -116,7 +126,9 @@ def _early(lives: Sequence[Life], movable: Mapping[str, int], cap: int, align: i
     return [found[v.name] for v in lives]
 
 
-def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> tuple[list[Life], dict[str, int]]:
+def _lives(
+    frames: Sequence[Frame], kept: Collection[str], machine: Machine
+) -> tuple[list[Life], dict[str, int]]:
     """(lives, constants that may come earlier -> the first moment of their segment)."""
     lives: list[Life] = []
     movable: dict[str, int] = {}
@@ -127,7 +139,10 @@ def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> 
         if own != segment:
             segment, start = own, now
         if frame.moves:
-            lives += [Life(f"{g}.move/{k}", frame.topology.staging(frame.group.nodes[0], machine), now, now) for k in range(2)]
+            lives += [
+                Life(f"{g}.move/{k}", frame.topology.staging(frame.group.nodes[0], machine), now, now)
+                for k in range(2)
+            ]
             now += 1
             continue
         at = _moments(frame, now)
@@ -146,7 +161,9 @@ def _lives(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> 
                 movable[name] = start
         now = at[-1] + 1
     for value, spread in sorted(spreads(frames, kept, machine.compute.cores).items()):
-        size = max((elements(b) for b in spread.boxes if b is not None), default=0) * frames[spread.maker].item(value)
+        size = max((elements(b) for b in spread.boxes if b is not None), default=0) * frames[
+            spread.maker
+        ].item(value)
         lives.append(Life(f"kept.{value}/0", max(1, size), *spans[value]))
     return lives, movable
 
@@ -161,14 +178,21 @@ def _held(frame: Frame, g: int, at: Sequence[int], kept: Collection[str]) -> Ite
     for value, slots in frame.group.held:
         if value in kept or value not in frame.holds:
             continue
-        uses = [at[p] for p, m in enumerate(frame.members) if value in m.outputs or any(value == v for v, _ in m.inputs)]
+        uses = [
+            at[p]
+            for p, m in enumerate(frame.members)
+            if value in m.outputs or any(value == v for v, _ in m.inputs)
+        ]
         made = any(value in m.outputs for m in frame.members)
         for k in range(slots):
-            yield Life(f"{g}.{value}/{k}", max(1, frame.holds[value]), min(uses) if made else at[0], max(uses))
+            yield Life(
+                f"{g}.{value}/{k}", max(1, frame.holds[value]), min(uses) if made else at[0], max(uses)
+            )
 
 
 def _parts(frame: Frame, g: int, at: Sequence[int], align: int) -> Iterator[tuple[str, int, int, bool]]:
-    """(name, bytes, moment, whether it cannot come early) of every slot; turns share one scratch area for sums."""
+    """(name, bytes, moment, whether it cannot come early) of every slot; turns share
+    one scratch area for sums."""
     turns = len(frame.strips[0]) > 1
     scratch = 0
     for p, units in enumerate(frame.units):

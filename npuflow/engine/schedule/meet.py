@@ -11,8 +11,8 @@ Meeting = list[tuple[int, int]]           # (core, index in its sequence) of one
 def meetings(sequences: Sequence[Sequence[Hashable]]) -> list[Meeting]:
     """Every load of every core once, alone or together with others, in an order that respects all sequences.
 
-    A load is shared by all cores that still want it where each can come to it next; where their orders contradict each
-    other, by those that can. No core then waits for one that waits for it.
+    A load is shared by all cores that still want it where each can come to it next; where their orders
+    contradict each other, by those that can. No core then waits for one that waits for it.
     """
     at = [0] * len(sequences)
     left = [Counter(s) for s in sequences]

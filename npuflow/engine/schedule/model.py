@@ -15,7 +15,8 @@ from npuflow.ir.op import Site
 from npuflow.ir.requant import accumulator_bits
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
-# inner: made and used up tile by tile; source and result: lie in local memory before and after, in buffers of the group
+# inner: made and used up tile by tile; source and result: lie in local memory before and
+# after, in buffers of the group
 Home = Literal["input", "const", "output", "inner", "acc", "source", "result"]
 COLUMNS = "gathered"                    # key of the operand that the vector unit gathers; see columns.py
 WEIGHTS = frozenset({"weight", "kernel", "b"})    # names of constant operands that the array multiplies with
@@ -24,7 +25,8 @@ PACK = 16                               # bytes to which constants are aligned i
 
 @dataclass(frozen=True)
 class Ref:
-    """One operand of a group's member: an input or output by position, a parameter by name, or the accumulator.
+    """One operand of a group's member: an input or output by position, a parameter
+    by name, or the accumulator.
 
     The operand's maps speak of the axes of the group's first member.
     """
@@ -76,9 +78,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class MacMap:
-    """How multiply-accumulates lie on the array. `rows` and `cols` are axes, or None when a tile does not vary them.
+    """How multiply-accumulates lie on the array. `rows` and `cols` are axes, or None
+    when a tile does not vary them.
 
-    `group_axis`: axis whose every `multiple` indices are an independent group of `group_rows` x `multiple` products.
+    `group_axis`: axis whose every `multiple` indices are an independent group of
+    `group_rows` x `multiple` products.
     """
 
     rows: str | None
@@ -107,7 +111,8 @@ class Layer:
     follower_ops: int = 0                 # vector operations of the other members, per output element
     followers: int = 0
     kept: tuple[Ref, ...] = ()            # activations that are in local memory whatever the tiling
-    gathers: int = 0                      # commands, at least, that gather the columns of a tile; 0: there are none
+    # commands, at least, that gather the columns of a tile; 0: there are none
+    gathers: int = 0
 
     def __hash__(self) -> int:
         return self._hash
@@ -115,7 +120,9 @@ class Layer:
     @cached_property
     def _hash(self) -> int:
         """Layers are looked up far more often than made."""
-        return hash((self.space, self.streams, self.mac, self.follower_ops, self.followers, self.kept, self.gathers))
+        return hash(
+            (self.space, self.streams, self.mac, self.follower_ops, self.followers, self.kept, self.gathers)
+        )
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -145,11 +152,13 @@ class Layer:
         return sum(r.bytes(prod(r.operand.shape)) for s in self.streams for r in s.refs if r.home in homes)
 
 
-def describe(sites: Sequence[Site], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()) -> Layer:
+def describe(
+    sites: Sequence[Site], numerics: Numerics, stored: Collection[str], kept: Collection[str] = ()
+) -> Layer:
     """The layer of a part: its first member's space, and members that follow it point by point.
 
-    `stored`: values that somebody outside the part needs; the others stay in local memory. `kept`: values that have a
-    buffer in local memory, whether they are made here or before.
+    `stored`: values that somebody outside the part needs; the others stay in local memory. `kept`: values
+    that have a buffer in local memory, whether they are made here or before.
     """
     space = space_of(sites[0], numerics)
     activations, constants, results = _operands(sites[0], space, 0, {}, {}, stored, numerics)
@@ -189,7 +198,12 @@ def space_of(site: Site, numerics: Numerics) -> Space:
 
 
 def _operands(
-    site: Site, space: Space, member: int, made: Mapping[str, int], axes: Mapping[str, str | None], stored: Collection[str],
+    site: Site,
+    space: Space,
+    member: int,
+    made: Mapping[str, int],
+    axes: Mapping[str, str | None],
+    stored: Collection[str],
     numerics: Numerics,
 ) -> tuple[list[Ref], list[Ref], list[Ref]]:
     """(activations, constants, results) of one member, their maps on the first member's axes."""
@@ -197,7 +211,10 @@ def _operands(
     def moved(operand: Operand) -> Operand:
         if not member:
             return operand
-        maps = tuple(DimMap() if m.axis is None or axes[m.axis] is None else replace(m, axis=axes[m.axis]) for m in operand.maps)
+        maps = tuple(
+            DimMap() if m.axis is None or axes[m.axis] is None else replace(m, axis=axes[m.axis])
+            for m in operand.maps
+        )
         return replace(operand, maps=maps)
 
     activations: list[Ref] = []
@@ -221,12 +238,14 @@ def _operands(
 
 
 def _packed(site: Site, space: Space, operand: Operand, numerics: Numerics) -> str | None:
-    """The type of weights that lie packed, where the target's array takes them in fewer bits than a byte has, or two."""
+    """The type of weights that lie packed, where the target's array takes them in fewer
+    bits than a byte has, or two."""
     if not space.macs or operand.name not in WEIGHTS or site.consts[1] is None:
         return None
     quant = site.quant(1)
     width = min((b for b in numerics.weight_bits if b >= quant.bits), default=8)
-    flat = operand.name != "b" or len(operand.shape) == 2      # matrices of a batch need not begin on whole bytes
+    # matrices of a batch need not begin on whole bytes
+    flat = operand.name != "b" or len(operand.shape) == 2
     return packing(width, quant.signed) if flat else None
 
 
@@ -251,7 +270,9 @@ def _axes_between(first: Space, other: Space) -> dict[str, str | None]:
 def follower_ranges(first: Space, other: Space, tile: Tile) -> dict[str, Interval]:
     """The tile of a follower that belongs to a tile of the first member."""
     between = _axes_between(first, other)
-    return {a.name: tile[mine] if (mine := between.get(a.name)) is not None else (0, a.size) for a in other.axes}
+    return {
+        a.name: tile[mine] if (mine := between.get(a.name)) is not None else (0, a.size) for a in other.axes
+    }
 
 
 def leads(space: Space) -> bool:
@@ -261,7 +282,11 @@ def leads(space: Space) -> bool:
 
 def follows(space: Space, shape: tuple[int, ...], inner: Collection[int]) -> bool:
     """Whether a space works point by point on tensors of a shape; `inner`: inputs made inside the group."""
-    plain = all(a.kind == "par" and a.multiple == 1 for a in space.axes) and not space.macs and space.accumulator is None
+    plain = (
+        all(a.kind == "par" and a.multiple == 1 for a in space.axes)
+        and not space.macs
+        and space.accumulator is None
+    )
     if not plain or not leads(space) or space.outputs[0].shape != shape:
         return False
     if any(m != DimMap(m.axis) for o in (*space.inputs, *space.params) if o is not None for m in o.maps):
@@ -279,7 +304,8 @@ def bundles(refs: list[Ref], split: frozenset[str]) -> list[Stream]:
 
 
 def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
-    """Operand 0 streams through the array, operand 1 is held in it: their axes say what rows and columns are."""
+    """Operand 0 streams through the array, operand 1 is held in it: their axes say
+    what rows and columns are."""
     if not space.macs:
         return None
     moving = next((r for r in refs if r.key == 0), None)
@@ -294,12 +320,17 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None
     own = [a for a in space.axes if a.name in held.axes - moving.axes and a.kind != "sum"]
-    cols = own[-1].name if own else None          # before it: dimensions of a batch that the moving operand repeats along
+    # before it: dimensions of a batch that the moving operand repeats along
+    cols = own[-1].name if own else None
     group_axis, group_rows = None, 0
     # The array goes through every tap of a window, also those of a transposed one that meet inserted zeros.
-    kernel = prod(size for m, size in zip(held.operand.maps[2:], held.operand.shape[2:], strict=True) if m.axis is None)
+    kernel = prod(
+        size for m, size in zip(held.operand.maps[2:], held.operand.shape[2:], strict=True) if m.axis is None
+    )
     if cols is None:
-        shared = [a for a in space.axes if a.name in held.axes & moving.axes and a.kind == "par" and a.name != rows]
+        shared = [
+            a for a in space.axes if a.name in held.axes & moving.axes and a.kind == "par" and a.name != rows
+        ]
         shared = [a for a in shared if a.name in held.axes]
         if shared and rows is None:
             group_axis = shared[0].name

@@ -1,4 +1,5 @@
-"""Data movers as jobs: pieces through two staging slots, in and out again; constants are written once and stored often."""
+"""Data movers as jobs: pieces through two staging slots, in and out again; constants are
+written once and stored often."""
 
 from __future__ import annotations
 
@@ -54,7 +55,11 @@ class _Mover:
 
     def load(self, move: Move, piece: Piece, slot: Slot, turn: int) -> None:
         assert move.source is not None
-        source, dims, item = self.site.inputs[move.source], [(n, s) for n, s, _ in piece.load], item_of(self.site, move)
+        source, dims, item = (
+            self.site.inputs[move.source],
+            [(n, s) for n, s, _ in piece.load],
+            item_of(self.site, move),
+        )
         assert source is not None
         size = prod(n for n, _ in dims) * item
         slot.renew(size)
@@ -70,7 +75,9 @@ class _Mover:
         side = self._side(value, piece.dst_offset, dims, item_of(self.site, move))
         self.core.store(*side, (slot.now, None), PieceCopy(self.site, move, piece), self.node, turn)
 
-    def _side(self, value: str, offset: int, dims: Sequence[tuple[int, int]], item: int) -> tuple[Transfer, Outside]:
+    def _side(
+        self, value: str, offset: int, dims: Sequence[tuple[int, int]], item: int
+    ) -> tuple[Transfer, Outside]:
         """A transfer of strided elements, and the bytes from the first to the last of them."""
         low, high = (offset + sum(end(0, (n - 1) * s) for n, s in dims) for end in (min, max))
         owner, address = self.core.external.places.of[value]

@@ -1,4 +1,5 @@
-"""Data movers cut into pieces that fit a staging slot: read in the source's order, written in the destination's."""
+"""Data movers cut into pieces that fit a staging slot: read in the source's order,
+written in the destination's."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.ir.movement import merged
 from npuflow.ir.op import Move
 
-FILL_MOST = 4096                        # elements of a constant that are written at once and stored repeatedly
-WASTE = 8                               # a strided row is read whole when at most this many times too much comes in
+# elements of a constant that are written at once and stored repeatedly
+FILL_MOST = 4096
+# a strided row is read whole when at most this many times too much comes in
+WASTE = 8
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def pieces_of(move: Move, most: int) -> Iterator[Piece]:
             shape.src_offset + sum(a * s for a, s in zip(start, shape.src, strict=True)),
             shape.dst_offset + sum(a * s for a, s in zip(start, shape.dst, strict=True)),
             size, tuple(load), tuple(store),
-        )  # fmt: skip
+        )
 
 
 def move_costs(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> Costs:

@@ -1,4 +1,5 @@
-"""One run of a part over a window, tile by tile: loads as early as slots are free, array and vector unit, stores."""
+"""One run of a part over a window, tile by tile: loads as early as slots are free,
+array and vector unit, stores."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class UnitSlots:
     holds: list[Boxes | None] = field(default_factory=list)
     turn: int = 0
     boxes: list[Boxes] = field(default_factory=list)                 # by tile
-    loads: list[tuple[int, int, int]] = field(default_factory=list)  # (issued before this tile, for that one, slot)
+    # (issued before this tile, for that one, slot)
+    loads: list[tuple[int, int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)                    # slot by tile
     bytes: list[int] = field(default_factory=list)                   # by tile; constants are packed
     known: dict[tuple[Interval, ...], tuple[Boxes, int]] = field(default_factory=dict)   # by a tile's place
@@ -77,7 +79,9 @@ class UnitSlots:
         for ref, box in zip(self.unit.refs, boxes, strict=True):
             size = aligned(size, PACK) + ref.bytes(elements(box))
         if size > aligned(self.unit.size, PACK):
-            raise InternalError(f"a tile of {size} bytes in a slot of {self.unit.size}", code="NF-INTERNAL-014")
+            raise InternalError(
+                f"a tile of {size} bytes in a slot of {self.unit.size}", code="NF-INTERNAL-014"
+            )
         return boxes, size
 
 
@@ -100,8 +104,12 @@ class Part:
         self.renewed = [n for n in numbers if homes[n] == "acc" or n in made]
         self.moving = self._reads(lambda r: r.member == 0 and r.key == 0)
         beside = self._reads(lambda r: r.member == 0 and r.operand.name in BESIDE)
-        self.fed = self._reads(                                       # what the array reads
-            lambda r: r.member == 0 and r.operand.name not in BESIDE and not (r.key == 0 and self.columns is not None)
+        self.fed = self._reads(  # what the array reads
+            lambda r: (
+                r.member == 0
+                and r.operand.name not in BESIDE
+                and not (r.key == 0 and self.columns is not None)
+            )
         )
         if self.columns is not None:
             self.fed = [self.columns, *self.fed[0]], self.fed[1]
@@ -119,7 +127,11 @@ class Part:
         self.known: dict[tuple[int, ...], tuple[int, list[int]]] = {}
 
     def _reads(self, wanted: Callable[[Ref], bool]) -> Reads:
-        units = [n for n, u in enumerate(self.units) if u.unit.home in ("input", "const") and any(map(wanted, u.unit.refs))]
+        units = [
+            n
+            for n, u in enumerate(self.units)
+            if u.unit.home in ("input", "const") and any(map(wanted, u.unit.refs))
+        ]
         return units, [n for n, r in enumerate(self.member.layer.kept) if r.home == "source" and wanted(r)]
 
     def run(self, window: Tile) -> None:
@@ -163,7 +175,8 @@ class Part:
         return [[(self.units[n], used, slot) for used, _, n, slot in sorted(loads)] for loads in due]
 
     def _to_gather(self, count: int) -> list[list[int]]:
-        """Tiles whose columns are gathered before each tile's turn: one ahead, if slots and input are there."""
+        """Tiles whose columns are gathered before each tile's turn: one ahead, if
+        slots and input are there."""
         found: list[list[int]] = [[] for _ in range(count)]
         inputs = [load for u in self.inputs for load in u.loads]
         for issue, used, _ in self.units[self.columns].loads if self.columns is not None else ():
@@ -180,7 +193,9 @@ class Part:
             what = Constants(member, refs, boxes)
             self.core.load_block(unit.bytes[tile], slot.now, what, member.nodes[ref.member], tile, key)
         else:
-            self.core.load_box(member.value(ref), ref, unit.boxes[tile][0], slot.now, None, member.nodes[ref.member], tile)
+            self.core.load_box(
+                member.value(ref), ref, unit.boxes[tile][0], slot.now, None, member.nodes[ref.member], tile
+            )
 
     def _gather(self, tile: TileRun) -> None:
         assert self.columns is not None
@@ -210,7 +225,9 @@ class Part:
         if kind not in self.known:
             member, c = self.member, self.core.machine.compute
             nodes = range(len(member.sites) if finished else int(not self.array))
-            own = [tile if not k else follower_ranges(member.layer.space, member.spaces[k], tile) for k in nodes]
+            own = [
+                tile if not k else follower_ranges(member.layer.space, member.spaces[k], tile) for k in nodes
+            ]
             vector = [vector_cycles(member.spaces[k], t, finished, c) for k, t in enumerate(own)]
             self.known[kind] = array_cycles(member.layer, extents_of(tile), c), vector
         return self.known[kind]

@@ -1,4 +1,5 @@
-"""Boxes that one core has stored to external memory: the last job that a load of some of them has to wait for."""
+"""Boxes that one core has stored to external memory: the last job that a load of
+some of them has to wait for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Stored:
     def __init__(self) -> None:
         self._boxes: list[tuple[str, Box, Interval]] = []
         self._jobs: list[int] = []
-        self._known: dict[tuple[str, int], tuple[int, npt.NDArray[np.int64]]] = {}    # boxes taken over, and room for more
+        # boxes taken over, and room for more
+        self._known: dict[tuple[str, int], tuple[int, npt.NDArray[np.int64]]] = {}
         self._asked: dict[Outside, tuple[int, int]] = {}            # (boxes looked through, the last job)
 
     def add(self, outside: Outside, job: int) -> None:
@@ -26,7 +28,8 @@ class Stored:
         self._jobs.append(job)
 
     def last(self, outside: Outside) -> int:
-        """The last job that stored some of a box, or -1; of other values, and without a box, spans of bytes decide."""
+        """The last job that stored some of a box, or -1; of other values, and without a
+        box, spans of bytes decide."""
         key = _, value, box, span = outside
         looked, job = self._asked.get(key, (0, -1))       # the same is loaded again and again
         if looked < len(self._jobs):
@@ -44,9 +47,12 @@ class Stored:
         return -1
 
     def _table(self, value: str, size: int) -> npt.NDArray[np.int64]:
-        """Spans and boxes, of so many dimensions, of all that has been stored, as a value's own boxes are compared with it."""
+        """Spans and boxes, of so many dimensions, of all that has been stored, as a value's own
+        boxes are compared with it."""
         known, table = self._known.get((value, size), (0, np.empty((LOOKED, size + 1, 2), np.int64)))
-        fresh = [(s, *(b if v == value and len(b) == size else (ANY,) * size)) for v, b, s in self._boxes[known:]]
+        fresh = [
+            (s, *(b if v == value and len(b) == size else (ANY,) * size)) for v, b, s in self._boxes[known:]
+        ]
         count = known + len(fresh)
         while count > len(table):
             table = np.concatenate([table, np.empty_like(table)])

@@ -1,4 +1,5 @@
-"""When the jobs of a schedule run: what each waits for on its queue, on other queues, on the bus and on banks.
+"""When the jobs of a schedule run: what each waits for on its queue, on other
+queues, on the bus and on banks.
 
 The search ranks thousands of candidates by the sums of tiling.cost; the few best plans come through here.
 """
@@ -29,7 +30,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class ScheduleTime:
-    """Cycles of the whole plan; per group its terms (of the core that spends most; the bus is one for all) and its end."""
+    """Cycles of the whole plan; per group its terms (of the core that spends most; the bus
+    is one for all) and its end."""
 
     cycles: float
     terms: tuple[Terms, ...]

@@ -10,12 +10,14 @@ from math import inf
 from npuflow.base.errors import InternalError
 from npuflow.engine.schedule.banks import NOTHING, Banks, Shares
 
-OUTSIDE, INSIDE = 0, 1                    # the bus to external memory, and the one to the chip's shared memory
+# the bus to external memory, and the one to the chip's shared memory
+OUTSIDE, INSIDE = 0, 1
 
 
 @dataclass
 class Timetable:
-    """Jobs in the order in which their queues take them. `width`: queues of a core; `widths`: bytes a cycle of each bus."""
+    """Jobs in the order in which their queues take them. `width`: queues of a core;
+    `widths`: bytes a cycle of each bus."""
 
     width: int
     cores: int
@@ -28,9 +30,11 @@ class Timetable:
     queue: list[int] = field(default_factory=list)
     shares: list[Shares] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
-    joint: dict[int, list[int]] = field(default_factory=dict)   # job -> all jobs that are one; the first carries it
+    # job -> all jobs that are one; the first carries it
+    joint: dict[int, list[int]] = field(default_factory=dict)
     running: dict[int, int] = field(default_factory=dict)       # queue -> its job that needs banks
-    begun: dict[int, tuple[float, float]] = field(default_factory=dict)   # job -> when it began, and when its cycles end
+    # job -> when it began, and when its cycles end
+    begun: dict[int, tuple[float, float]] = field(default_factory=dict)
     full: dict[int, float] = field(default_factory=dict)        # job -> bytes served on its bus when it ends
     done: int = 0                                        # jobs that earlier runs have ended
     now: float = 0.0
@@ -38,8 +42,9 @@ class Timetable:
     def add(
         self, queue: int, cycles: float, after: Sequence[int] = (), amount: float = 0.0, bus: int = OUTSIDE,
         shares: Shares = NOTHING,
-    ) -> int:  # fmt: skip
-        """A job that takes so many cycles, then moves its bytes, once the jobs before it in its queue and `after` are done.
+    ) -> int:
+        """A job that takes so many cycles, then moves its bytes, once the jobs before it in
+        its queue and `after` are done.
         `shares`: the bytes of local memory that it needs, by bank."""
         self.cycles.append(cycles)
         self.bytes.append(amount)
@@ -64,18 +69,24 @@ class Timetable:
             lines[self.queue[job]].append(job)           # the next one last
         started: list[tuple[float, int]] = []            # (end of its cycles, job)
         moving: tuple[list[tuple[float, int]], ...] = ([], [])   # (bytes served when it ends, job), by bus
-        served = [0.0, 0.0]                              # bytes that each transfer in flight has been served since the start
+        # bytes that each transfer in flight has been served since the start
+        served = [0.0, 0.0]
         waiting: dict[int, list[int]] = {}               # job -> queues that wait for it
-        come: dict[int, int] = {}                        # the first of joint jobs -> how many of them could start
+        # the first of joint jobs -> how many of them could start
+        come: dict[int, int] = {}
         ready = list(range(len(lines)))
         most, (wide, wide_inside), ended = self.banks.width, self.widths, self.end
         outside, inside = moving
-        while True:                                      # by far the most of a replay's time: no calls that can be spared
+        # by far the most of a replay's time: no calls that can be spared
+        while True:
             for queue in sorted(ready) if len(ready) > 1 else ready:
                 job = self._next(lines[queue], queue, waiting, come)
                 if job >= 0:
                     heapq.heappush(started, (self._begin(job, served), job))
-            rate, rate_inside = min(most, wide / max(1, len(outside))), min(most, wide_inside / max(1, len(inside)))
+            rate, rate_inside = (
+                min(most, wide / max(1, len(outside))),
+                min(most, wide_inside / max(1, len(inside))),
+            )
             end = self.now + (outside[0][0] - served[OUTSIDE]) / rate if outside else inf
             end_inside = self.now + (inside[0][0] - served[INSIDE]) / rate_inside if inside else inf
             bus, first_end = (OUTSIDE, end) if end <= end_inside else (INSIDE, end_inside)
@@ -113,7 +124,9 @@ class Timetable:
         self.begun.clear()
         return self.now
 
-    def _next(self, line: Sequence[int], queue: int, waiting: dict[int, list[int]], come: dict[int, int]) -> int:
+    def _next(
+        self, line: Sequence[int], queue: int, waiting: dict[int, list[int]], come: dict[int, int]
+    ) -> int:
         """The job of a queue that starts now, or -1 where there is none, or it waits for others."""
         if not line:
             return -1
@@ -130,7 +143,8 @@ class Timetable:
         return job
 
     def _begin(self, job: int, served: Sequence[float]) -> float:
-        """The end of its cycles, behind what it waits for banks; what is joint waits as long as the slowest of it."""
+        """The end of its cycles, behind what it waits for banks; what is joint waits
+        as long as the slowest of it."""
         if not self.banks.ports:
             return self.now + self.cycles[job]
         together: Sequence[int] = self.joint.get(job, (job,))

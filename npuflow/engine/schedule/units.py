@@ -29,14 +29,15 @@ class Unit:
 
 
 def units_of(layer: Layer, choice: Choice, whole: Layer) -> list[Unit]:
-    """Streams as the tiling of a window leaves them: constants whose split axes coincide are packed into one block.
+    """Streams as the tiling of a window leaves them: constants whose split axes
+    coincide are packed into one block.
 
     `whole`: the layer without the window, whose operands the units speak of.
     """
     own = {(r.home, r.key, r.member): r for s in whole.streams for r in s.refs}
     return [
         replace(u, refs=tuple(own[r.home, r.key, r.member] for r in u.refs)) for u in _units(layer, choice)
-    ]  # fmt: skip
+    ]
 
 
 def _units(layer: Layer, choice: Choice) -> list[Unit]:
@@ -46,7 +47,10 @@ def _units(layer: Layer, choice: Choice) -> list[Unit]:
     constants = [r for s in layer.streams if s.home == "const" for r in s.refs]
     own = [(s, n) for s, n in zip(layer.streams, choice.slots, strict=True) if s.home != "const"]
     units = [Unit(s.refs, n, _bytes(layer, sizes, s)) for s, n in own]
-    return units + [Unit(s.refs, max(slots[r] for r in s.refs), _bytes(layer, sizes, s)) for s in bundles(constants, split)]
+    return units + [
+        Unit(s.refs, max(slots[r] for r in s.refs), _bytes(layer, sizes, s))
+        for s in bundles(constants, split)
+    ]
 
 
 def _bytes(layer: Layer, sizes: Mapping[str, int], stream: Stream) -> int:
@@ -72,8 +76,9 @@ def spans(m: DimMap, size: int, axis_size: int, tile: int) -> tuple[int, int]:
 
 
 def windowed(layer: Layer, lengths: Mapping[str, int], within: Collection[str] = ()) -> Layer:
-    """The layer of windows of so much of its axes, operands as large as a window can ever need them. `within`: axes on which
-    some window does not begin at their start, so that tiles need not reach over the edge there."""
+    """The layer of windows of so much of its axes, operands as large as a window can ever need
+    them. `within`: axes on which some window does not begin at their start, so that tiles need
+    not reach over the edge there."""
     cut = {a.name: lengths[a.name] for a in layer.axes if lengths[a.name] < a.size or a.name in within}
     if not cut:
         return layer
@@ -88,7 +93,8 @@ def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
         maps, shape = [], []
         for m, size in zip(o.maps, o.shape, strict=True):
             if m.axis in lengths:
-                loose = int(m.den > 1 and space.axis(m.axis).multiple % m.den != 0)  # where a window begins within a step
+                # where a window begins within a step
+                loose = int(m.den > 1 and space.axis(m.axis).multiple % m.den != 0)
                 m = DimMap(m.axis, m.num, m.den, 0, m.hi - m.lo + loose)
                 size = min(size, m.window(0, lengths[m.axis])[1])  # type: ignore[index]
             maps.append(m)
@@ -100,8 +106,13 @@ def _based(layer: Layer, cut: tuple[tuple[str, int], ...]) -> Layer:
 
     axes = tuple(replace(a, size=lengths.get(a.name, a.size)) for a in space.axes)
     small = Space(
-        axes, tuple(operand(o) if o is not None else None for o in space.inputs), tuple(map(operand, space.outputs)),
-        tuple(map(operand, space.params)), space.macs, space.ops, operand(space.accumulator) if space.accumulator else None,
-    )  # fmt: skip
+        axes,
+        tuple(operand(o) if o is not None else None for o in space.inputs),
+        tuple(map(operand, space.outputs)),
+        tuple(map(operand, space.params)),
+        space.macs,
+        space.ops,
+        operand(space.accumulator) if space.accumulator else None,
+    )
     streams = tuple(Stream(s.home, tuple(map(ref, s.refs))) for s in layer.streams)
     return replace(layer, space=small, streams=streams, kept=tuple(map(ref, layer.kept)))

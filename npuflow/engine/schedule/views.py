@@ -1,4 +1,5 @@
-"""Values that are parts of other values' bytes: reshapes, contiguous slices, concatenations written in place."""
+"""Values that are parts of other values' bytes: reshapes, contiguous slices,
+concatenations written in place."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from npuflow.ir.op import Move
 
 @dataclass
 class Views:
-    """Values that are parts of other values' bytes: id -> (owner, byte offset), and the moves that this saves."""
+    """Values that are parts of other values' bytes: id -> (owner, byte offset), and
+    the moves that this saves."""
 
     graph: Graph
     inside: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -45,7 +47,8 @@ class Views:
 
 
 def views_of(graph: Graph, nodes: Sequence[tuple[int, Node]], moves: Mapping[int, tuple[Move, ...]]) -> Views:
-    """Reshapes share bytes; contiguous slices lie inside their source; contiguous concatenations are written in place."""
+    """Reshapes share bytes; contiguous slices lie inside their source; contiguous
+    concatenations are written in place."""
     views = Views(graph)
     for index, node in nodes:
         if index not in moves:
@@ -64,7 +67,9 @@ def views_of(graph: Graph, nodes: Sequence[tuple[int, Node]], moves: Mapping[int
     return views
 
 
-def _elide(views: Views, index: int, node: Node, moves: Sequence[Move], output: int, numbers: Sequence[int]) -> None:
+def _elide(
+    views: Views, index: int, node: Node, moves: Sequence[Move], output: int, numbers: Sequence[int]
+) -> None:
     graph, out = views.graph, node.outputs[output]
     size, item = graph.values[out].type.size, np.dtype(graph.values[out].dtype).itemsize
     for n in numbers:
@@ -88,4 +93,6 @@ def _elide(views: Views, index: int, node: Node, moves: Sequence[Move], output: 
 
 
 def _contiguous(move: Move) -> bool:
-    return len(move.dims) == 1 and (move.dims[0] == 1 or (move.src_strides[0] == 1 and move.dst_strides[0] == 1))
+    return len(move.dims) == 1 and (
+        move.dims[0] == 1 or (move.src_strides[0] == 1 and move.dst_strides[0] == 1)
+    )

@@ -8,8 +8,11 @@ from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Cut
 
 
-def cuts_over(topology: Topology, parts: Sequence[tuple[int, ...]], cores: int, dims: Sequence[int]) -> list[Cut]:
-    """Cuts of some dimensions over all cores; of fewer rows than there are cores, over as many as there are rows."""
+def cuts_over(
+    topology: Topology, parts: Sequence[tuple[int, ...]], cores: int, dims: Sequence[int]
+) -> list[Cut]:
+    """Cuts of some dimensions over all cores; of fewer rows than there are cores,
+    over as many as there are rows."""
     shapes = [topology.graph.type(v).shape for v in topology.needed([n for p in parts for n in p])]
     rank, found = min((len(s) for s in shapes), default=0), []
     for dim in dims if cores > 1 else ():
@@ -22,7 +25,8 @@ def cuts_over(topology: Topology, parts: Sequence[tuple[int, ...]], cores: int, 
 
 
 def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
-    """Whether every part behind the first makes a channel out of the same channel of what parts before it make."""
+    """Whether every part behind the first makes a channel out of the same channel of
+    what parts before it make."""
     made: set[str] = set()
     for nodes in parts:
         member = topology.member(nodes, frozenset())
@@ -31,7 +35,9 @@ def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
             return False
         axis = outputs[0].maps[1]
         for value, ref in member.inputs:
-            if value in made and (len(ref.operand.maps) < 2 or ref.operand.maps[1] != axis or axis.axis is None):
+            if value in made and (
+                len(ref.operand.maps) < 2 or ref.operand.maps[1] != axis or axis.axis is None
+            ):
                 return False
         made.update(member.outputs)
     return True

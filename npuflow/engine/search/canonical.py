@@ -1,7 +1,8 @@
 """Subgraphs by their structure alone: what has been found for one is taken for its equals, under their names.
 
-An *excerpt* is text, and its digest names a step of the build; inside one search a tuple of numbers does (`Stretches`).
-Either way nodes and values are numbered in the same order, and one renaming (`Names`) leads from one to the other.
+An *excerpt* is text, and its digest names a step of the build; inside one search a tuple of numbers
+does (`Stretches`). Either way nodes and values are numbered in the same order, and one renaming
+(`Names`) leads from one to the other.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SHOWN = 3                                 # operators that an excerpt's name lis
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Some nodes as a graph of their own, in parts. Values are numbered; constants have types but no content; scales are 1."""
+    """Some nodes as a graph of their own, in parts. Values are numbered; constants have types
+    but no content; scales are 1."""
 
     text: str
     parts: tuple[tuple[int, ...], ...]    # nodes of each part, by position in the graph
@@ -60,7 +62,8 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Names:
-    """What the nodes of each part of a subgraph are called in some network, and its values, in their canonical order."""
+    """What the nodes of each part of a subgraph are called in some network, and its
+    values, in their canonical order."""
 
     nodes: tuple[tuple[int, ...], ...]
     values: tuple[str, ...]
@@ -84,7 +87,8 @@ class Cutting:
 
 
 def cutting(graph: Graph, parts: Sequence[tuple[int, ...]], needed: Collection[str]) -> Cutting:
-    """These nodes on their own. `needed`: values of theirs that somebody outside reads, or that are results."""
+    """These nodes on their own. `needed`: values of theirs that somebody outside
+    reads, or that are results."""
     nodes = tuple(n for part in parts for n in part)
     names: dict[str, str] = {"": ""}
     values: dict[str, Value] = {}
@@ -96,7 +100,9 @@ def cutting(graph: Graph, parts: Sequence[tuple[int, ...]], needed: Collection[s
             names[value_id] = name = f"v{len(names) - 1}"
             value = graph.values[value_id]
             const = graph.consts[value.const] if value.const is not None else None
-            values[name] = Value(name, value.type, _plain(value.quant), None if const is None else _described(const))
+            values[name] = Value(
+                name, value.type, _plain(value.quant), None if const is None else _described(const)
+            )
             if const is None and not made:
                 inputs.append(name)
         return names[value_id]
@@ -136,15 +142,16 @@ def _hollow(described: str) -> Array:
 
 
 class Stretches:
-    """Consecutive parts of a network that compute. `signs`: what a part is -> its number, for all networks on one machine."""
+    """Consecutive parts of a network that compute. `signs`: what a part is -> its number, for
+    all networks on one machine."""
 
     def __init__(self, topology: Topology, singles: Sequence[Group], signs: dict[object, int]) -> None:
         self.topology, self.singles, self.signs = topology, singles, signs
         self._parts: dict[int, tuple[int, tuple[str, ...]]] = {}
 
     def key(self, start: int, end: int, kept: Collection[str] = ()) -> tuple[object, Names]:
-        """All that the costs of these parts depend on, and their names. `kept`: values that are in local memory before, or
-        stay there."""
+        """All that the costs of these parts depend on, and their names. `kept`: values that are in local
+        memory before, or stay there."""
         numbers: dict[str, int] = {}
         found: list[object] = []
         for index in range(start, end):
@@ -152,7 +159,9 @@ class Stretches:
             found.append((sign, tuple(numbers.setdefault(v, len(numbers)) for v in values)))
         nodes = tuple(g.parts[0].nodes for g in self.singles[start:end])
         results = set(self.topology.needed([n for part in nodes for n in part]))
-        flags = tuple((v in results, v in kept, v in results and self.topology.wanted_in_data(v, kept)) for v in numbers)
+        flags = tuple(
+            (v in results, v in kept, v in results and self.topology.wanted_in_data(v, kept)) for v in numbers
+        )
         return (tuple(found), flags), Names(nodes, tuple(numbers))
 
     def _part(self, index: int) -> tuple[int, tuple[str, ...]]:

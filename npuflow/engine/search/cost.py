@@ -1,7 +1,8 @@
-"""Estimated cycles and bytes of a tiled layer, from tile parameters alone, for many candidate tilings at once.
+"""Estimated cycles and bytes of a tiled layer, from tile parameters alone, for many
+candidate tilings at once.
 
-It sees sizes, orders and slot counts, never commands: the simulator's clock sees only commands. The two share the
-target's constants and nothing else, and are compared on every build.
+It sees sizes, orders and slot counts, never commands: the simulator's clock sees only commands. The two share
+the target's constants and nothing else, and are compared on every build.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Floats = npt.NDArray[np.float64]
 class Grid:
     """Candidate tile sizes and tile counts per axis; every array has one entry per candidate.
 
-    `memo`: what has been found for these candidates; layers with equal axes share a grid, and most of their streams.
+    `memo`: what has been found for these candidates; layers with equal axes share a
+    grid, and most of their streams.
     """
 
     sizes: Mapping[str, Ints]
@@ -57,11 +59,14 @@ class Grid:
 
     def take(self, index: Ints) -> Grid:
         return Grid(
-            {a: s[index] for a, s in self.sizes.items()}, {a: c[index] for a, c in self.counts.items()}, len(index)
+            {a: s[index] for a, s in self.sizes.items()},
+            {a: c[index] for a, c in self.counts.items()},
+            len(index),
         )
 
 
-Try = tuple[tuple[str, ...], tuple[str, ...]]    # a nesting, and by stream "double", "single", "resident" or "there"
+# a nesting, and by stream "double", "single", "resident" or "there"
+Try = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Cycles by queue, external bytes, and the makespan of the pipeline: by nesting and slots, and by candidate."""
+    """Cycles by queue, external bytes, and the makespan of the pipeline: by nesting
+    and slots, and by candidate."""
 
     load: Floats
     store: Floats
@@ -92,13 +98,15 @@ class Estimate:
 
 
 def _per_size(grid: Grid, axis: str, function: Callable[[int], tuple[int, ...]]) -> tuple[Ints, ...]:
-    """Evaluate a function of one tile size on the few different sizes, and spread the results over the candidates."""
+    """Evaluate a function of one tile size on the few different sizes, and spread the
+    results over the candidates."""
     unique, inverse = grid.different(axis)
     return tuple(np.array(column, np.int64)[inverse] for column in zip(*map(function, unique), strict=True))
 
 
 def extents(ref: Ref, layer: Layer, grid: Grid) -> tuple[list[Ints], list[Ints]]:
-    """Per dimension of an operand: the largest extent of a tile, and the sum of extents over its axis' tiles."""
+    """Per dimension of an operand: the largest extent of a tile, and the sum of
+    extents over its axis' tiles."""
     largest, summed = [], []
     seen: set[str] = set()
     for m, size in zip(ref.operand.maps, ref.operand.shape, strict=True):
@@ -151,7 +159,11 @@ def _moved(stream: Stream, layer: Layer, align: int, burst: int, grid: Grid) -> 
     for ref in stream.refs:
         largest, summed = extents(ref, layer, grid)
         tile = -(-reduce(np.multiply, largest) * ref.bits // 8) if largest else ones * ref.bytes(1)
-        every = reduce(np.multiply, summed).astype(np.float64) * ref.bits / 8 if summed else tile.astype(np.float64)
+        every = (
+            reduce(np.multiply, summed).astype(np.float64) * ref.bits / 8
+            if summed
+            else tile.astype(np.float64)
+        )
         for axis in stream.axes - ref.axes:
             every = every * grid.counts[axis]
         if stream.home == "const":
@@ -220,7 +232,11 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
         cycles = cycles * passes
     if mac.depthwise:
         alone, width = _lone_groups(layer, mac, grid), _width(layer, mac)
-        each = -(-width // c.array_cols) / width / (c.array_pixels if c.dataflow == "weight_stationary" else c.array_rows)
+        each = (
+            -(-width // c.array_cols)
+            / width
+            / (c.array_pixels if c.dataflow == "weight_stationary" else c.array_rows)
+        )
         share = (1 - alone) / c.depthwise_macs + alone * each
         cycles = cycles * _points(layer, mac) * share + 0.5 * steps
     elif c.dataflow == "weight_stationary":
@@ -251,10 +267,15 @@ def _rounds(layer: Layer, mac: MacMap, grid: Grid, width: int) -> tuple[Floats, 
 
 
 def _lone_groups(layer: Layer, mac: MacMap, grid: Grid) -> Floats:
-    """Share of a depthwise layer's groups that are the only one of their tile: to the array that is a dense layer."""
+    """Share of a depthwise layer's groups that are the only one of their tile: to the
+    array that is a dense layer."""
     assert mac.group_axis is not None
     one, size, tile = _width(layer, mac), layer.space.axis(mac.group_axis).size, grid.sizes[mac.group_axis]
-    return np.where(tile == one, 1.0, np.where(size % tile == one, one / size, 0.0)) if size > one else np.ones(grid.length)
+    return (
+        np.where(tile == one, 1.0, np.where(size % tile == one, one / size, 0.0))
+        if size > one
+        else np.ones(grid.length)
+    )
 
 
 def _width(layer: Layer, mac: MacMap) -> int:
@@ -273,18 +294,27 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
     for name, unit in ((mac.rows, depth), (mac.cols, c.array_cols)):
         if name is not None:
             size = layer.space.axis(name).size
-            (cuts,) = _per_size(grid, name, lambda t, n=size, u=unit: (n // t * -(-t // u) + -(-(n % t) // u),))  # type: ignore[misc]
+            (cuts,) = _per_size(
+                grid,
+                name,
+                lambda t, n=size, u=unit: (n // t * -(-t // u) + -(-(n % t) // u),),  # type: ignore[misc]
+            )
             yield cuts.astype(np.float64)
     if mac.group_axis is not None:
         axis = layer.space.axis(mac.group_axis)
-        each = 1.0 if mac.depthwise else -(-mac.group_rows // depth) * -(-axis.multiple // c.array_cols) / axis.multiple
+        each = (
+            1.0
+            if mac.depthwise
+            else -(-mac.group_rows // depth) * -(-axis.multiple // c.array_cols) / axis.multiple
+        )
         yield np.full(grid.length, axis.size * each)
     elif mac.rows is None and mac.group_rows:
         yield np.full(grid.length, float(-(-mac.group_rows // depth)))
 
 
 def _gathers(layer: Layer, stream: Stream, grid: Grid) -> Floats:
-    """Commands that gather the columns of a tile: more where the window hangs over the input's edge, as it does at both ends."""
+    """Commands that gather the columns of a tile: more where the window hangs over the input's
+    edge, as it does at both ends."""
     copies, fills = np.ones(grid.length), np.zeros(grid.length)
     for m in stream.refs[0].operand.maps[2:]:
         if m.axis is not None:
@@ -312,7 +342,9 @@ def estimate(
         if stream.home in ("acc", "inner") or tries[0][1][n] == "there":
             continue
         if stream.home != "output":
-            times = np.array([_loads(stream, m, order, grid, slots[n] == "resident") for order, slots in tries])
+            times = np.array(
+                [_loads(stream, m, order, grid, slots[n] == "resident") for order, slots in tries]
+            )
         else:
             times = out_steps
         bus = m.total * times / m.distinct
@@ -332,11 +364,14 @@ def estimate(
             if stream.home == "const":
                 early = early + once
     load, store = load + load_bus, store + store_bus
-    vector = layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers) + gather
+    vector = (
+        layer.vector_work / c.vector_lanes + out_steps * c.command_cycles * (1 + layer.followers) + gather
+    )
     tile_tensor, tile_vector = tensor / out_steps, vector / out_steps
     bus = load_bus + store_bus
     tail = tile_vector + first_store
-    # While a queue moves bytes, what the other moves over the same bus comes on top; while it is set up, nothing does.
+    # While a queue moves bytes, what the other moves over the same bus comes on top;
+    # while it is set up, nothing does.
     beside, facing = 1 - 1 / out_steps, shared - store_bus if machine.inside else load_bus
     slowed_load = load + beside * store_bus * facing / np.maximum(load, 1)
     slowed_store = store + beside * facing * store_bus / np.maximum(store, 1)
@@ -346,7 +381,7 @@ def estimate(
         first_load + tile_tensor + vector + first_store,
         first_load + tile_tensor + tile_vector + slowed_store,
         np.maximum(bus - shared, shared) + d.setup_cycles + tile_tensor + tile_vector,
-    ))  # fmt: skip
+    ))
     alone = [i for i, (_, slots) in enumerate(tries) if "single" in slots]
     if alone:
         cycles[alone] = np.maximum(cycles, load + tensor + vector + store)[alone]

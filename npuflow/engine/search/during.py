@@ -1,4 +1,5 @@
-"""One strip of a group on one core in time, tile by tile: loads, array and vector unit, and what other cores hand on late."""
+"""One strip of a group on one core in time, tile by tile: loads, array and vector unit, and
+what other cores hand on late."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ Boxes = Sequence[tuple[str, Box]]         # of values
 
 @dataclass(frozen=True)
 class Tiles:
-    """A part's tiles under one choice: cycles of each queue, when all that comes from other cores is there, the boxes made,
-    and loads of constants."""
+    """A part's tiles under one choice: cycles of each queue, when all that comes from other cores is there,
+    the boxes made, and loads of constants."""
 
     tiles: tuple[Tile, ...]
     costs: tuple[tuple[float, int, int, int, float], ...]     # load, gather, array, vector, begin
@@ -41,7 +42,12 @@ class Course:
         self.before = [{self.maker.get(v, p) for v, _ in m.inputs} - {p} for p, m in enumerate(self.members)]
         self.width = machine.activation_width / frame.group.cores[1]
         c, d, rate = machine.compute, machine.dma, machine.memory.external_bandwidth
-        moved = sum(elements(box) * frame.item(v) for v, box in late) * frame.group.cores[1] / rate * tuned.BORDER_BUS
+        moved = (
+            sum(elements(box) * frame.item(v) for v, box in late)
+            * frame.group.cores[1]
+            / rate
+            * tuned.BORDER_BUS
+        )
         self.handed = (1 + len(late)) * (d.setup_cycles + c.command_cycles) + c.command_cycles + 2 * moved
         self._tiles: dict[tuple[int, Choice], Tiles] = {}
         self._needs: dict[tuple[int, int, int], list[int]] = {}
@@ -97,7 +103,9 @@ class Course:
             size = sum(elements(r.operand.box(tile)) * r.itemsize for r in streams)
             load = len(streams) * (c.command_cycles + d.setup_cycles) + size / self.width
             costs.append((load, *known[kind], self.handed if self._waits(member, tile) else 0.0))
-        work = max(float(sum(x[2] for x in costs)), float(sum(x[3] for x in costs)) if layer.mac is None else 0.0)
+        work = max(
+            float(sum(x[2] for x in costs)), float(sum(x[3] for x in costs)) if layer.mac is None else 0.0
+        )
         made = tuple(layer.space.outputs[0].box(tile) for tile in tiles)
         return Tiles(tiles, tuple(costs), made, self._pieces(p, choice), work)
 
@@ -106,10 +114,19 @@ class Course:
         sizes, layer = dict(choice.sizes), self.members[p].layer
         counts = {a: ceil((high - low) / sizes[a]) for a, (low, high) in self.windows[p].items()}
         consts = [s for s in layer.streams if s.home == "const"]
-        return sum({frozenset(a for a in s.axes if counts[a] > 1): prod(counts[a] for a in s.axes) for s in consts}.values())
+        return sum(
+            {
+                frozenset(a for a in s.axes if counts[a] > 1): prod(counts[a] for a in s.axes) for s in consts
+            }.values()
+        )
 
     def _waits(self, member: Member, tile: Tile) -> bool:
-        return any(meet(ref.operand.box(tile), box) for value, ref in member.inputs for v, box in self.late if v == value)
+        return any(
+            meet(ref.operand.box(tile), box)
+            for value, ref in member.inputs
+            for v, box in self.late
+            if v == value
+        )
 
     def _needed(self, p: int, now: Tiles, q: int, before: Tiles) -> list[int]:
         """For every tile of a part, the last tile of an earlier one that makes some of what it reads."""

@@ -1,4 +1,5 @@
-"""Finished plans with the time of their schedules: the search's estimate ranks groups, the schedule time picks the plan."""
+"""Finished plans with the time of their schedules: the search's estimate ranks groups, the
+schedule time picks the plan."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from npuflow.engine.search.strategies import Tried
 
 @dataclass(frozen=True)
 class Finalist:
-    """A plan that could be taken: its groups, the values that stay in local memory between them, and how it was found."""
+    """A plan that could be taken: its groups, the values that stay in local memory between
+    them, and how it was found."""
 
     groups: tuple[Group, ...]
     kept: tuple[str, ...] = ()
@@ -37,8 +39,10 @@ class Finalist:
 def scheduled(
     finalist: Finalist, topology: Topology, machine: Machine, allocation: Method, replay: bool = True
 ) -> Finalist | None:
-    """The plan with its cycles; None where local memory cannot hold it. Without a replay they are the search's sums."""
-    machine = replace(machine, inside=False)                # as the code generator sees it: places say where values lie
+    """The plan with its cycles; None where local memory cannot hold it. Without a replay
+    they are the search's sums."""
+    # as the code generator sees it: places say where values lie
+    machine = replace(machine, inside=False)
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     try:
         local = lay_local(frames, finalist.kept, machine, method=allocation)
@@ -55,8 +59,11 @@ def scheduled(
     return replace(finalist, cycles=found.cycles, starved=starved)
 
 
-def overlapping(finalist: Finalist, topology: Topology, machine: Machine, fixed: Collection[tuple[int, ...]] = ()) -> Finalist:
-    """The plan with tiles that overlap better from part to part. `fixed`: nodes of parts whose tiles stay as they are."""
+def overlapping(
+    finalist: Finalist, topology: Topology, machine: Machine, fixed: Collection[tuple[int, ...]] = ()
+) -> Finalist:
+    """The plan with tiles that overlap better from part to part. `fixed`: nodes of parts
+    whose tiles stay as they are."""
     frames = [Frame(topology, g, frozenset(finalist.kept)) for g in finalist.groups]
     spread, overlap = spreads(frames, finalist.kept, machine.compute.cores), Overlap(machine)
     pinned = {g for g, frame in enumerate(frames) if any(p.nodes in fixed for p in frame.group.parts)}
@@ -70,9 +77,13 @@ def overlapping(finalist: Finalist, topology: Topology, machine: Machine, fixed:
 def places(topology: Topology, frames: Sequence[Frame]) -> Places:
     """Values in external memory, each where it lies in the bytes that it shares with others."""
     gone = {
-        o for frame in frames if not frame.moves for n in frame.group.nodes for o in topology.graph.nodes[n].outputs
+        o
+        for frame in frames
+        if not frame.moves
+        for n in frame.group.nodes
+        for o in topology.graph.nodes[n].outputs
         if o and (o not in frame.results or not topology.wanted_in_data(o, frame.kept))
-    }  # fmt: skip
+    }
     views = topology.views
     return Places({v: views.root(v) for v in topology.graph.values if v not in gone}, views.saved)
 
@@ -85,8 +96,11 @@ def least(finalist: Finalist, machine: Machine) -> float:
 
 
 def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
-    """Whether the plan cannot be the faster one, or is so much slower by the search's sums that a replay would not tell."""
-    behind = makespan([c for g in finalist.groups for c in g.pieces], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
+    """Whether the plan cannot be the faster one, or is so much slower by the search's sums
+    that a replay would not tell."""
+    behind = makespan(
+        [c for g in finalist.groups for c in g.pieces], tuned.CONSTANT_ROOM * machine.memory.local_bytes
+    )
     return max(least(finalist, machine), behind / tuned.HARDLY_BELOW) >= best.cycles
 
 
@@ -103,12 +117,18 @@ def rounds(finalist: Finalist, topology: Topology) -> int:
 
 
 def chosen(
-    finalists: Iterable[Finalist], topology: Topology, machine: Machine, allocation: Method, most: float = inf,
-    best: Finalist | None = None, rival: Finalist | None = None, tried: list[Tried] | None = None,
+    finalists: Iterable[Finalist],
+    topology: Topology,
+    machine: Machine,
+    allocation: Method,
+    most: float = inf,
+    best: Finalist | None = None,
+    rival: Finalist | None = None,
+    tried: list[Tried] | None = None,
 ) -> Finalist | None:
-    """The one whose schedule takes the fewest cycles; of equal ones the first. `most`: tiles after which no other one is
-    scheduled; `best`: of those scheduled before; `rival`: another, which the one chosen has to beat; `tried`: takes what
-    came of each."""
+    """The one whose schedule takes the fewest cycles; of equal ones the first. `most`: tiles after which no
+    other one is scheduled; `best`: of those scheduled before; `rival`: another, which the one chosen has to
+    beat; `tried`: takes what came of each."""
     spent, log = 0, [] if tried is None else tried
     for finalist in finalists:
         tiles = rounds(finalist, topology)

@@ -1,4 +1,5 @@
-"""Which parts run together: dynamic programming over cuts of their order, then values that stay between groups."""
+"""Which parts run together: dynamic programming over cuts of their order, then
+values that stay between groups."""
 
 from __future__ import annotations
 
@@ -20,7 +21,17 @@ from npuflow.engine.search.pinned import NO_PINS, Pins, part_named
 from npuflow.engine.search.pins import stretches
 from npuflow.engine.search.refuse import Search, refusal
 from npuflow.engine.search.score import Scored, Scorer
-from npuflow.engine.search.spans import Coster, Span, Window, grown, in_network, in_span, joins, reach, span_at
+from npuflow.engine.search.spans import (
+    Coster,
+    Span,
+    Window,
+    grown,
+    in_network,
+    in_span,
+    joins,
+    reach,
+    span_at,
+)
 from npuflow.engine.search.stay import Stayer
 from npuflow.engine.search.strategies import Result, Strategy, Tried, usable
 
@@ -28,19 +39,28 @@ State = tuple[list[Scored], set[str]]     # groups, and the values that stay in 
 
 
 class Fuser:
-    """Joins the parts of one network. `exact`: every cut is tried, however little it promises. `scorer`: of the same network,
-    with what it has found."""
+    """Joins the parts of one network. `exact`: every cut is tried, however little it promises. `scorer`: of
+    the same network, with what it has found."""
 
     def __init__(
-        self, topology: Topology, machine: Machine, singles: Sequence[Group], level: int, pins: Pins = NO_PINS,
-        exact: bool = False, known: Mapping[str, Window] | None = None, scorer: Scorer | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        topology: Topology,
+        machine: Machine,
+        singles: Sequence[Group],
+        level: int,
+        pins: Pins = NO_PINS,
+        exact: bool = False,
+        known: Mapping[str, Window] | None = None,
+        scorer: Scorer | None = None,
+    ) -> None:
         self.topology, self.machine, self.level = topology, machine, level
         self.singles: Sequence[Group] = list(singles)
         self.tiled = frozenset(part_named(topology.graph, self.singles, name) for name, _ in pins.tiles)
         self.pinned: Sequence[tuple[int, int]] = stretches(topology.graph, self.singles, pins, self.tiled)
         self.forced, self.exact = frozenset(pins.keep), exact
-        self.coster = Coster(topology, machine, level, self.singles, scorer or Scorer(topology, machine, level))
+        self.coster = Coster(
+            topology, machine, level, self.singles, scorer or Scorer(topology, machine, level)
+        )
         self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
         self.known = known or {}
         self.windows: dict[str, Window] = {}
@@ -48,9 +68,11 @@ class Fuser:
         self._cuts: dict[float, list[Scored]] = {}
         self._kept: dict[float, list[State]] = {}
 
-    def finalists(self, without: Collection[str] = (), tried: list[Tried] | None = None) -> Iterator[Finalist]:
-        """Plans worth a schedule, the most promising first. `without`: strategies that are left out; `tried`: takes those
-        that find no plan, or one that another has found."""
+    def finalists(
+        self, without: Collection[str] = (), tried: list[Tried] | None = None
+    ) -> Iterator[Finalist]:
+        """Plans worth a schedule, the most promising first. `without`: strategies that are left out; `tried`:
+        takes those that find no plan, or one that another has found."""
         seen: set[object] = set()
         for strategy in usable(self.machine.compute.cores, self.level, without):
             found: State | None
@@ -60,7 +82,11 @@ class Fuser:
                 found = self._cut(strategy.bus), set()
             else:
                 continue
-            key = (strategy.form, strategy.keeps, tuple(c.group for c in found[0]), frozenset(found[1])) if found else None
+            key = (
+                (strategy.form, strategy.keeps, tuple(c.group for c in found[0]), frozenset(found[1]))
+                if found
+                else None
+            )
             result: Result = "same plan" if key in seen else "no plan"
             if found is not None and key not in seen:
                 seen.add(key)
@@ -106,7 +132,9 @@ class Fuser:
 
     def with_machine(self, machine: Machine) -> Search:
         """The same parts on another machine, nothing pinned."""
-        return Fuser(Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level)
+        return Fuser(
+            Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level
+        )
 
     def cuts(self, weight: float = tuned.BUS_COST) -> tuple[float, list[Scored]]:
         """The cheapest cuts of the order into groups, with their score. `weight`: of a cycle of the bus."""
@@ -145,9 +173,15 @@ class Fuser:
         return self._ends[start]
 
     def _found(self, start: int) -> list[tuple[int, Scored]]:
-        if start in self.tiled:                 # in the tiles that the recipe states, whatever groups would cost
+        # in the tiles that the recipe states, whatever groups would cost
+        if start in self.tiled:
             single = self.singles[start]
-            found = [(start + 1, Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room))]
+            found = [
+                (
+                    start + 1,
+                    Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room),
+                )
+            ]
         elif self.exact:
             found = self._all(start)
         elif self.singles[start].choice is None:
@@ -182,7 +216,8 @@ class Fuser:
 
     # --- values that stay between groups
     def _keep(self, chosen: list[Scored]) -> list[State]:
-        """Each value that crosses a cut, the largest first, stays in local memory if that saves cycles: all states on the way."""
+        """Each value that crosses a cut, the largest first, stays in local memory if that saves
+        cycles: all states on the way."""
         kept: set[str] = set()
         states = [(list(chosen), set(kept))]
         where = {n: g for g, c in enumerate(chosen) for n in c.group.nodes}
@@ -209,8 +244,10 @@ class Fuser:
         if lost:
             raise FitError(
                 f"these cannot stay in local memory: {', '.join(lost)}",
-                because="they do not fit next to the tiles, or a reader is the host, a data-layout operator or another core",
-                hint="[tiling] keep without them", code="NF-FIT-003",
+                because="they do not fit next to the tiles, or a reader is the host, a data-layout operator "
+                "or another core",
+                hint="[tiling] keep without them",
+                code="NF-FIT-003",
             )
         return states
 
@@ -221,24 +258,33 @@ class Fuser:
     def _segment(self, scored: Scored) -> int:
         return self.topology.segment[scored.group.nodes[0]]
 
-    def _with(self, chosen: Sequence[Scored], kept: frozenset[str], value: str, first: int, last: int) -> list[Scored] | None:
-        """The groups from a value's maker to its last reader, when it stays; None if that is impossible or no gain."""
+    def _with(
+        self, chosen: Sequence[Scored], kept: frozenset[str], value: str, first: int, last: int
+    ) -> list[Scored] | None:
+        """The groups from a value's maker to its last reader, when it stays; None if
+        that is impossible or no gain."""
         graph, found = self.topology.graph, []
         for g in range(first, last + 1):
             old = chosen[g]
             if old.group.parts[0].choice is None:
                 return None
             others = sum(self._bytes(v, old.group.cores[1]) for v in kept if self._spans(v, chosen, g))
-            touched = any(value in graph.nodes[n].inputs or value in graph.nodes[n].outputs for n in old.group.nodes)
+            touched = any(
+                value in graph.nodes[n].inputs or value in graph.nodes[n].outputs for n in old.group.nodes
+            )
             size = self._bytes(value, old.group.cores[1])
             if not touched and old.used + others <= self.room:
                 found.append(old)
                 continue
-            inside_own = size if touched and any(value in graph.nodes[n].outputs for n in old.group.nodes) else 0
+            inside_own = (
+                size if touched and any(value in graph.nodes[n].outputs for n in old.group.nodes) else 0
+            )
             parts = [p.nodes for p in old.group.parts]
             if any(self.singles[i].parts[0].nodes in parts for i in self.tiled):
-                return None                     # another choice of buffers would be another tile
-            scored = self.scorer.score(parts, old.group.strips, old.group.cores, kept, self.room - others + inside_own)
+                return None  # another choice of buffers would be another tile
+            scored = self.scorer.score(
+                parts, old.group.strips, old.group.cores, kept, self.room - others + inside_own
+            )
             if scored is None:
                 return None
             found.append(scored)
@@ -280,7 +326,8 @@ class Fuser:
         return True
 
     def _settled(self, states: list[State]) -> State:
-        """The last state that a real allocation can place, found by halving; groups that never fit run as single parts."""
+        """The last state that a real allocation can place, found by halving; groups that
+        never fit run as single parts."""
         if self._placed(*states[-1]):
             return states[-1]
         if not self._placed(*states[0]):
@@ -298,7 +345,9 @@ class Fuser:
 
     def _placed(self, chosen: Sequence[Scored], kept: set[str]) -> bool:
         try:
-            lay_local([Frame(self.topology, c.group, frozenset(kept)) for c in chosen], kept, self.machine, look=0)
+            lay_local(
+                [Frame(self.topology, c.group, frozenset(kept)) for c in chosen], kept, self.machine, look=0
+            )
         except TargetError:
             return False
         return True

@@ -1,8 +1,9 @@
-"""Tiles of a group's parts set beside each other: while the vector unit ends one part, the array is at the next.
+"""Tiles of a group's parts set beside each other: while the vector unit ends one
+part, the array is at the next.
 
-The search tiles every part by itself, as if nothing came before or behind; so it pays for many tiles where the part behind
-would hide what they hide. Here the parts run through the timetable of `during.py`, and each part's tiles are drawn anew as
-long as the group ends earlier on the cores that have most to do.
+The search tiles every part by itself, as if nothing came before or behind; so it pays for many tiles where
+the part behind would hide what they hide. Here the parts run through the timetable of `during.py`, and each
+part's tiles are drawn anew as long as the group ends earlier on the cores that have most to do.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Overlap:
         if frame.moves or group.strips or any(p.choice is None for p in group.parts):
             return group
         cores: dict[object, Course] = {}
-        work = [sum(_volume(w) for w in frame.strips[c][0].windows if w is not None) for c in range(group.cores[1])]
+        work = [
+            sum(_volume(w) for w in frame.strips[c][0].windows if w is not None)
+            for c in range(group.cores[1])
+        ]
         for core in sorted(range(group.cores[1]), key=lambda c: -work[c]):
             windows = [w for w in frame.strips[core][0].windows if w is not None]
             if len(windows) < len(group.parts):
@@ -49,7 +53,10 @@ class Overlap:
             if work[core] < tuned.OVERLAP_BUSY * max(work) or len(cores) == tuned.OVERLAP_CORES:
                 break
             late = [(b.value, b.box) for b in borders if core in b.targets]
-            key = tuple(tuple((a, b - a_) for a, (a_, b) in w.items()) for w in windows), _lie(frame.members, windows, late)
+            key = (
+                tuple(tuple((a, b - a_) for a, (a_, b) in w.items()) for w in windows),
+                _lie(frame.members, windows, late),
+            )
             cores.setdefault(key, Course(frame, windows, self.machine, late))
         layers = tuple((m.layer, p.choice) for m, p in zip(frame.members, group.parts, strict=True))
         whole = layers, _links(frame.members), tuple(cores)
@@ -71,7 +78,9 @@ def _lie(members: Sequence[Member], windows: Sequence[Tile], late: Boxes) -> obj
     for p, (member, window) in enumerate(zip(members, windows, strict=True)):
         for value, ref in member.inputs:
             mine, boxes = ref.operand.box(window), [box for v, box in late if v == value]
-            found += [(p, tuple((a - c, b - c) for (a, b), (c, _) in zip(box, mine, strict=True))) for box in boxes]
+            found += [
+                (p, tuple((a - c, b - c) for (a, b), (c, _) in zip(box, mine, strict=True))) for box in boxes
+            ]
     return tuple(found)
 
 
@@ -99,7 +108,8 @@ class _Draw:
         return tuple(now)
 
     def _end(self, choices: Sequence[Choice], most: float = float("inf")) -> float:
-        """When the last core is through; loads of constants count a little. Beyond `most` it does not matter when."""
+        """When the last core is through; loads of constants count a little. Beyond
+        `most` it does not matter when."""
         found = 0.0
         for core in self.cores:
             parts = [core.tiles(p, c) for p, c in enumerate(choices)]
@@ -121,15 +131,21 @@ class _Draw:
 
 
 def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
-    """Few and even tiles of a layer, constants all there: channels outside positions, or positions outside channels."""
+    """Few and even tiles of a layer, constants all there: channels outside positions, or
+    positions outside channels."""
     names = [a.name for a in layer.axes]
     sizes = [_sizes(layer, a, machine) for a in layer.axes]
     counted = [(d, [-(-a.size // s) for a, s in zip(layer.axes, d, strict=True)]) for d in product(*sizes)]
     few = [(drawn, counts) for drawn, counts in counted if prod(counts) <= tuned.OVERLAP_TILES]
-    grid = Grid({n: np.array([drawn[i] for drawn, _ in few], np.int64) for i, n in enumerate(names)},
-                {n: np.array([counts[i] for _, counts in few], np.int64) for i, n in enumerate(names)}, len(few))  # fmt: skip
+    grid = Grid(
+        {n: np.array([drawn[i] for drawn, _ in few], np.int64) for i, n in enumerate(names)},
+        {n: np.array([counts[i] for _, counts in few], np.int64) for i, n in enumerate(names)},
+        len(few),
+    )
     moved = traffic(layer, machine, grid)
-    slots = slot_counts(layer, moved, ["there" if s.home == "const" else "double" for s in layer.streams], grid)
+    slots = slot_counts(
+        layer, moved, ["there" if s.home == "const" else "double" for s in layer.streams], grid
+    )
     used = footprint(grid, moved, slots)
     for i, (drawn, counts) in enumerate(few):
         split = [n for n, k, a in zip(names, counts, layer.axes, strict=True) if k > 1 and a.kind != "sum"]
@@ -137,7 +153,9 @@ def _choices(layer: Layer, machine: Machine) -> Iterator[Choice]:
         idle = [n for n, k in zip(names, counts, strict=True) if k == 1]
         for nesting in dict.fromkeys((tuple(split), (*split[1:], *split[:1]))):
             order = (*idle, *nesting, *sums)
-            plain = Choice(tuple(zip(names, drawn, strict=True)), order, tuple(int(s[i]) for s in slots), int(used[i]))
+            plain = Choice(
+                tuple(zip(names, drawn, strict=True)), order, tuple(int(s[i]) for s in slots), int(used[i])
+            )
             yield plain
             rows = [m.axis for m in layer.space.outputs[0].maps][2:3]
             if rows and rows[0] in split and counts[names.index(rows[0])] > 2:
@@ -166,7 +184,7 @@ def _stay(layer: Layer, choice: Choice) -> bool:
     return all(
         n >= prod(-(-layer.space.axis(a).size // sizes[a]) for a in s.axes)
         for s, n in zip(layer.streams, choice.slots, strict=True) if s.home == "const"
-    )  # fmt: skip
+    )
 
 
 def _volume(tile: Tile) -> int:

@@ -22,7 +22,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import Space
 
-Solved = Mapping[str, Solution | None]    # key of a part's excerpt -> its best tiling; None: there is none that fits
+# key of a part's excerpt -> its best tiling; None: there is none that fits
+Solved = Mapping[str, Solution | None]
 
 
 def solved(excerpt: Excerpt, machine: Machine, numerics: Numerics, level: int) -> Solution | None:
@@ -40,9 +41,12 @@ def layer_of(graph: Graph, nodes: Sequence[int], machine: Machine, numerics: Num
 
 
 class Planner:
-    """One network being planned; answers are kept by the structure of parts, so that repeated blocks are searched once."""
+    """One network being planned; answers are kept by the structure of parts, so that
+    repeated blocks are searched once."""
 
-    def __init__(self, graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Solved | None = None) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Solved | None = None
+    ) -> None:
         self.graph, self.machine, self.numerics, self.level = graph, machine, numerics, level
         self.known = known or {}
         self.solved: dict[str, Solution | None] = {}
@@ -54,7 +58,8 @@ class Planner:
         self._keys: dict[tuple[int, ...], Excerpt] = {}
 
     def groups(self) -> list[Group]:
-        """Each node with the ones that gain by following it in local memory; level 0 leaves every node alone."""
+        """Each node with the ones that gain by following it in local memory; level 0
+        leaves every node alone."""
         found: list[Group] = []
         taken: set[int] = set()
         for index, node in enumerate(self.graph.nodes):
@@ -85,7 +90,10 @@ class Planner:
     def _moves(self, index: int) -> Group:
         site = self.graph.site(self.graph.nodes[index])
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.saved]
-        return Group((Part((index,), None),), move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine))
+        return Group(
+            (Part((index,), None),),
+            move_costs(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], self.machine),
+        )
 
     def _grown(self, index: int) -> Group | None:
         best = self._solve((index,))
@@ -128,7 +136,8 @@ class Planner:
         return self._spaces[index]
 
     def _follower(self, nodes: tuple[int, ...]) -> int | None:
-        """The next node that works point by point on what the group makes, everything else it reads being there before."""
+        """The next node that works point by point on what the group makes, everything else
+        it reads being there before."""
         lead = self.space(nodes[0])
         if not leads(lead):
             return None
@@ -139,7 +148,10 @@ class Planner:
             node = self.graph.nodes[index]
             if index in self.moving or not is_npu(node) or self._segment[index] != self._segment[nodes[0]]:
                 continue
-            if any(v and v not in made and v not in before and self.graph.values[v].const is None for v in node.inputs):
+            if any(
+                v and v not in made and v not in before and self.graph.values[v].const is None
+                for v in node.inputs
+            ):
                 continue
             inner = [n for n, v in enumerate(node.inputs) if v in made]
             if follows(self.space(index), lead.outputs[0].shape, inner):

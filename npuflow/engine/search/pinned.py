@@ -1,4 +1,5 @@
-"""Layers whose tile sizes the recipe fixes: each runs by itself, with the point-wise layers that follow it, in these tiles."""
+"""Layers whose tile sizes the recipe fixes: each runs by itself, with the point-wise layers
+that follow it, in these tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Tiles = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]   # by layer: axis a
 
 @dataclass(frozen=True)
 class Pins:
-    """What the recipe fixes: values that stay in local memory, nodes that form a group, and tile sizes of layers, by names."""
+    """What the recipe fixes: values that stay in local memory, nodes that form a group, and
+    tile sizes of layers, by names."""
 
     keep: tuple[str, ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
@@ -53,7 +55,12 @@ def tile_faults(planner: Planner, nodes: tuple[int, ...], name: str, sizes: Mapp
 
 def part_named(graph: Graph, groups: Sequence[Group], name: str) -> int:
     """The part that holds a layer, by its name in the model."""
-    names = {n: i for i, g in enumerate(groups) for k in g.nodes for n in (graph.nodes[k].name, *graph.nodes[k].origin)}
+    names = {
+        n: i
+        for i, g in enumerate(groups)
+        for k in g.nodes
+        for n in (graph.nodes[k].name, *graph.nodes[k].origin)
+    }
     if name not in names:
         hint = suggestion(name, sorted(n for n in names if n))
         raise TargetError(
@@ -87,12 +94,16 @@ def _axes(layer: Layer) -> str:
     return f"its axes are {', '.join(words)}"
 
 
-def _tiled(layer: Layer, machine: Machine, level: int, nodes: tuple[int, ...], name: str, sizes: Mapping[str, int]) -> Group:
+def _tiled(
+    layer: Layer, machine: Machine, level: int, nodes: tuple[int, ...], name: str, sizes: Mapping[str, int]
+) -> Group:
     tilings = Tilings(layer, machine, level, fixed=sizes)
     found = tilings.best(machine.memory.local_bytes)
     if found is None:
         fault = tilings.refusal(name)
         hint = "smaller tiles; without the pin the search takes one that fits"
         raise fault.with_(because=fault.because, hint=hint)
-    costs = replace(found.costs, bound_cycles=min(found.costs.bound_cycles, Tilings(layer, machine, level).bound_cycles))
+    costs = replace(
+        found.costs, bound_cycles=min(found.costs.bound_cycles, Tilings(layer, machine, level).bound_cycles)
+    )
     return Group((Part(nodes, found.choice),), costs)

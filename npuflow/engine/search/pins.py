@@ -1,4 +1,5 @@
-"""Whether what the recipe pins can be meant: layers and tensors that there are, groups that follow each other, no two at odds."""
+"""Whether what the recipe pins can be meant: layers and tensors that there are, groups that follow
+each other, no two at odds."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from npuflow.engine.search.parts import Planner
 from npuflow.engine.search.pinned import Pins, part_named, tile_faults
 from npuflow.ir.graph import Graph
 
-Names = Mapping[str, int]                 # layers, by any of their names in the model, and the parts that hold them
+# layers, by any of their names in the model, and the parts that hold them
+Names = Mapping[str, int]
 
 
 def check(planner: Planner, groups: Sequence[Group], pins: Pins) -> None:
@@ -30,9 +32,14 @@ def float_faults(graph: Graph, on_npu: Callable[[int], bool], pins: Pins) -> Ite
     """What is known from the float network: names of layers and tensors that no later step can have."""
     names = {n: i for i, k in enumerate(graph.nodes) if on_npu(i) for n in (k.name, *k.origin) if n}
     stated = [(n, dotted(("tiling", "tiles", n))) for n, _ in pins.tiles]
-    stated += [(n, dotted(("tiling", "groups", g, i))) for g, group in enumerate(pins.groups) for i, n in enumerate(group)]
+    stated += [
+        (n, dotted(("tiling", "groups", g, i)))
+        for g, group in enumerate(pins.groups)
+        for i, n in enumerate(group)
+    ]
     for name, key in stated:
-        if name not in names and name.rpartition(":")[0] not in names:     # quantisation names what it adds "layer:q"
+        # quantisation names what it adds "layer:q"
+        if name not in names and name.rpartition(":")[0] not in names:
             yield _no_layer(graph, names, name, key)
     for i, value in enumerate(pins.keep):
         if value not in graph.values and value.rpartition(":")[0] not in graph.values:
@@ -40,10 +47,18 @@ def float_faults(graph: Graph, on_npu: Callable[[int], bool], pins: Pins) -> Ite
 
 
 def part_names(graph: Graph, groups: Sequence[Group]) -> Names:
-    return {n: i for i, g in enumerate(groups) for k in g.nodes for n in (graph.nodes[k].name, *graph.nodes[k].origin) if n}
+    return {
+        n: i
+        for i, g in enumerate(groups)
+        for k in g.nodes
+        for n in (graph.nodes[k].name, *graph.nodes[k].origin)
+        if n
+    }
 
 
-def stretches(graph: Graph, groups: Sequence[Group], pins: Pins, tiled: frozenset[int]) -> list[tuple[int, int]]:
+def stretches(
+    graph: Graph, groups: Sequence[Group], pins: Pins, tiled: frozenset[int]
+) -> list[tuple[int, int]]:
     """Stretches of parts that the recipe joins, of pins that hold no fault."""
     names = part_names(graph, groups)
     found = [(index, index + 1) for index in sorted(tiled)]
@@ -84,13 +99,18 @@ def _groups(graph: Graph, names: Names, groups: Sequence[Group], pins: Pins) -> 
                 hint="take it out of tiles, or out of groups",
             )
         first, last = groups[members[0]], groups[members[-1]]
-        movers = list(dict.fromkeys(_name(graph, m) for m in (first, last) if m.choice is None and len(members) > 1))
+        movers = list(
+            dict.fromkeys(_name(graph, m) for m in (first, last) if m.choice is None and len(members) > 1)
+        )
         apart = segment[first.nodes[0]] != segment[last.nodes[0]]
         if movers or apart:
             because = "the host runs layers between them"
             if movers:
                 because = f"{', '.join(movers)}: data-layout operators cannot be fused"
-            text, hint = f"these layers cannot form one fusion group: {', '.join(group)}", "[tiling] groups without them"
+            text, hint = (
+                f"these layers cannot form one fusion group: {', '.join(group)}",
+                "[tiling] groups without them",
+            )
             yield TargetError(text, where=where, because=because, hint=hint, code="NF-TILING-012")
             continue
         others = {taken[m] for m in members if m in taken}
@@ -112,7 +132,9 @@ def _keep(graph: Graph, keep: Sequence[str]) -> Iterator[NpuflowError]:
         if value not in graph.values:
             yield _no_tensor(graph, value, where)
         elif value in graph.inputs:
-            yield _outside(value, "it is an input of the network: the host writes it to external memory", where)
+            yield _outside(
+                value, "it is an input of the network: the host writes it to external memory", where
+            )
         elif value not in maker or not is_npu(maker[value]) or value not in read:
             result = "it is an output of the network: the host reads it from external memory"
             made = value in maker and is_npu(maker[value])
@@ -122,14 +144,15 @@ def _keep(graph: Graph, keep: Sequence[str]) -> Iterator[NpuflowError]:
 
 
 def _no_tensor(graph: Graph, value: str, where: Where) -> TargetError:
-    """A name that no tensor of the integer network has: of a layer, of what went into a layer, or misspelt."""
+    """A name that no tensor of the integer network has: of a layer, of what went
+    into a layer, or misspelt."""
     named = [(name, n.outputs[0]) for n in graph.nodes for name in (n.name, *n.origin) if name]
     exact = next((o for name, o in named if name == value), None)
     within = max(((len(name), o) for name, o in named if value.startswith(name)), default=(0, None))[1]
     near = exact or within or nearest(value, sorted(graph.values))
     because = "that is a layer, and its tensor has another name" if exact else (
         "it disappears when layers are fused; this is the output of the fused layer" if within else ""
-    )  # fmt: skip
+    )
     hint = f'"{near}"' if near else "names of tensors, as `npuflow show thresholds RECIPE` has them"
     return TargetError(
         f'there is no tensor "{value}"', where=where, because=because, hint=hint, code="NF-TILING-008",
@@ -138,7 +161,9 @@ def _no_tensor(graph: Graph, value: str, where: Where) -> TargetError:
 
 def _outside(value: str, because: str, where: Where, twin: str = "") -> TargetError:
     """A tensor of the host. `twin`: its codes, which layers on the NPU read besides."""
-    hint = f'"{twin}", its quantised form, which the other layers read' if twin else "[tiling] keep without it"
+    hint = (
+        f'"{twin}", its quantised form, which the other layers read' if twin else "[tiling] keep without it"
+    )
     return TargetError(
         f'"{value}" cannot stay in local memory', where=where, because=because, hint=hint,
         code="NF-TILING-009",

@@ -1,4 +1,5 @@
-"""Cycles of groups one after the other, when constants come in ahead of their group as far as local memory has room."""
+"""Cycles of groups one after the other, when constants come in ahead of their group as
+far as local memory has room."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from npuflow.engine.schedule.choice import Costs
 
 
 def makespan(groups: Sequence[Costs], room: float) -> float:
-    """A recurrence over groups: loads run in order, behind what must leave local memory first; compute runs behind both.
+    """A recurrence over groups: loads run in order, behind what must leave local memory
+    first; compute runs behind both.
 
-    `room`: bytes of constants that may wait in local memory. What a group reads from external memory, other than
-    constants, is there when the group before has stored it.
+    `room`: bytes of constants that may wait in local memory. What a group reads from external memory, other
+    than constants, is there when the group before has stored it.
     """
     loaded = stored = 0.0
     done = [0.0]                               # when each group has computed

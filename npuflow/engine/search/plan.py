@@ -1,4 +1,5 @@
-"""The plan of a network: every integer node tiled for local memory, costed, with lower bounds and the gap to them."""
+"""The plan of a network: every integer node tiled for local memory, costed, with lower
+bounds and the gap to them."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ class Plan:
     groups: tuple[Group, ...]
     bounds: Bounds
     solved: int               # different layers searched; the others repeat one of them
-    kept: tuple[str, ...] = ()   # values that stay in local memory from the group that makes them to the last that reads them
+    # values that stay in local memory from the group that makes them to the last that reads them
+    kept: tuple[str, ...] = ()
     asked: int = 0            # ways to run groups that were costed
     spans: int = 0            # parts at which groups may begin
     different: int = 0        # of them, those with different parts behind them: the others repeat one
@@ -91,17 +93,36 @@ class Plan:
         return self.cycles / self.bounds.cycles if self.bounds.cycles else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        return {"groups": [asdict(g) for g in self.groups], "bounds": asdict(self.bounds), "solved": self.solved,
-                "kept": list(self.kept), "asked": self.asked, "spans": self.spans, "different": self.different,
-                "room": self.room, "allocation": self.allocation, "replayed": self.replayed, "origin": self.origin,
-                "tried": [asdict(t) for t in self.tried]}
+        return {
+            "groups": [asdict(g) for g in self.groups],
+            "bounds": asdict(self.bounds),
+            "solved": self.solved,
+            "kept": list(self.kept),
+            "asked": self.asked,
+            "spans": self.spans,
+            "different": self.different,
+            "room": self.room,
+            "allocation": self.allocation,
+            "replayed": self.replayed,
+            "origin": self.origin,
+            "tried": [asdict(t) for t in self.tried],
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         return cls(
-            tuple(group_of_json(g) for g in data["groups"]), Bounds(**data["bounds"]), data["solved"], tuple(data["kept"]),
-            data["asked"], data["spans"], data["different"], data["room"],
-            data["allocation"], data["replayed"], data["origin"], tuple(Tried(**t) for t in data["tried"]),
+            tuple(group_of_json(g) for g in data["groups"]),
+            Bounds(**data["bounds"]),
+            data["solved"],
+            tuple(data["kept"]),
+            data["asked"],
+            data["spans"],
+            data["different"],
+            data["room"],
+            data["allocation"],
+            data["replayed"],
+            data["origin"],
+            tuple(Tried(**t) for t in data["tried"]),
         )
 
 
@@ -109,16 +130,25 @@ def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
     allocation: Method = "greedy", known: Known | None = None, without: Collection[str] = (),
 ) -> Plan:
-    """Group and tile every integer node of a quantised graph; equal layers and equal runs of them are costed once.
+    """Group and tile every integer node of a quantised graph; equal layers and equal
+    runs of them are costed once.
 
     `known`: costs that steps before this one have found; `without`: names of strategies that are left out.
     """
     with uncollected():
-        return _searched(graph, machine, numerics, level, pins, allocation, known or Known(), frozenset(without))
+        return _searched(
+            graph, machine, numerics, level, pins, allocation, known or Known(), frozenset(without)
+        )
 
 
 def _searched(
-    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, known: Known,
+    graph: Graph,
+    machine: Machine,
+    numerics: Numerics,
+    level: int,
+    pins: Pins,
+    allocation: Method,
+    known: Known,
     without: frozenset[str],
 ) -> Plan:
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
@@ -132,7 +162,9 @@ def _searched(
     contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [
-        Fuser(contest.topology, machine, groups, each, pins, known=known.windows) for each in levels(level) if grouping
+        Fuser(contest.topology, machine, groups, each, pins, known=known.windows)
+        for each in levels(level)
+        if grouping
     ]
     if contest.uses("lower level"):
         contest.enter(_planned(graph, machine, numerics, DEFAULT_LEVEL, pins, allocation, without))
@@ -155,8 +187,17 @@ def _searched(
         raise FitError("no plan of the network fits local memory", hint=hint, code="NF-FIT-005")
     starts, windows = sum(f.starts for f in fusers), sum(len(f.windows) for f in fusers)
     return Plan(
-        best.groups, bounds, len(planner.solved), best.kept, sum(f.asked for f in fusers), starts, windows,
-        tuned.CONSTANT_ROOM * machine.memory.local_bytes, allocation, best.cycles if best.replayed else 0.0, best.origin,
+        best.groups,
+        bounds,
+        len(planner.solved),
+        best.kept,
+        sum(f.asked for f in fusers),
+        starts,
+        windows,
+        tuned.CONSTANT_ROOM * machine.memory.local_bytes,
+        allocation,
+        best.cycles if best.replayed else 0.0,
+        best.origin,
         tuple(contest.tried),
     )
 
@@ -218,11 +259,21 @@ class Contest:
         alone = replace(self, best=None, tried=[])
         alone.run(fusers, self.best)
         self.tried += [replace(t, origin=f"{t.origin}, on one core") for t in alone.tried]
-        return replace(alone.best, origin=f"{alone.best.origin}, on one core") if alone.best is not None else None
+        return (
+            replace(alone.best, origin=f"{alone.best.origin}, on one core")
+            if alone.best is not None
+            else None
+        )
 
 
 def _planned(
-    graph: Graph, machine: Machine, numerics: Numerics, level: int, pins: Pins, allocation: Method, without: frozenset[str]
+    graph: Graph,
+    machine: Machine,
+    numerics: Numerics,
+    level: int,
+    pins: Pins,
+    allocation: Method,
+    without: frozenset[str],
 ) -> Finalist | None:
     """The plan of the next lower level, if any; the plan of this level is never slower than it."""
     try:
@@ -234,12 +285,16 @@ def _planned(
 
 
 def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
-    """Cycles that no plan of single layers beats, on the one core that they run on; by the sums of their best tilings, none
-    but by far."""
+    """Cycles that no plan of single layers beats, on the one core that they run on; by the sums of their
+    best tilings, none but by far."""
     costs = [g.costs for g in groups if g.choice is not None]
     amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
     sums = makespan([g.costs for g in groups], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
-    return max(sum(c.bound_cycles for c in costs), amount / machine.memory.external_bandwidth, sums / tuned.HARDLY_BELOW)
+    return max(
+        sum(c.bound_cycles for c in costs),
+        amount / machine.memory.external_bandwidth,
+        sums / tuned.HARDLY_BELOW,
+    )
 
 
 def levels(level: int) -> tuple[int, ...]:
@@ -252,12 +307,15 @@ def _together(faults: Sequence[TargetError]) -> TargetError:
         return faults[0]
     first = faults[0]
     names = ", ".join(f.where.node or "?" for f in faults[1:6])
-    more = f"{first.because}; {len(faults) - 1} more layers do not fit: {names}" + (", ..." if len(faults) > 6 else "")
+    more = f"{first.because}; {len(faults) - 1} more layers do not fit: {names}" + (
+        ", ..." if len(faults) > 6 else ""
+    )
     return first.with_(because=more, hint=first.hint)
 
 
 def fits_shared(graph: Graph, memory: Memory) -> bool:
-    """Whether all activations find room in the memory that the cores share on the chip, every layer being alone."""
+    """Whether all activations find room in the memory that the cores share on the
+    chip, every layer being alone."""
     if not memory.shared_bytes:
         return False
     nodes = [(i, n) for i, n in enumerate(graph.nodes) if is_npu(n)]
@@ -272,13 +330,16 @@ def fits_shared(graph: Graph, memory: Memory) -> bool:
 
 
 def _compulsory(graph: Graph, packed: Collection[str], activations: bool = True) -> int:
-    """Bytes that must cross at least once: what the host writes and reads, and every constant; `packed`: two codes a byte."""
+    """Bytes that must cross at least once: what the host writes and reads, and every constant;
+    `packed`: two codes a byte."""
     npu = [n for n in graph.nodes if is_npu(n)]
     made = {o for n in npu for o in n.outputs}
     read = {i for n in npu for i in n.inputs if i}
     outside = {i for n in graph.nodes if not is_npu(n) for i in n.inputs} | set(graph.outputs)
     arrays = {p for n in npu for _, p in n.params or () if isinstance(p, str)}
     arrays |= {d for i in read if (d := graph.values[i].const) is not None}
-    crossing = [i for i in read if i not in made and graph.values[i].const is None] + [o for o in made if o in outside]
+    crossing = [i for i in read if i not in made and graph.values[i].const is None] + [
+        o for o in made if o in outside
+    ]
     own = sum(nbytes(graph, i) for i in crossing) if activations else 0
     return own + sum(-(-int(graph.consts[a].nbytes) // (1 + (a in packed))) for a in arrays)

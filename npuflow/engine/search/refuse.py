@@ -51,15 +51,26 @@ def _too_large(fuser: Search, start: int, end: int) -> TargetError:
     fits = [(a, b) for a, b in _parts(start, end) if fuser.best(a, b) is not None]
     options = [f"[tiling] groups = {_names(fuser, a, b)} fits" for a, b in fits[:2]]
     options += [f"target.memory.local_bytes >= {demand} fits"] if demand else []
-    inner = [(fuser.topology.bytes(v), v) for g in fuser.singles[start : end - 1] for v in fuser.topology.needed(g.nodes)]
+    inner = [
+        (fuser.topology.bytes(v), v)
+        for g in fuser.singles[start : end - 1]
+        for v in fuser.topology.needed(g.nodes)
+    ]
     largest = ", ".join(f"{v}: {n} bytes" for n, v in sorted(inner, reverse=True)[:3])
-    needs = f"needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few" if demand else (
-        f"does not fit {LARGER[-1]} times the {bound} bytes of local memory either: no split of its results works"
-    )  # fmt: skip
+    needs = (
+        f"needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
+        if demand
+        else (
+            f"does not fit {LARGER[-1]} times the {bound} bytes of local memory either: no split of its "
+            "results works"
+        )
+    )
     return FitError(
         f"the group {_names(fuser, start, end)} {needs}",
-        because=f"tensors between its layers: {largest}; every number of stripes and every split over cores was tried",
-        hint="; ".join(options) or "[tiling] groups without it", code="NF-FIT-007",
+        because=f"tensors between its layers: {largest}; every number of stripes and every split over cores "
+        "was tried",
+        hint="; ".join(options) or "[tiling] groups without it",
+        code="NF-FIT-007",
     )
 
 

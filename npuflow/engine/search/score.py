@@ -1,4 +1,5 @@
-"""The estimated cost of a group: its parts in their windows, what is loaded once, what every strip moves again."""
+"""The estimated cost of a group: its parts in their windows, what is loaded once,
+what every strip moves again."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Costed:
     """What is known on one machine: tilings of layers, and costs of groups by their structure."""
 
     tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = field(default_factory=dict)
-    solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = field(default_factory=dict)
+    solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = field(
+        default_factory=dict
+    )
     groups: dict[object, tuple[Names, Scored | None]] = field(default_factory=dict)
     names: dict[Layer, int] = field(default_factory=dict)
 
@@ -54,7 +57,12 @@ class Scorer:
         self.known = known if known is not None else Costed()
 
     def score(
-        self, parts: Sequence[tuple[int, ...]], strips: tuple[Cut, ...], cores: Cut, kept: frozenset[str], room: int
+        self,
+        parts: Sequence[tuple[int, ...]],
+        strips: tuple[Cut, ...],
+        cores: Cut,
+        kept: frozenset[str],
+        room: int,
     ) -> Scored | None:
         """The group of these parts, or None where it cannot be cut so or does not fit into `room` bytes."""
         frame = self.frame(parts, strips, cores, kept)
@@ -74,7 +82,8 @@ class Scorer:
         return frame
 
     def cost(self, frame: Frame, room: int) -> Scored | None:
-        """The group with the tilings that fit into `room` bytes; None where none do. Equal groups are costed once."""
+        """The group with the tilings that fit into `room` bytes; None where none do.
+        Equal groups are costed once."""
         (key, names), known = self._key(frame, room), self.known.groups
         if key not in known:
             found = self._score(frame, room)
@@ -107,7 +116,9 @@ class Scorer:
         made: set[str] = set()
         graph = self.topology.graph
         for nodes in parts:
-            read = dict.fromkeys(v for n in nodes for v in graph.nodes[n].inputs if v and graph.values[v].const is None)
+            read = dict.fromkeys(
+                v for n in nodes for v in graph.nodes[n].inputs if v and graph.values[v].const is None
+            )
             own = {o for n in nodes for o in graph.nodes[n].outputs}
             for value in (v for v in read if v not in own):
                 reads[value] = reads.get(value, 0) + 1
@@ -149,14 +160,24 @@ class Scorer:
             if answer is None:
                 return None
             small = _const_bytes(layer) * tuned.AHEAD <= self.machine.memory.local_bytes
-            ahead = self._part(layer, free, True, group.cores) if small and not turns and weights[p] == 1 else None
+            ahead = (
+                self._part(layer, free, True, group.cores)
+                if small and not turns and weights[p] == 1
+                else None
+            )
             if ahead is not None and ahead.costs.cycles < answer.costs.cycles - answer.costs.early:
                 answer, stays = ahead, True
             if turns:
                 own = self._scratch(layer, answer.choice)
                 resident, scratch = resident + answer.choice.local_bytes - own, max(scratch, own)
-            found.append((answer.choice, self._times(layer, answer.costs, weights[p], stays, group.cores, turns)))
-        used = alive[0] + resident + scratch if turns else max(a + c.local_bytes for a, (c, _) in zip(alive, found, strict=True))
+            found.append(
+                (answer.choice, self._times(layer, answer.costs, weights[p], stays, group.cores, turns))
+            )
+        used = (
+            alive[0] + resident + scratch
+            if turns
+            else max(a + c.local_bytes for a, (c, _) in zip(alive, found, strict=True))
+        )
         if used > room:
             return None
         costs = self._sum(frame, [c for _, c in found], count, area)
@@ -179,8 +200,10 @@ class Scorer:
         if key not in tilings:
             memory = self.machine.memory
             own = replace(
-                memory, external_bandwidth=memory.external_bandwidth / cores, shared_bandwidth=memory.shared_bandwidth / cores,
-            )  # fmt: skip
+                memory,
+                external_bandwidth=memory.external_bandwidth / cores,
+                shared_bandwidth=memory.shared_bandwidth / cores,
+            )
             one = replace(self.machine, memory=own, together=together, apart=apart)
             other = tilings.get((layer, not stays, cores, apart))
             level = min(self.level, tuned.PART_LEVEL)
@@ -199,20 +222,38 @@ class Scorer:
         front = (self.machine.dma.setup_cycles + self.machine.compute.command_cycles) * 2 if stays else 0
         first = once + front if not turns else 0.0
         return Costs(
-            c.cycles * weight, c.load * weight + once + front, c.store * weight, c.tensor * weight, c.vector * weight,
-            c.bus * weight + once, c.head + first, c.early * weight + first, c.tail, c.bytes * weight + size,
-            c.bound_cycles, c.bound_bytes, c.compute, c.const,
-        )  # fmt: skip
+            c.cycles * weight,
+            c.load * weight + once + front,
+            c.store * weight,
+            c.tensor * weight,
+            c.vector * weight,
+            c.bus * weight + once,
+            c.head + first,
+            c.early * weight + first,
+            c.tail,
+            c.bytes * weight + size,
+            c.bound_cycles,
+            c.bound_bytes,
+            c.compute,
+            c.const,
+        )
 
     def _scratch(self, layer: Layer, choice: Choice) -> int:
         units = units_of(layer, choice, layer)
-        return sum(aligned(u.size, self.machine.memory.slot_align) * u.slots for u in units if u.home in ("acc", "inner"))
+        return sum(
+            aligned(u.size, self.machine.memory.slot_align) * u.slots
+            for u in units
+            if u.home in ("acc", "inner")
+        )
 
     def _sampled(self, frame: Frame, count: int) -> tuple[Frame | None, list[float]]:
-        """The frame with the windows of its first strips, and how many of the largest window each part does in all."""
+        """The frame with the windows of its first strips, and how many of the largest
+        window each part does in all."""
         group = frame.group
         held_at_most = {v: min(count, 2) for v, _ in group.held}
-        walk = Walk(frame.members, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame))
+        walk = Walk(
+            frame.members, frame.results, group.strips, group.cores, held_at_most, self._busiest(frame)
+        )
         strips = walk.run(min(count, 3))
         if count > 1:
             held: dict[str, int] = {}
@@ -222,7 +263,8 @@ class Scorer:
                 held[value] = 1 if value in frame.kept or whole <= tuned.ROLLED * strip else 2
             group = replace(group, held=tuple(held.items()))
             frame = Frame(self.topology, group, frame.kept, Passage())
-        frame.passage.strips = (strips,)                      # the search looks at the first strips of one core only
+        # the search looks at the first strips of one core only
+        frame.passage.strips = (strips,)
         weights = []
         for p in range(len(frame.members)):
             sizes = [_volume(w) for s in strips if (w := s.windows[p]) is not None]
@@ -234,13 +276,16 @@ class Scorer:
 
     @staticmethod
     def _busiest(frame: Frame) -> int:
-        """The core with the largest piece of the results; of equal ones an inner one, which has borders on both sides."""
+        """The core with the largest piece of the results; of equal ones an inner one,
+        which has borders on both sides."""
         dim, count = frame.group.cores
         if count < 3:
             return 0
         sizes = [s[dim] for s in frame.results.values() if dim < len(s)]
         inner = range(1, count - 1)
-        pieces = [b - a for a, b in (piece((0, min(sizes, default=0)), count, core, 1) for core in range(count))]
+        pieces = [
+            b - a for a, b in (piece((0, min(sizes, default=0)), count, core, 1) for core in range(count))
+        ]
         return max([*inner, 0, count - 1], key=lambda core: pieces[core])
 
     def _alive(self, frame: Frame, count: int) -> tuple[list[int], dict[str, int]]:
@@ -250,14 +295,18 @@ class Scorer:
         for value, slots in frame.group.held:
             if count > 1 and slots == 1:
                 whole = prod(self.topology.graph.type(value).shape) * frame.item(value)
-                sizes[value] = aligned(whole // frame.group.cores[1] + whole // 8 * (frame.group.cores[1] > 1), align)
+                sizes[value] = aligned(
+                    whole // frame.group.cores[1] + whole // 8 * (frame.group.cores[1] > 1), align
+                )
             else:
                 sizes[value] = aligned(frame.holds.get(value, 0), align) * slots
         if count > 1:
             return [sum(sizes.values())] * len(members), sizes
         alive = [0] * len(members)
         for value in sizes:
-            uses = [p for p, m in enumerate(members) if value in m.outputs or any(value == v for v, _ in m.inputs)]
+            uses = [
+                p for p, m in enumerate(members) if value in m.outputs or any(value == v for v, _ in m.inputs)
+            ]
             made = any(value in m.outputs for m in members)
             last = len(members) - 1 if value in frame.kept else max(uses)
             for p in range(min(uses) if made else 0, last + 1):
@@ -276,8 +325,13 @@ class Scorer:
         return found
 
     def _rows(self, value: str, frame: Frame) -> tuple[float, float]:
-        """Rows of a core's strip of a value in external memory, and by how much whole bursts of them are more than its bytes."""
-        shape, item, burst = self.topology.graph.type(value).shape, frame.item(value), self.machine.memory.burst
+        """Rows of a core's strip of a value in external memory, and by how much whole bursts of
+        them are more than its bytes."""
+        shape, item, burst = (
+            self.topology.graph.type(value).shape,
+            frame.item(value),
+            self.machine.memory.burst,
+        )
         pieces = prod(n for dim, n in (frame.group.cores, *frame.group.strips) if dim == 2)
         if len(shape) < 3 or pieces == 1:
             return 1.0, 1.0
@@ -288,7 +342,9 @@ class Scorer:
         c, d = self.machine.compute, self.machine.dma
         cores = frame.group.cores[1]
         width, outside = self.machine.activation_width / cores, 0.0 if self.machine.inside else 1.0
-        load, store, bus, amount = (sum(getattr(x, n) for x in parts) for n in ("load", "store", "bus", "bytes"))
+        load, store, bus, amount = (
+            sum(getattr(x, n) for x in parts) for n in ("load", "store", "bus", "bytes")
+        )
         tensor, vector = sum(x.tensor for x in parts), sum(x.vector for x in parts)
         for value, slots in frame.group.held:
             size = float(prod(self.topology.graph.type(value).shape) * frame.item(value)) / cores
@@ -300,7 +356,9 @@ class Scorer:
             if made and value in frame.results and self.topology.wanted_in_data(value, frame.kept):
                 store, bus, amount = store + front + size / width, bus + size / width, amount + outside * size
             if slots == 2:
-                vector += (area[value] / 4 / frame.item(value) / c.vector_lanes + c.command_cycles) * (count - 1)
+                vector += (area[value] / 4 / frame.item(value) / c.vector_lanes + c.command_cycles) * (
+                    count - 1
+                )
         inside = sum(max(x.tensor, x.vector, x.cycles - x.early) for x in parts)
         lead, last = parts[0], parts[-1]
         cycles = max(inside, load + lead.tail * 0.5, store, bus, tensor, vector) + 0.0
@@ -308,7 +366,7 @@ class Scorer:
             cycles, load, store, tensor, vector, bus, lead.head, lead.early, last.tail, amount * cores,
             sum(x.bound_cycles for x in parts) / cores, sum(x.bound_bytes for x in parts), inside,
             float(sum(_const_bytes(x) for x in frame.layers)),
-        )  # fmt: skip
+        )
 
 
 def _const_bytes(layer: Layer) -> int:

@@ -1,4 +1,5 @@
-"""What it costs to run parts together: every group that begins at a part, as long as longer ones promise anything."""
+"""What it costs to run parts together: every group that begins at a part, as long as
+longer ones promise anything."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Alone:
 
 @dataclass(frozen=True)
 class Span:
-    """The parts that groups from one part on may hold, and how hard to look: all that their costs depend on, but the target."""
+    """The parts that groups from one part on may hold, and how hard to look: all that their
+    costs depend on, but the target."""
 
     excerpt: Excerpt
     alone: tuple[Alone, ...]              # by part
@@ -48,8 +50,13 @@ class Span:
         return self.excerpt.name.removesuffix(self.excerpt.key) + self.key
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.excerpt.to_json(), "alone": packed(self.alone), "inside": self.inside, "level": self.level,
-                "trials": self.trials}
+        return {
+            **self.excerpt.to_json(),
+            "alone": packed(self.alone),
+            "inside": self.inside,
+            "level": self.level,
+            "trials": self.trials,
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -59,7 +66,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Way:
-    """The best way found to run the first `parts` of a span as one group, and the local memory that it holds at most."""
+    """The best way found to run the first `parts` of a span as one group, and the local
+    memory that it holds at most."""
 
     parts: int
     group: Group
@@ -76,15 +84,16 @@ class Window:
 
 @dataclass(eq=False)
 class Known:
-    """The best groups of stretches of parts in any network, by structure, with the number of ways that were tried."""
+    """The best groups of stretches of parts in any network, by structure, with the
+    number of ways that were tried."""
 
     signs: dict[object, int] = field(default_factory=dict)       # what a part is -> its number
     best: dict[object, tuple[Names, Scored | None, int]] = field(default_factory=dict)
 
 
 class Coster:
-    """Costs of groups of consecutive parts, by what scorers of one machine have found. `known`: of the same level and parts'
-    tilings."""
+    """Costs of groups of consecutive parts, by what scorers of one machine have found. `known`: of the
+    same level and parts' tilings."""
 
     def __init__(
         self, topology: Topology, machine: Machine, level: int, singles: Sequence[Group], scorer: Scorer,
@@ -117,7 +126,9 @@ class Coster:
         found: list[Scored] = []
         single = self.singles[start]
         if end == start + 1:
-            found.append(Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2))
+            found.append(
+                Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2)
+            )
             if single.choice is None:
                 return found[0], 0
         ways = 0
@@ -159,7 +170,11 @@ class Coster:
         batch: tuple[Cut, ...] = ((0, shapes[0][0]),) if shapes[0][0] > 1 else ()
         if batch:
             found.append(batch)
-        counts = [n for n in (*tuned.STRIPES, rows) if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1]
+        counts = [
+            n
+            for n in (*tuned.STRIPES, rows)
+            if n <= rows and n * max(1, prod(n for _, n in batch)) >= least and n > 1
+        ]
         return found + [(*batch, (2, n)) for n in dict.fromkeys(counts)]
 
     def _whole(self, parts: Sequence[tuple[int, ...]]) -> int:
@@ -175,10 +190,15 @@ class Coster:
         read = {v for n in nodes for v in graph.nodes[n].inputs if v and v not in made}
         values = [*read, *self.topology.needed(nodes)]
         size = sum(prod(graph.type(v).shape) for v in values)
-        return max(sum(g.costs.bound_cycles for g in self.singles[start:end]), size / self.machine.memory.external_bandwidth)
+        return max(
+            sum(g.costs.bound_cycles for g in self.singles[start:end]),
+            size / self.machine.memory.external_bandwidth,
+        )
 
 
-def span_at(topology: Topology, singles: Sequence[Group], start: int, level: int) -> tuple[Span, Cutting] | None:
+def span_at(
+    topology: Topology, singles: Sequence[Group], start: int, level: int
+) -> tuple[Span, Cutting] | None:
     """The span from a part on; None for one that only moves data."""
     end = start
     while end < len(singles) and end - start < reach(level) and joins(topology, singles, start, end + 1):
@@ -219,15 +239,17 @@ class Shared:
         topology = Topology(span.excerpt.graph, machine, self.numerics)
         if (machine, span.level) not in self._known:
             self._known[machine, span.level] = Scorer(topology, machine, span.level), Known()
-        singles = [Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)]
+        singles = [
+            Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)
+        ]
         coster = Coster(topology, machine, span.level, singles, *self._known[machine, span.level])
         ways, asked = grown(coster, 0, len(singles), span.trials)
         return Window(tuple(Way(end, found.group, found.used) for end, found in ways), asked)
 
 
 def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tuple[int, Scored]], int]:
-    """(groups from a part on by their ends, ways that were costed). A length is a miss where shorter groups and single parts
-    do as well; after so many trials, longer ones are not tried."""
+    """(groups from a part on by their ends, ways that were costed). A length is a miss where shorter groups
+    and single parts do as well; after so many trials, longer ones are not tried."""
     ways: list[tuple[int, Scored]] = []
     best = [0.0]                           # score of the first parts, by what has been seen
     misses = asked = 0

@@ -1,7 +1,9 @@
-"""Plans in which activations stay where they are made: every core keeps its rows, and cores hand each other the borders.
+"""Plans in which activations stay where they are made: every core keeps its rows, and
+cores hand each other the borders.
 
-Dynamic programming over cuts as in fuse.py, with a state at every cut: what crosses it stays in the local memories, or goes
-through external memory. A group is costed by what nobody else can hide: its computation, what it waits for, the bus's share.
+Dynamic programming over cuts as in fuse.py, with a state at every cut: what crosses it stays in the local
+memories, or goes through external memory. A group is costed by what nobody else can hide: its computation,
+what it waits for, the bus's share.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class _Way:
 
 @dataclass(frozen=True)
 class _Step:
-    """The cheapest way up to a cut: by the group that begins at `start`, where the cut has a state of its own."""
+    """The cheapest way up to a cut: by the group that begins at `start`, where the
+    cut has a state of its own."""
 
     score: float
     start: int = 0
@@ -45,13 +48,20 @@ class _Step:
 
 
 class Stayer:
-    """`best`: the best way found to run parts as one group that loads what it reads and stores what it makes."""
+    """`best`: the best way found to run parts as one group that loads what it reads
+    and stores what it makes."""
 
     def __init__(
         self, topology: Topology, machine: Machine, singles: Sequence[Group], scorer: Scorer,
         best: Callable[[int, int], Scored | None], memo: bool = True,
-    ) -> None:  # fmt: skip
-        self.topology, self.machine, self.singles, self.scorer, self._best = topology, machine, singles, scorer, best
+    ) -> None:
+        self.topology, self.machine, self.singles, self.scorer, self._best = (
+            topology,
+            machine,
+            singles,
+            scorer,
+            best,
+        )
         self.stretches, self.memo = Stretches(topology, singles, {}), memo
         self.solved: dict[object, tuple[Names, list[_Way]]] = {}
         self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
@@ -59,7 +69,8 @@ class Stayer:
         self._known: dict[tuple[int, int, bool, bool], list[_Way]] = {}
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
-        """Groups, and the values that stay between them; None if nothing does. `weight`: of a cycle of the bus."""
+        """Groups, and the values that stay between them; None if nothing does.
+        `weight`: of a cycle of the bus."""
         count = len(self.singles)
         best = [[_Step(inf) for _ in STATES] for _ in range(count + 1)]
         best[0][False] = _Step(0.0)
@@ -99,10 +110,13 @@ class Stayer:
         """Computation, what it waits for that constants ahead cannot hide, the last store, and the bus."""
         c = way.scored.costs
         inside = max(c.compute, c.tensor, c.vector) if c.compute else c.cycles - c.early
-        return inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + way.exchange + weight * c.bus
+        return (
+            inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + way.exchange + weight * c.bus
+        )
 
     def _ways(self, start: int, end: int, before: bool, after: bool) -> list[_Way]:
-        """Ways to run parts as a group between cuts in these states; of equal stretches, those of the first."""
+        """Ways to run parts as a group between cuts in these states; of equal
+        stretches, those of the first."""
         key = start, end, before, after
         if key not in self._known:
             self._known[key] = list(self._found(start, end, before, after))
@@ -145,26 +159,52 @@ class Stayer:
         if maker is None or maker in t.moving or maker not in t.segment:
             return False
         readers = t.readers.get(value, [])
-        return bool(readers) and all(r not in t.moving and t.segment.get(r) == t.segment[maker] for r in readers)
+        return bool(readers) and all(
+            r not in t.moving and t.segment.get(r) == t.segment[maker] for r in readers
+        )
 
-    def _crossing(self, parts: Sequence[tuple[int, ...]], before: bool, after: bool) -> tuple[list[str], list[str]]:
-        """Values that the parts read and make which may stay, where what crosses the cuts before and behind them does."""
+    def _crossing(
+        self, parts: Sequence[tuple[int, ...]], before: bool, after: bool
+    ) -> tuple[list[str], list[str]]:
+        """Values that the parts read and make which may stay, where what crosses the cuts
+        before and behind them does."""
         nodes = [n for p in parts for n in p]
         graph, own = self.topology.graph, {o for n in nodes for o in self.topology.graph.nodes[n].outputs}
-        inputs = dict.fromkeys(v for n in nodes for v in graph.nodes[n].inputs if v and v not in own) if before else {}
-        return [v for v in inputs if self._stays(v)], [v for v in self.topology.needed(nodes) if self._stays(v)] if after else []
+        inputs = (
+            dict.fromkeys(v for n in nodes for v in graph.nodes[n].inputs if v and v not in own)
+            if before
+            else {}
+        )
+        return [v for v in inputs if self._stays(v)], [
+            v for v in self.topology.needed(nodes) if self._stays(v)
+        ] if after else []
 
-    def _exchange(self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]) -> float:
-        """Cycles of taking over what an inner core reads and others have made. Before and behind, rows are cut."""
+    def _exchange(
+        self, scored: Scored, read: Collection[str], made: Collection[str], kept: frozenset[str]
+    ) -> float:
+        """Cycles of taking over what an inner core reads and others have made.
+        Before and behind, rows are cut."""
         c, d, memory = self.machine.compute, self.machine.dma, self.machine.memory
-        frame, core, others = Frame(self.topology, scored.group, kept, Passage()), scored.group.cores[1] // 2, c.cores - 1
+        frame, core, others = (
+            Frame(self.topology, scored.group, kept, Passage()),
+            scored.group.cores[1] // 2,
+            c.cores - 1,
+        )
         rows, moved = scored.group.cores[0] == 2, 0.0
         try:
             frame.passage.strips = tuple(w.run(1) if w.core == core else [] for w in frame.walks)
             for value in read:
                 wants = frame.wants(value, core) or ()
-                own = piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1) if len(wants) > 2 else (0, 0)
-                there = (*wants[:2], (max(own[0], wants[2][0]), min(own[1], wants[2][1])), *wants[3:]) if len(wants) > 2 else ()
+                own = (
+                    piece((0, self.topology.graph.type(value).shape[2]), c.cores, core, 1)
+                    if len(wants) > 2
+                    else (0, 0)
+                )
+                there = (
+                    (*wants[:2], (max(own[0], wants[2][0]), min(own[1], wants[2][1])), *wants[3:])
+                    if len(wants) > 2
+                    else ()
+                )
                 missing = (elements(wants) - max(0, elements(there) if there else 0)) * frame.item(value)
                 moved += self._handed(value, missing * c.cores)
         except Uncuttable:
@@ -174,10 +214,13 @@ class Stayer:
         if not moved:
             return 0.0
         front = (2 if rows else others) * (d.setup_cycles + c.command_cycles)
-        return (front + c.command_cycles) * (1 if rows else 1 + bool(made)) + moved / memory.external_bandwidth
+        return (front + c.command_cycles) * (
+            1 if rows else 1 + bool(made)
+        ) + moved / memory.external_bandwidth
 
     def _handed(self, value: str, missing: float) -> float:
-        """Bytes stored and loaded where cores miss so many: what several miss is stored once, and may be loaded once."""
+        """Bytes stored and loaded where cores miss so many: what several miss is stored
+        once, and may be loaded once."""
         once = min(missing, self.topology.bytes(value))
         return once + (once if self.machine.dma.multicast else missing)
 
@@ -201,12 +244,18 @@ class Stayer:
                 found.append(c)
                 continue
             parts = [p.nodes for p in c.group.parts]
-            scored = self.scorer.score(parts, c.group.strips, c.group.cores, frozenset(kept), self.machine.memory.local_bytes)
+            scored = self.scorer.score(
+                parts, c.group.strips, c.group.cores, frozenset(kept), self.machine.memory.local_bytes
+            )
             if scored is None:
                 return None
             found.append(scored)
         try:
-            spreads([Frame(self.topology, c.group, frozenset(kept)) for c in found], kept, self.machine.compute.cores)
+            spreads(
+                [Frame(self.topology, c.group, frozenset(kept)) for c in found],
+                kept,
+                self.machine.compute.cores,
+            )
         except Uncuttable:
             return None
         return found, kept

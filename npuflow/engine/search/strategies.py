@@ -1,6 +1,8 @@
-"""The strategies by which plans of a network are found: one table, to be printed, and each can be left out by its name.
+"""The strategies by which plans of a network are found: one table, to be printed, and
+each can be left out by its name.
 
-Every strategy proposes finished plans; of all of them the one with the fewest cycles of schedule time is taken.
+Every strategy proposes finished plans; of all of them the one with the fewest cycles
+of schedule time is taken.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from npuflow.engine.schedule import tuned
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
 
 Form = Literal["lower level", "rows stay", "groups", "overlapping", "layers alone", "one core"]
-When = Literal["always", "above the default level", "on several cores", "on one core, or above the default level"]
+When = Literal[
+    "always", "above the default level", "on several cores", "on one core, or above the default level"
+]
 Result = Literal["scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan"]
 
 APPLIES: Mapping[When, Callable[[int, int], bool]] = {
@@ -60,7 +64,9 @@ STRATEGIES: tuple[Strategy, ...] = (
     *_groups(tuned.BUS_COST),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
-    Strategy("overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"),
+    Strategy(
+        "overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"
+    ),
     Strategy("every layer alone", "layers alone", "no groups: every layer with its best tiling"),
     Strategy("on one core", "one core", "all of these on one core, and the others idle", "on several cores"),
 )
@@ -68,7 +74,8 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of a plan that a strategy proposed: its cycles, by its schedule or by the estimate; 0: neither was needed."""
+    """What came of a plan that a strategy proposed: its cycles, by its schedule or by the
+    estimate; 0: neither was needed."""
 
     origin: str
     cycles: float

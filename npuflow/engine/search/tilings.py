@@ -1,4 +1,5 @@
-"""The best tiling of one layer: every candidate size, nesting order and slot count, costed at once in numpy."""
+"""The best tiling of one layer: every candidate size, nesting order and slot count,
+costed at once in numpy."""
 
 from __future__ import annotations
 
@@ -17,14 +18,25 @@ from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.choice import Choice, Costs
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer
-from npuflow.engine.search.cost import Estimate, Floats, Grid, Ints, Traffic, Try, estimate, tensor_cycles, traffic
+from npuflow.engine.search.cost import (
+    Estimate,
+    Floats,
+    Grid,
+    Ints,
+    Traffic,
+    Try,
+    estimate,
+    tensor_cycles,
+    traffic,
+)
 from npuflow.ir.space import Axis
 
 DEFAULT_LEVEL = 3
 
 
 def reverses(layer: Layer, axis: Axis) -> bool:
-    """Whether tiles may be cut from the axis' end: slots for inputs are as large as tiles cut from its start need them."""
+    """Whether tiles may be cut from the axis' end: slots for inputs are as large as tiles
+    cut from its start need them."""
     return axis.multiple == 1 and all(s.home != "input" for s in layer.streams)
 
 
@@ -36,7 +48,8 @@ class Solution:
 
 @lru_cache(maxsize=1 << 14)
 def sizes_of(axis: Axis, units: tuple[int, ...], most: int) -> Sequence[int]:
-    """Tile sizes worth trying, the largest first: even splits into 1, 2, 3, ... tiles, and what the hardware likes."""
+    """Tile sizes worth trying, the largest first: even splits into 1, 2, 3, ... tiles,
+    and what the hardware likes."""
     if axis.kind == "whole" or axis.size <= axis.multiple:
         return [axis.size]
     m = axis.multiple
@@ -60,8 +73,11 @@ def sizes_of(axis: Axis, units: tuple[int, ...], most: int) -> Sequence[int]:
     return [ordered[i] for i in picks] + ([ordered[-1]] if picks[-1] != len(ordered) - 1 else [])
 
 
-def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: Mapping[str, int] | None = None) -> Grid:
-    """The product of all axes' candidate sizes, coarsened until it is small enough; `fixed`: axes with one size only."""
+def grid_of(
+    layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: Mapping[str, int] | None = None
+) -> Grid:
+    """The product of all axes' candidate sizes, coarsened until it is small enough;
+    `fixed`: axes with one size only."""
     c, mac = machine.compute, layer.mac
     units = {} if mac is None else {mac.rows: c.array_rows, mac.cols: c.array_cols}
     likes = tuple(units.get(axis.name, 0) for axis in layer.axes)
@@ -70,7 +86,9 @@ def grid_of(layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, fixed: M
     return _coarse(layer.axes, likes) if level == 0 else _grid(layer.axes, likes, level)
 
 
-def _grid(axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Mapping[str, int] | None = None) -> Grid:
+def _grid(
+    axes: tuple[Axis, ...], likes: tuple[int, ...], level: int, fixed: Mapping[str, int] | None = None
+) -> Grid:
     """`likes`: per axis the granularity of the hardware, or 0."""
     most = dict(zip(("par", "sum"), tuned.SIZES[level], strict=True))
     while True:
@@ -106,19 +124,23 @@ def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], gr
     slots = []
     for stream, m, kind in zip(layer.streams, moved, kinds, strict=True):
         several = out_counts if stream.home in ("acc", "inner") else m.distinct
-        slots.append(several if kind in ("resident", "there") else np.minimum(several, 2 if kind == "double" else 1))
+        slots.append(
+            several if kind in ("resident", "there") else np.minimum(several, 2 if kind == "double" else 1)
+        )
     return slots
 
 
 def variants(layer: Layer) -> Iterator[tuple[str, ...]]:
-    """Slot policies to try: everything double buffered, constants or inputs resident, or nothing overlapped."""
+    """Slot policies to try: everything double buffered, constants or inputs
+    resident, or nothing overlapped."""
     inputs = [s.home == "input" for s in layer.streams]
     consts = [s.home == "const" for s in layer.streams]
     for keep_const, keep_input in product((False, True), repeat=2):
         if (keep_const and not any(consts)) or (keep_input and not any(inputs)):
             continue
         yield tuple(
-            "resident" if (keep_const and c) or (keep_input and i) else "double" for c, i in zip(consts, inputs, strict=True)
+            "resident" if (keep_const and c) or (keep_input and i) else "double"
+            for c, i in zip(consts, inputs, strict=True)
         )
     yield tuple("single" for _ in layer.streams)
 
@@ -136,8 +158,13 @@ def _there(layer: Layer) -> Iterator[tuple[str, ...]]:
 
 
 def orders(layer: Layer, grid: Grid, some: Ints | None = None) -> Iterator[tuple[str, ...]]:
-    """Nestings of the axes that a candidate splits, or one of some; `sum` axes innermost, unsplit axes outermost."""
-    split = [a for a in layer.axes if int((grid.counts[a.name] if some is None else grid.counts[a.name][some]).max()) > 1]
+    """Nestings of the axes that a candidate splits, or one of some; `sum` axes
+    innermost, unsplit axes outermost."""
+    split = [
+        a
+        for a in layer.axes
+        if int((grid.counts[a.name] if some is None else grid.counts[a.name][some]).max()) > 1
+    ]
     idle = tuple(a.name for a in layer.axes if a not in split)
     sums = tuple(a.name for a in split if a.kind == "sum")
     par = [a.name for a in split if a.kind != "sum"]
@@ -155,7 +182,8 @@ def footprint(grid: Grid, moved: Sequence[Traffic], slots: Sequence[Ints]) -> In
 
 @dataclass(frozen=True)
 class _Tried:
-    """Nestings, each with its slots, and candidates by number; local bytes, estimate and score of each candidate in each."""
+    """Nestings, each with its slots, and candidates by number; local bytes, estimate and
+    score of each candidate in each."""
 
     orders: Sequence[tuple[str, ...]]
     slots: Sequence[Sequence[Ints]]
@@ -178,12 +206,13 @@ class _Tried:
 
 
 class Tilings:
-    """Every candidate of a layer that fits local memory, costed once; then the best one that fits in less is looked up."""
+    """Every candidate of a layer that fits local memory, costed once; then the best one
+    that fits in less is looked up."""
 
     def __init__(
         self, layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, stays: bool | None = None,
         fixed: Mapping[str, int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.layer, self.machine, self.stays = layer, machine, stays
         self.grid = grid_of(layer, machine, level, fixed)
         self.moved = traffic(layer, machine, self.grid)
@@ -193,7 +222,9 @@ class Tilings:
         self.tensor: Floats = self.grid.memo[key]
         counts = list(self.grid.counts.values())
         self.steps = tuned.STEP_COST * reduce(np.multiply, counts) if counts else np.zeros(1)
-        self.bound_cycles = max(float(self.tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes)
+        self.bound_cycles = max(
+            float(self.tensor.min()), (layer.vector_work + layer.gathered) / machine.compute.vector_lanes
+        )
         self.ceiling = inf
         self.kinds = tuple(_there(layer) if stays else variants(layer))
         self._tried: dict[tuple[str, ...], list[_Tried]] = {}
@@ -206,7 +237,8 @@ class Tilings:
         return found
 
     def best(self, bound: int) -> Solution | None:
-        """The fewest estimated cycles, then bytes, then local memory, in `bound` bytes; nothing overlaps only where it must."""
+        """The fewest estimated cycles, then bytes, then local memory, in `bound` bytes; nothing
+        overlaps only where it must."""
         best: tuple[tuple[float, float, float], _Tried, int, int] | None = None
         for kinds in self.kinds:
             if kinds[:1] == ("single",) and best is not None:
@@ -227,7 +259,9 @@ class Tilings:
                 grid, few = self._few(fits)
                 for order in list(orders(self.layer, grid)):     # asked for one size of local memory only
                     e = estimate(self.layer, self.machine, grid, few, [(order, kinds)], self.tensor[fits])
-                    found.append(_Tried([order], [slots], fits, used[None, fits], e, e.cycles + self.steps[fits]))
+                    found.append(
+                        _Tried([order], [slots], fits, used[None, fits], e, e.cycles + self.steps[fits])
+                    )
                     self.ceiling = min(self.ceiling, float(found[-1].worth.min()))
                     hopeful = fits[self.least[fits] <= self.ceiling]     # what cannot win is left out
                     if 2 * len(hopeful) < len(fits):
@@ -235,7 +269,8 @@ class Tilings:
         return self._tried[kinds]
 
     def _all(self, policies: Sequence[tuple[str, ...]]) -> None:
-        """Candidates are few, and asked for again with less local memory: all of them at once in all slots and nestings."""
+        """Candidates are few, and asked for again with less local memory: all of them at
+        once in all slots and nestings."""
         tries: list[Try] = []
         slots: list[Sequence[Ints]] = []
         used: list[Ints] = []
@@ -248,8 +283,13 @@ class Tilings:
                 used.append(size)
         self._tried.update((kinds, []) for kinds in policies)
         if tries:
-            e, every = estimate(self.layer, self.machine, self.grid, self.moved, tries, self.tensor), np.arange(self.grid.length)
-            found = _Tried([order for order, _ in tries], slots, every, np.array(used), e, e.cycles + self.steps)
+            e, every = (
+                estimate(self.layer, self.machine, self.grid, self.moved, tries, self.tensor),
+                np.arange(self.grid.length),
+            )
+            found = _Tried(
+                [order for order, _ in tries], slots, every, np.array(used), e, e.cycles + self.steps
+            )
             self._tried[policies[0]].append(found)
 
     def _fitting(self, kinds: tuple[str, ...]) -> tuple[Sequence[Ints], Ints, Ints]:
@@ -275,7 +315,7 @@ class Tilings:
         memory, crossing = self.machine.memory, [
             m for s, m in zip(self.layer.streams, self.moved, strict=True)
             if s.home in ("input", "output", "const") and (s.home == "const" or not self.machine.inside)
-        ]  # fmt: skip
+        ]
         bus = sum((m.total for m in crossing), np.zeros(self.grid.length)) / memory.external_bandwidth
         vector = self.layer.vector_work / self.machine.compute.vector_lanes
         work: Floats = np.maximum(np.maximum(bus, vector), self.tensor)
@@ -284,7 +324,9 @@ class Tilings:
     def _solution(self, tried: _Tried, row: int, i: int) -> Solution:
         layer, e, at = self.layer, tried.estimate, tried.numbers[i]
         sizes = tuple((a.name, int(self.grid.sizes[a.name][at])) for a in layer.axes)
-        choice = Choice(sizes, tried.orders[row], tuple(int(s[at]) for s in tried.slots[row]), int(tried.used[row, i]))
+        choice = Choice(
+            sizes, tried.orders[row], tuple(int(s[at]) for s in tried.slots[row]), int(tried.used[row, i])
+        )
         cycles, load, store, tensor, vector, bus, head, early, tail, amount = (
             float(v[row, i])
             for v in (e.cycles, e.load, e.store, e.tensor, e.vector, e.bus, e.head, e.early, e.tail, e.bytes)
@@ -293,7 +335,7 @@ class Tilings:
             cycles, load, store, tensor, vector, bus, head, early, tail, amount,
             self.bound_cycles, float(layer.bytes_of("input", "const", "output")),
             max(tensor, vector) + min(tail, cycles - head), float(layer.bytes_of("const")),
-        )  # fmt: skip
+        )
         return Solution(choice, costs)
 
     def smallest(self) -> int:
@@ -312,10 +354,13 @@ class Tilings:
         return _refusal(self.layer, self.machine, self.grid, self.moved, *tightest, name)
 
 
-def solve(layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL, stays: bool | None = None) -> Solution:
+def solve(
+    layer: Layer, machine: Machine, name: str = "", level: int = DEFAULT_LEVEL, stays: bool | None = None
+) -> Solution:
     """The tiling with the fewest estimated cycles (then bytes, then local memory) that fits local memory.
 
-    `stays`: constants are there from an earlier run and stay for the next one; None: this layer runs by itself.
+    `stays`: constants are there from an earlier run and stay for the next one; None:
+    this layer runs by itself.
     """
     tilings = Tilings(layer, machine, level, stays)
     found = tilings.best(machine.memory.local_bytes)
@@ -329,12 +374,21 @@ def _take(m: Traffic, index: Ints) -> Traffic:
 
 
 def _refusal(
-    layer: Layer, machine: Machine, grid: Grid, moved: Sequence[Traffic], used: Ints, slots: Sequence[Ints], name: str
+    layer: Layer,
+    machine: Machine,
+    grid: Grid,
+    moved: Sequence[Traffic],
+    used: Ints,
+    slots: Sequence[Ints],
+    name: str,
 ) -> TargetError:
     """Demand, bound, gap, and suggestions that would close it."""
     i, bound = int(used.argmin()), machine.memory.local_bytes
     demand = int(used[i])
-    parts = sorted(((int(m.local[i] * n[i]), s.name) for s, m, n in zip(layer.streams, moved, slots, strict=True)), reverse=True)
+    parts = sorted(
+        ((int(m.local[i] * n[i]), s.name) for s, m, n in zip(layer.streams, moved, slots, strict=True)),
+        reverse=True,
+    )
     tile = ", ".join(f"{a.name}={int(grid.sizes[a.name][i])}" for a in layer.axes)
     fixed = [f"{a.name} ({a.size})" for a in layer.axes if a.kind == "whole" and a.size > 1]
     options = [f"target.memory.local_bytes >= {demand}"]

@@ -1,4 +1,5 @@
-"""Why a network does not fit a target: demand, gap, a minimal set of conflicting constraints, suggestions that were tried."""
+"""Why a network does not fit a target: demand, gap, a minimal set of conflicting constraints,
+suggestions that were tried."""
 
 from __future__ import annotations
 
@@ -113,21 +114,30 @@ def explained(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target])
     worst = max(range(len(unfit.indices)), key=lambda i: unfit.demands[i])
     demand, bound = unfit.demands[worst], wanted.machine.memory.local_bytes
     own = planner.faults[worst]
-    others = [f"{unfit.name(i)} ({unfit.demands[k]} bytes)" for k, i in enumerate(unfit.indices) if k != worst]
+    others = [
+        f"{unfit.name(i)} ({unfit.demands[k]} bytes)" for k, i in enumerate(unfit.indices) if k != worst
+    ]
     because = [own.because] if own.because else []
     because.append(f"minimal set of conflicting constraints: {'; '.join(_minimal(unfit, worst))}")
     if others:
-        because.append(f"{len(others)} more layers do not fit: {', '.join(others[:5])}" + (", ..." if len(others) > 5 else ""))
+        because.append(
+            f"{len(others)} more layers do not fit: {', '.join(others[:5])}"
+            + (", ..." if len(others) > 5 else "")
+        )
     gap = f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few"
     return FitError(
-        gap, where=Where(node=unfit.name(unfit.indices[worst])), because="\n".join(because),
-        hint="\n".join(_suggestions(unfit, shipped)) or "none of the changes that were tried helps", code="NF-FIT-008",
-    )  # fmt: skip
+        gap,
+        where=Where(node=unfit.name(unfit.indices[worst])),
+        because="\n".join(because),
+        hint="\n".join(_suggestions(unfit, shipped)) or "none of the changes that were tried helps",
+        code="NF-FIT-008",
+    )
 
 
 # --- what forbids it
 def _minimal(unfit: Unfit, worst: int) -> list[str]:
-    """Constraints without any one of which the layer fits: each in turn is left out for good where it does not without."""
+    """Constraints without any one of which the layer fits: each in turn is left out for
+    good where it does not without."""
     layer, w = unfit.layers[worst], unfit.wanted
     held = list(_constraints(layer, w))
 
@@ -150,31 +160,43 @@ def _constraints(layer: Layer, w: Wanted) -> list[Constraint]:
     found = [Constraint(f"[tiling] level = {w.level} tries few sizes", lambda x, m, _: (x, m, HARDEST))]
     if w.machine.memory.local_align > 1:
         text = f"local addresses are multiples of {w.machine.memory.local_align}"
-        found.append(Constraint(text, lambda x, m, n: (x, replace(m, memory=replace(m.memory, local_align=1)), n)))
+        found.append(
+            Constraint(text, lambda x, m, n: (x, replace(m, memory=replace(m.memory, local_align=1)), n))
+        )
     if _wide(layer, ACTIVATIONS):
         found.append(Constraint("activations have 16 bits", lambda x, m, n: (_narrow(x, ACTIVATIONS), m, n)))
     if _wide(layer, ("const",)):
-        found.append(Constraint("weights have more than 8 bits", lambda x, m, n: (_narrow(x, ("const",)), m, n)))
+        found.append(
+            Constraint("weights have more than 8 bits", lambda x, m, n: (_narrow(x, ("const",)), m, n))
+        )
     for axis in layer.axes:
         if axis.kind == "whole" and axis.size > 1:
-            found.append(Constraint(
-                f"{axis.name} cannot be split (size {axis.size})", lambda x, m, n, a=axis.name: (_split(x, a), m, n)  # type: ignore[misc]
-            ))  # fmt: skip
+            found.append(
+                Constraint(
+                    f"{axis.name} cannot be split (size {axis.size})",
+                    lambda x, m, n, a=axis.name: (_split(x, a), m, n),  # type: ignore[misc]
+                )
+            )
     size = w.machine.memory.local_bytes
     return [*found, Constraint(f"local memory has {size} bytes", lambda x, m, n: (x, _sized(m, MOST), n))]
 
 
 def _wide(layer: Layer, homes: Sequence[str]) -> bool:
-    return any(r.itemsize > 1 and r.dtype.endswith("16") for s in layer.streams for r in s.refs if r.home in homes)
+    return any(
+        r.itemsize > 1 and r.dtype.endswith("16") for s in layer.streams for r in s.refs if r.home in homes
+    )
 
 
 def _narrow(layer: Layer, homes: Sequence[str]) -> Layer:
-    """The layer with operands of one byte where they had two; a table of 8-bit codes has an entry for each."""
+    """The layer with operands of one byte where they had two; a table of 8-bit codes
+    has an entry for each."""
 
     def narrow(r: Ref) -> Ref:
         if "input" in homes and r.key == "table" and prod(r.operand.shape) > CODES:
             return replace(r, operand=whole("table", (CODES,)), dtype="int8")
-        return replace(r, dtype=r.dtype.replace("16", "8")) if r.home in homes and r.dtype.endswith("16") else r
+        return (
+            replace(r, dtype=r.dtype.replace("16", "8")) if r.home in homes and r.dtype.endswith("16") else r
+        )
 
     return replace(layer, streams=tuple(replace(s, refs=tuple(map(narrow, s.refs))) for s in layer.streams))
 
@@ -193,7 +215,9 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
         found.append(_told(f"[tiling] level = {HARDEST}", replace(w, level=HARDEST)))
     eight = 8 in w.numerics.activation_bits
     if eight and all(_runs(_narrow(x, ACTIVATIONS), w.machine, w.level) for x in unfit.layers):
-        found.append(f"[[quantize.overrides]] layers = {unfit.names}, bits = 8, input_bits = 8: their tiles fit")
+        found.append(
+            f"[[quantize.overrides]] layers = {unfit.names}, bits = 8, input_bits = 8: their tiles fit"
+        )
     rest = graph_macs(w.graph) - sum(node_macs(w.graph, w.graph.nodes[i]) for i in unfit.indices)
     share = rest / max(1, graph_macs(w.graph))
     left = f"all other layers fit; {share:.1%} of the multiply-accumulates stay on the NPU"
@@ -201,7 +225,9 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
         found.append(f"[[quantize.overrides]] layers = {unfit.names}, float = true: {left}")
     size = _rounded(max(unfit.demands), w.machine)
     found.append(_told(f"target.memory.local_bytes >= {size}", w.with_memory(size)))
-    takes = list(islice((name for name, target in sorted(shipped.items(), key=_size) if _takes(unfit, target)), NAMED))
+    takes = list(
+        islice((name for name, target in sorted(shipped.items(), key=_size) if _takes(unfit, target)), NAMED)
+    )
     if takes:
         found.append(f"target = {' or '.join(takes)}: every layer has a tile there")
     return [text for text in found if text]
@@ -221,12 +247,15 @@ def _size(entry: tuple[str, Target]) -> int:
 
 
 def _takes(unfit: Unfit, target: Target) -> bool:
-    """Whether every layer of the network has a tile on another target, by its limits, its widths and its memory."""
+    """Whether every layer of the network has a tile on another target, by its
+    limits, its widths and its memory."""
     w = unfit.wanted
     machine = Machine(target.compute, target.memory, target.dma)
     if machine == w.machine:
         return False
-    bits = max((q.bits for v in w.graph.values.values() if v.const is None and (q := v.quant) is not None), default=8)
+    bits = max(
+        (q.bits for v in w.graph.values.values() if v.const is None and (q := v.quant) is not None), default=8
+    )
     if bits > max(target.numerics.activation_bits):
         return False
     for i in unfit.indices:
@@ -244,7 +273,9 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
     """Every layer fits; what the recipe pins does not."""
     pins, level = wanted.pins, min(wanted.level, FUSING)
     quick = replace(wanted, level=max(level, FUSING))
-    names: list[Pin] = [(kind, entry) for kind in ("keep", "groups", "tiles") for entry in getattr(pins, kind)]
+    names: list[Pin] = [
+        (kind, entry) for kind in ("keep", "groups", "tiles") for entry in getattr(pins, kind)
+    ]
     left, stay = list(names), list[Pin]()
     for one in names:
         rest = [n for n in left if n != one]
@@ -252,7 +283,11 @@ def _pinned(wanted: Wanted, fault: TargetError, shipped: Mapping[str, Target]) -
             left = rest
         if replace(quick, pins=_pins([*stay, one])).plan() is not None:
             stay.append(one)
-    memory = [f"local memory has {wanted.machine.memory.local_bytes} bytes"] if quick.with_memory(MOST).plan() is not None else []
+    memory = (
+        [f"local memory has {wanted.machine.memory.local_bytes} bytes"]
+        if quick.with_memory(MOST).plan() is not None
+        else []
+    )
     binding = "; ".join([*map(_pin_text, left), *memory])
     lines = [fault.because, f"minimal set of conflicting constraints: {binding}"]
     tried = [t for t in fault.hint.split("; ") if t.endswith(" fits") or " fits" in t]
@@ -278,7 +313,9 @@ Pin = tuple[str, Any]                     # its kind, and an entry of that field
 
 
 def _pins(names: Sequence[Pin]) -> Pins:
-    keep, groups, tiles = (tuple(n for kind, n in names if kind == wanted) for wanted in ("keep", "groups", "tiles"))
+    keep, groups, tiles = (
+        tuple(n for kind, n in names if kind == wanted) for wanted in ("keep", "groups", "tiles")
+    )
     return Pins(keep, groups, tiles)
 
 
@@ -311,7 +348,8 @@ def _rounded(size: int, machine: Machine) -> int:
 
 
 def _least(works: Callable[[int], bool], machine: Machine) -> int:
-    """The least local memory that works, to a sixteenth, by doubling and then halving the doubt; 0 if there is none."""
+    """The least local memory that works, to a sixteenth, by doubling and then halving
+    the doubt; 0 if there is none."""
     low = machine.memory.local_bytes
     high, unit = low * 2, machine.memory.slot_align
     while high <= MOST and not works(_rounded(high, machine)):

@@ -17,7 +17,8 @@ def regions(command: Command) -> tuple[Region, ...]:
 
 
 def named(command: Command) -> tuple[Region, ...]:
-    """All that a command names: `regions`, and the whole tile of a window operator, of which it may read less."""
+    """All that a command names: `regions`, and the whole tile of a window operator,
+    of which it may read less."""
     found = regions(command)
     return (*found, tensor(command, "x", command.vector("x_dims"))) if "kernel" in command.fields else found
 
@@ -29,8 +30,11 @@ def packed(c: Command, name: str, first: int, last: int) -> Region:
     return Region(name, LOCAL, False, c.number(name) + low, 1, (high - low + 1,), (1,))
 
 
-def touched(extent: int, out: int, kernel: int, stride: int, dilation: int, origin: int, insert: int = 1) -> tuple[int, int]:
-    """First and one past the last coordinate of a tile dimension that a window operator reads ((0, 0): none)."""
+def touched(
+    extent: int, out: int, kernel: int, stride: int, dilation: int, origin: int, insert: int = 1
+) -> tuple[int, int]:
+    """First and one past the last coordinate of a tile dimension that a window
+    operator reads ((0, 0): none)."""
     lo = min(max(-(-origin // insert), 0), extent)
     last = origin + (out - 1) * stride + (kernel - 1) * dilation
     return lo, max(lo, min(last // insert + 1, extent))
@@ -70,7 +74,9 @@ def window(c: Command) -> Iterator[Region]:
     insert = c.vector("insert") if "insert" in c.fields else (1, 1)
     address, extents = c.number("x"), list(dims)
     for i, out in enumerate((c.number("out_height"), c.number("out_width"))):
-        kernel, stride, dilation, origin = (c.vector(name)[i] for name in ("kernel", "stride", "dilation", "origin"))
+        kernel, stride, dilation, origin = (
+            c.vector(name)[i] for name in ("kernel", "stride", "dilation", "origin")
+        )
         lo, hi = touched(dims[2 + i], out, kernel, stride, dilation, origin, insert[i])
         address += lo * strides[2 + i]
         extents[2 + i] = hi - lo

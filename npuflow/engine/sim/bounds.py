@@ -9,18 +9,23 @@ from npuflow.hw.isa import opcodes
 
 
 def check_bounds(program: Program, core: int, index: int) -> None:
-    """Every byte that a command names lies in its memory, and tensors lie on multiples of their element size."""
+    """Every byte that a command names lies in its memory, and tensors lie on
+    multiples of their element size."""
     command = program.decoded[core][index]
     sizes = {
-        "LOCAL": int(program.meta["local_bytes"]), "DATA": int(program.meta["data_bytes"]), "CONST": len(program.const),
-    }  # fmt: skip
+        "LOCAL": int(program.meta["local_bytes"]),
+        "DATA": int(program.meta["data_bytes"]),
+        "CONST": len(program.const),
+    }
     where = Where(value=f"command {index} of core {core} ({command.opcode})")
     for region in named(command):
         lo, hi = region.span
         if lo < 0 or hi > sizes[region.space]:
             raise ModelError(
-                f"{command.opcode}.{region.name} spans bytes {lo}..{hi} of a {region.space} memory of {sizes[region.space]}",
-                where=where, code="NF-SIM-001",
+                f"{command.opcode}.{region.name} spans bytes {lo}..{hi} of a {region.space} memory of "
+                f"{sizes[region.space]}",
+                where=where,
+                code="NF-SIM-001",
             )
         if not region.aligned and not opcodes()[command.opcode].copies:
             raise ModelError(

@@ -1,11 +1,11 @@
 """The event-driven clock: cycles from decoded words and the target's constants alone; it never looks at data.
 
-A queue starts a command when its previous one has retired and every awaited count is reached. LOAD and STORE spend
-command + setup + row cycles, then move whole bursts over external memory (or the chip's shared memory), whose bandwidth
-all transfers in flight share equally. TENSOR and VECTOR commands take the cycles that `terms_of` states. A bank of local
-memory serves `bank_ports` commands at once; one that comes when they are taken waits out the bytes that both have in it.
-A multicast load occupies the queue of each of its cores from its arrival there; once all have arrived, it is one transfer.
-The host takes no time.
+A queue starts a command when its previous one has retired and every awaited count is reached. LOAD and STORE
+spend command + setup + row cycles, then move whole bursts over external memory (or the chip's shared memory),
+whose bandwidth all transfers in flight share equally. TENSOR and VECTOR commands take the cycles that
+`terms_of` states. A bank of local memory serves `bank_ports` commands at once; one that comes when they are
+taken waits out the bytes that both have in it. A multicast load occupies the queue of each of its cores from
+its arrival there; once all have arrived, it is one transfer. The host takes no time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ EXTERNAL, SHARED = 0, 1
 
 @dataclass(frozen=True)
 class Timeline:
-    """Per command, in the order's numbering: `start` and `end` in cycles, `ready` (its queue was free), external bytes
-    moved, bytes moved in the chip's shared memory, cycles waited for banks, and the terms of its own latency."""
+    """Per command, in the order's numbering: `start` and `end` in cycles, `ready` (its queue was
+    free), external bytes moved, bytes moved in the chip's shared memory, cycles waited for banks, and
+    the terms of its own latency."""
 
     start: Floats
     end: Floats
@@ -71,7 +72,8 @@ class _Clock:
         self.arrived: dict[tuple[Any, ...], list[int]] = {}
         self.running: dict[int, int] = {}                             # queue -> command
         self.touched: dict[int, dict[int, float]] = {}                # command in flight -> bytes by bank
-        self.sharers: dict[int, list[int]] = {}                       # multicast load -> the same on the other cores
+        # multicast load -> the same on the other cores
+        self.sharers: dict[int, list[int]] = {}
         self.leads: dict[int, int] = {}                               # and back
 
     def run(self) -> Timeline:
@@ -102,7 +104,9 @@ class _Clock:
             self._issue(range(len(self.lists)))
 
     def _rate(self, place: int) -> float:
-        return min(float(self.target.memory.local_bandwidth), self.widths[place] / max(1, len(self.left[place])))
+        return min(
+            float(self.target.memory.local_bandwidth), self.widths[place] / max(1, len(self.left[place]))
+        )
 
     def _next_transfer(self, place: int) -> tuple[float, int, int]:
         left = self.left[place]
@@ -156,10 +160,13 @@ class _Clock:
         if command.opcode in ("LOAD", "STORE"):
             inside = in_shared(command, self.target.memory)
             (self.shared if inside else self.moved)[i] = burst_bytes(command, self.target)
-        heapq.heappush(self.events, (self.due[i], i, "move" if command.opcode in ("LOAD", "STORE") else "end"))
+        heapq.heappush(
+            self.events, (self.due[i], i, "move" if command.opcode in ("LOAD", "STORE") else "end")
+        )
 
     def _conflict(self, i: int, q: int, command: Command) -> float:
-        """Cycles for which the command's banks have no port left: the bytes that it and those in flight both have there."""
+        """Cycles for which the command's banks have no port left: the bytes that it and
+        those in flight both have there."""
         mine = self.touched[i] = bank_bytes(command, self.target.memory)
         ports, size = self.target.memory.bank_ports, len(self.order.queues)
         others: dict[int, list[float]] = {}
@@ -186,7 +193,8 @@ class _Clock:
         return float((self.due[j] - self.now) / length) if length else 0.0
 
     def _share(self, i: int, command: Command) -> None:
-        """The last core to arrive starts a multicast load for all: as long as the slowest of them takes, the bytes once."""
+        """The last core to arrive starts a multicast load for all: as long as the slowest of
+        them takes, the bytes once."""
         mask, size = command.number("mask"), len(self.order.queues)
         waiting = self.arrived.setdefault(("LOAD", mask, self.queue_of[i] % size), [])
         waiting.append(i)

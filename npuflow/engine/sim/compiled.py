@@ -1,7 +1,8 @@
 """Compiled kernels (numba): rows of elements with explicit offsets, so that one kernel serves every layout.
 
-Every operand is a flat typed array; `xo[r]` is where row r of x starts and `xs` the step within the row. Roundings are
-numbered as in hw.isa.ROUNDINGS. Products fit 62 bits: who calls has proved it. Kernels of one opcode are in its file.
+Every operand is a flat typed array; `xo[r]` is where row r of x starts and `xs` the step within the
+row. Roundings are numbered as in hw.isa.ROUNDINGS. Products fit 62 bits: who calls has proved it.
+Kernels of one opcode are in its file.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ import numpy as np
 class Compiled:
     """A function that becomes machine code when it is first called; until then nothing loads the compiler.
 
-    The code is cached on disk and releases the interpreter lock. Functions of this kind that it calls are compiled
-    with it.
+    The code is cached on disk and releases the interpreter lock. Functions of this kind that
+    it calls are compiled with it.
     """
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
-        self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
+        self.__name__, self.__module__, self.__doc__ = (
+            function.__name__,
+            function.__module__,
+            function.__doc__,
+        )
 
     @cached_property
     def code(self) -> Callable[..., Any]:
@@ -32,7 +37,9 @@ class Compiled:
         f = self.function
         called = {name: f.__globals__.get(name) for name in f.__code__.co_names}
         inner = {name: value.code for name, value in called.items() if isinstance(value, Compiled)}
-        bound = FunctionType(f.__code__, {**f.__globals__, **inner}, f.__name__, f.__defaults__, f.__closure__)
+        bound = FunctionType(
+            f.__code__, {**f.__globals__, **inner}, f.__name__, f.__defaults__, f.__closure__
+        )
         bound.__qualname__, bound.__module__, bound.__doc__ = f.__qualname__, f.__module__, f.__doc__
         made: Callable[..., Any] = numba.njit(cache=True, nogil=True)(bound)
         return made
@@ -60,7 +67,8 @@ def rounded(p, shift, half, mode):  # type: ignore[no-untyped-def]
 
 @compiled
 def inside(left, step, width, count):  # type: ignore[no-untyped-def]
-    """The first of `count` places at left, left + step, ... that lies in a row of `width`, and the one after the last."""
+    """The first of `count` places at left, left + step, ... that lies in a row of `width`,
+    and the one after the last."""
     first = min(count, max(0, -(left // step)))
     return first, max(first, min(count, (width - 1 - left) // step + 1))
 

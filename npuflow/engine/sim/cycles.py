@@ -39,7 +39,8 @@ def on_array(target: Target, work: int, passes: int, macs: int, *, wide: bool) -
 def rows_of(command: Command) -> tuple[int, int]:
     """(contiguous rows, bytes of each) on the external side of a transfer."""
     found = _external(command).squeezed()
-    total = prod(command.vector("dims")) * command.number("element")     # a broadcast row is moved as often as it is read
+    # a broadcast row is moved as often as it is read
+    total = prod(command.vector("dims")) * command.number("element")
     return max(1, total // found.size), found.size
 
 
@@ -58,11 +59,20 @@ def in_shared(command: Command, memory: Memory) -> bool:
 def _external(command: Command) -> Region:
     dims, strides = command.vector("dims"), command.vector("external_strides")
     write = command.opcode == "STORE"
-    return Region("external", command.text("space"), write, command.number("external"), command.number("element"), dims, strides)
+    return Region(
+        "external",
+        command.text("space"),
+        write,
+        command.number("external"),
+        command.number("element"),
+        dims,
+        strides,
+    )
 
 
 def bank_bytes(command: Command, memory: Memory) -> dict[int, float]:
-    """Bytes of local memory that a command reads or writes, by bank; an operand's bytes lie evenly over its span."""
+    """Bytes of local memory that a command reads or writes, by bank; an operand's
+    bytes lie evenly over its span."""
     size = memory.local_bytes // memory.local_banks
     found: dict[int, float] = {}
     for region in regions(command):

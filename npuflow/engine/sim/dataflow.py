@@ -1,7 +1,9 @@
-"""What the words prove about local memory: which operands are constants, which sums live only between two commands.
+"""What the words prove about local memory: which operands are constants, which sums
+live only between two commands.
 
-One pass over the execution order keeps, per core, who defined every byte. A read that lies wholly in what one LOAD from
-CONST wrote has known bytes; a sum that only accumulator operands of exactly its bytes ever read needs no memory at all.
+One pass over the execution order keeps, per core, who defined every byte. A read that lies wholly in
+what one LOAD from CONST wrote has known bytes; a sum that only accumulator operands of exactly its bytes
+ever read needs no memory at all.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(eq=False)
 class Definition:
-    """Bytes [lo, hi) of a core's local memory as one command wrote them. `real`: somebody needs them in memory."""
+    """Bytes [lo, hi) of a core's local memory as one command wrote them. `real`:
+    somebody needs them in memory."""
 
     kind: str                        # "const", "sum" or ""
     lo: int
@@ -40,7 +43,8 @@ class Definition:
 
 @dataclass
 class Facts:
-    """By position in the order: constant operands by name, the sum a command works on, LOADs that nobody needs."""
+    """By position in the order: constant operands by name, the sum a command works
+    on, LOADs that nobody needs."""
 
     consts: dict[int, dict[str, Definition]] = field(default_factory=dict)
     sums: dict[int, Definition] = field(default_factory=dict)
@@ -83,7 +87,8 @@ def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int)
     lo, hi = region.span
     owners = spans.overlapping(lo, hi)
     known = len(owners) == 1 and owners[0][0] <= lo and hi <= owners[0][1]
-    if known and not opcodes()[command.opcode].copies:   # copies take bytes from memory, whoever knows what these are
+    # copies take bytes from memory, whoever knows what these are
+    if known and not opcodes()[command.opcode].copies:
         owner = owners[0][2]
         if owner.kind == "const":
             facts.consts.setdefault(i, {})[region.name] = owner
@@ -91,7 +96,7 @@ def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int)
         if (
             owner.kind == "sum" and region.name == "acc" and (owner.lo, owner.hi) == (lo, hi)
             and owner.dtype == command.text("acc_type")
-        ):  # fmt: skip
+        ):
             facts.sums[i] = owner
             owner.last = i
             return
@@ -99,7 +104,9 @@ def _read(facts: Facts, spans: _Spans, region: Region, command: Command, i: int)
         owner.real = True
 
 
-def _write(facts: Facts, spans: _Spans, region: Region, command: Command, i: int, const: Bytes) -> Definition | None:
+def _write(
+    facts: Facts, spans: _Spans, region: Region, command: Command, i: int, const: Bytes
+) -> Definition | None:
     lo, hi = region.span
     if region.name == "acc" and i in facts.sums:
         return None                                    # accumulation into the same sum
@@ -120,13 +127,18 @@ def _write(facts: Facts, spans: _Spans, region: Region, command: Command, i: int
 
 
 def _loaded(command: Command, local: Region, const: Bytes) -> tuple[Bytes, int]:
-    """The bytes that a LOAD from CONST leaves in local memory, and the (64-byte aligned) address of the first."""
+    """The bytes that a LOAD from CONST leaves in local memory, and the (64-byte
+    aligned) address of the first."""
     lo, hi = local.span
     base = lo // 64 * 64
     content = np.zeros((hi - base + 63) // 64 * 64 + 64, np.uint8)
     dtype, dims = f"<u{local.size}", local.dims
     source = np.ndarray(
-        dims, dtype, buffer=const, offset=command.number("external"), strides=command.vector("external_strides")
+        dims,
+        dtype,
+        buffer=const,
+        offset=command.number("external"),
+        strides=command.vector("external_strides"),
     )
     np.ndarray(dims, dtype, buffer=content, offset=local.address - base, strides=local.strides)[...] = source
     return content, base

@@ -1,4 +1,5 @@
-"""Arithmetic of the exact path, which needs no compiled kernel. Nothing here comes from hw.numerics, on purpose."""
+"""Arithmetic of the exact path, which needs no compiled kernel. Nothing here comes
+from hw.numerics, on purpose."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def ratio(num: Wide, den: Wide, rounding: str) -> Wide:
     if rounding == "truncate":
         up = (num < 0) & (rest > 0)
     else:
-        other = den - rest                 # rest is above, at or below one half as it compares with den - rest
+        # rest is above, at or below one half as it compares with den - rest
+        other = den - rest
         tie = {"half_up": rest == rest, "half_away": num >= 0, "half_even": quotient % 2 == 1}[rounding]
         up = (rest > other) | ((rest == other) & tie)
     return np.asarray(quotient + up)
@@ -69,18 +71,27 @@ def windows(x: Wide, c: Command) -> Wide:
     insert = c.vector("insert") if "insert" in c.fields else (1, 1)
     out = (c.number("out_height"), c.number("out_width"))
     for axis in (0, 1):
-        index, inside = positions(c, axis, x.shape[-2 + axis] if axis == 0 else x.shape[-1], out[axis], insert[axis])
+        index, inside = positions(
+            c, axis, x.shape[-2 + axis] if axis == 0 else x.shape[-1], out[axis], insert[axis]
+        )
         if axis == 0:
             x = np.where(inside[:, :, None], x[..., np.where(inside, index, 0), :], 0)      # [.., kh, oh, W]
         else:
-            x = np.where(inside, x[..., np.where(inside, index, 0)], 0)                      # [.., kh, oh, kw, ow]
+            # [.., kh, oh, kw, ow]
+            x = np.where(inside, x[..., np.where(inside, index, 0)], 0)
     return np.moveaxis(x, -2, -3)
 
 
-def positions(c: Command, axis: int, extent: int, out: int, insert: int = 1) -> tuple[Wide, npt.NDArray[np.bool_]]:
+def positions(
+    c: Command, axis: int, extent: int, out: int, insert: int = 1
+) -> tuple[Wide, npt.NDArray[np.bool_]]:
     """Tile coordinates [kernel, out] of a window along one axis, and which of them the tile has."""
     kernel, stride = c.vector("kernel")[axis], c.vector("stride")[axis]
-    at = np.arange(kernel)[:, None] * c.vector("dilation")[axis] + np.arange(out) * stride + c.vector("origin")[axis]
+    at = (
+        np.arange(kernel)[:, None] * c.vector("dilation")[axis]
+        + np.arange(out) * stride
+        + c.vector("origin")[axis]
+    )
     index = at // insert
     return index, (at % insert == 0) & (index >= 0) & (index < extent)
 
@@ -118,7 +129,9 @@ def packed(memory: Memory, c: Command, name: str, at: Wide) -> Wide:
     """Elements of a packed operand at places `at`, counted from its address: [B, *at.shape]."""
     kind = ELEMENTS[c.text(f"{name}_type")]
     first, last = int(at.min()) * kind.bits, (int(at.max()) + 1) * kind.bits
-    raw = memory.flat(c.core, c.number(name) + first // 8, "uint8", -(-last // 8) - first // 8).astype(np.int64)
+    raw = memory.flat(c.core, c.number(name) + first // 8, "uint8", -(-last // 8) - first // 8).astype(
+        np.int64
+    )
     code = np.zeros((len(raw), *at.shape), np.int64)
     for k in range(kind.bits):
         place = at * kind.bits + k - first // 8 * 8
@@ -130,7 +143,8 @@ def lookup(table: Wide, index: Wide, c: Command, what: str) -> Wide:
     """table[b, index[b]], an index outside being the program's fault."""
     if index.size and not (index.min() >= 0 and index.max() < table.shape[-1]):
         raise ModelError(
-            f"{c.opcode}: index {int(index.min())}..{int(index.max())} into {what} of {table.shape[-1]} entries",
+            f"{c.opcode}: index {int(index.min())}..{int(index.max())} into {what} of {table.shape[-1]} "
+            "entries",
             code="NF-SIM-004",
         )
     if table.shape[0] == 1:

@@ -1,4 +1,5 @@
-"""What compiled steps of all opcodes share: proofs that nothing overflows, rows of operands, checked tables."""
+"""What compiled steps of all opcodes share: proofs that nothing overflows, rows of
+operands, checked tables."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ LIMIT = 1 << 62
 
 @cache
 def enabled() -> bool:
-    """Whether compiled roundings agree with plain numpy where sums are largest; only then are compiled kernels used."""
+    """Whether compiled roundings agree with plain numpy where sums are largest; only
+    then are compiled kernels used."""
     v = np.array([-(1 << 61), -3, -2, -1, 0, 1, 2, 3, (1 << 61) - 1], np.int64)
-    wanted = {0: v + 1 >> 1, 1: np.rint(v / 2), 2: np.trunc(v / 2 + np.where(v < 0, -0.5, 0.5)), 3: np.trunc(v / 2)}
+    wanted = {
+        0: v + 1 >> 1,
+        1: np.rint(v / 2),
+        2: np.trunc(v / 2 + np.where(v < 0, -0.5, 0.5)),
+        3: np.trunc(v / 2),
+    }
     for mode, want in wanted.items():
         got = [int(rounded(int(x), 1, 1, mode)) for x in v[1:-1]]
         if got != [int(x) for x in want[1:-1]]:
@@ -33,14 +40,16 @@ def enabled() -> bool:
 
 
 def same(c: Command, first: str, second: str) -> bool:
-    """Whether two operands have one type: a kernel per pair of types would cost more to compile than such commands are worth."""
+    """Whether two operands have one type: a kernel per pair of types would cost more to compile
+    than such commands are worth."""
     return c.text(f"{first}_type") == c.text(f"{second}_type")
 
 
 def rounding(
     c: Command, peak: int, factor: int, extra: int = 0, field: str = "shift"
 ) -> tuple[int, int, int, int] | None:
-    """(left shift as a factor, shift, half, mode) when |value| <= peak times factor stays exact in 62 bits."""
+    """(left shift as a factor, shift, half, mode) when |value| <= peak times factor
+    stays exact in 62 bits."""
     shift = c.number(field) + extra
     scale = 1 << max(0, -shift)
     shift = max(0, shift)
@@ -65,8 +74,8 @@ def rows(bench: Bench, dims: tuple[int, ...], *operands: Operand) -> tuple[int, 
 
 
 def elementwise(bench: Bench, i: int, c: Command, *names: str) -> tuple[Any, ...]:
-    """First arguments of a kernel that works element by element: of each operand its elements, the offsets of its
-    rows and its step, then the length of a row."""
+    """First arguments of a kernel that works element by element: of each operand its elements, the offsets of
+    its rows and its step, then the length of a row."""
     operands = [bench.operand(i, c, name) for name in names]
     length, offsets, steps = rows(bench, c.vector("dims"), *operands)
     each = zip(operands, offsets, steps, strict=True)
@@ -93,5 +102,16 @@ def window(bench: Bench, i: int, c: Command) -> tuple[Any, ...]:
     x, y = (bench.operand(i, c, n) for n in "xy")
     shape = (c.vector("kernel"), c.vector("stride"), c.vector("dilation"), c.vector("origin"))
     size = (c.number("out_height"), c.number("out_width"))
-    ends = (x.flat, x.base, x.sample, x.strides, c.vector("x_dims"), y.flat, y.base, y.sample, y.strides, bench.batch)
+    ends = (
+        x.flat,
+        x.base,
+        x.sample,
+        x.strides,
+        c.vector("x_dims"),
+        y.flat,
+        y.base,
+        y.sample,
+        y.strides,
+        bench.batch,
+    )
     return (*ends, *shape, size)

@@ -1,4 +1,5 @@
-"""How a convolution's columns are laid out: a plain copy for 1x1, a padded copy and its windows else, a kernel for the rest."""
+"""How a convolution's columns are laid out: a plain copy for 1x1, a padded copy and its windows
+else, a kernel for the rest."""
 
 from __future__ import annotations
 
@@ -20,14 +21,16 @@ Step = Callable[[], None]
 
 
 def filler(bench: Bench, c: Command, x: Operand, out: Array, first: int, half: Any) -> Step:
-    """Fills `out` [rows, C * kh * kw, oh * ow] for samples first.. of the B * n in the tile, whenever it is called."""
+    """Fills `out` [rows, C * kh * kw, oh * ow] for samples first.. of the B * n in the
+    tile, whenever it is called."""
     dims, size = c.vector("x_dims"), (c.number("out_height"), c.number("out_width"))
     shape = tuple(c.vector(name) for name in ("kernel", "stride", "dilation", "origin", "insert"))
     kernel, stride, dilation, origin, insert = shape
     whole = len(out) % dims[0] == 0 and first % dims[0] == 0          # whole samples of the batch
     start, count = first // dims[0], len(out) // dims[0]
     at = x.base + start * x.sample
-    plain = kernel == stride == insert == (1, 1) and origin == (0, 0) and size == dims[2:]   # places as they lie
+    # places as they lie
+    plain = kernel == stride == insert == (1, 1) and origin == (0, 0) and size == dims[2:]
     if plain and whole and x.flat.itemsize == 2:
         n, (xo, to), steps, _ = walk((count, *dims), ((x.sample, *x.strides), dense((count, *dims), 1)))
         if steps[0] == 1:
@@ -63,7 +66,7 @@ class _Padded:
 
     def __init__(
         self, padded: Array, zero: int | None, inner: Array, source: Array, add: Any, out: Array, view: Array
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.padded, self.zero, self.inner, self.source, self.add = padded, zero, inner, source, add
         self.out, self.view = out, view
 

@@ -1,4 +1,5 @@
-"""Convolutions of bytes bound to the kernels of `pairs`: weights and taps are laid out once, tiles chosen to fit the caches."""
+"""Convolutions of bytes bound to the kernels of `pairs`: weights and taps are laid out once,
+tiles chosen to fit the caches."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ from npuflow.hw.elements import ELEMENTS
 Array = npt.NDArray[Any]
 Step = Callable[[], None]
 Scratch = Callable[[str, str, tuple[int, ...]], Array]
-PLANES, SUMS = 1 << 19, 1 << 19          # bytes of a sample's planes and of the sums under way that caches hold
+# bytes of a sample's planes and of the sums under way that caches hold
+PLANES, SUMS = 1 << 19, 1 << 19
 LIMIT = 1 << 15
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """Where the windows of a convolution lie, as simple as it can be said: `skip` elements lie before the tile's first."""
+    """Where the windows of a convolution lie, as simple as it can be said: `skip` elements
+    lie before the tile's first."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -59,12 +62,21 @@ class _Shape:
 
 
 def convolution(bench: Bench, i: int, c: Command, weights: Array, zeros: Array, peak: int) -> Step | None:
-    """The command on 16-bit pairs, or None where it is not made of bytes or its sums may leave 32 bits before they may wrap."""
+    """The command on 16-bit pairs, or None where it is not made of bytes or its sums may leave
+    32 bits before they may wrap."""
     types = c.text("x_type"), c.text("w_type")
     wide = c.text("acc_type") != "int32" and peak >= 1 << 31
-    if max(ELEMENTS[t].bytes for t in types) > 1 or c.vector("insert") != (1, 1) or wide or min(c.vector("x_dims")) == 0:
+    if (
+        max(ELEMENTS[t].bytes for t in types) > 1
+        or c.vector("insert") != (1, 1)
+        or wide
+        or min(c.vector("x_dims")) == 0
+    ):
         return None
-    centred = weights.reshape(c.number("out_channels"), -1, prod(c.vector("kernel"))).astype(np.int64) - zeros[:, None, None]
+    centred = (
+        weights.reshape(c.number("out_channels"), -1, prod(c.vector("kernel"))).astype(np.int64)
+        - zeros[:, None, None]
+    )
     if np.abs(centred).max() >= LIMIT or abs(c.number("x_zero")) + 255 >= LIMIT or not trusted():
         return None
     x = bench.operand(i, c, "x")
@@ -73,14 +85,23 @@ def convolution(bench: Bench, i: int, c: Command, weights: Array, zeros: Array, 
     flat, starts = bench.sum(i, c, count)
     offsets = np.concatenate([s + np.arange(shape.dims[0]) * (count // shape.dims[0]) for s in starts])
     flip = 128 if c.text("x_type") == "int8" else 0
-    source = (x.flat.view(np.uint8), x.base + shape.skip, x.sample, shape.strides, shape.dims, flip, c.number("x_zero"))
+    source = (
+        x.flat.view(np.uint8),
+        x.base + shape.skip,
+        x.sample,
+        shape.strides,
+        shape.dims,
+        flip,
+        c.number("x_zero"),
+    )
     end = (flat, offsets, bool(c.number("accumulate")))
     bind = _depthwise if centred.shape[1] == 1 and c.number("groups") > 1 else _dense
     return bind(bench.scratch, shape, centred.astype(np.int16), c.number("groups"), source, end)
 
 
 def _simple(c: Command, x: Operand) -> _Shape:
-    """Strides of one-tap axes become those of the tile; what then reads the tile as it lies becomes one long row."""
+    """Strides of one-tap axes become those of the tile; what then reads the tile as
+    it lies becomes one long row."""
     dims, strides, skip = list(c.vector("x_dims")), list(x.strides), 0
     size, kernel, stride, dilation, origin = (
         list(v)
@@ -88,7 +109,7 @@ def _simple(c: Command, x: Operand) -> _Shape:
             (c.number("out_height"), c.number("out_width")), c.vector("kernel"), c.vector("stride"),
             c.vector("dilation"), c.vector("origin"),
         )
-    )  # fmt: skip
+    )
     for d in (0, 1):
         if kernel[d] == 1:
             late = max(0, -(origin[d] // stride[d]))                 # outputs before the tile's first row
@@ -105,17 +126,22 @@ def _simple(c: Command, x: Operand) -> _Shape:
 
 def _dense(
     scratch: Scratch, s: _Shape, weights: Array, groups: int, source: tuple[Any, ...], end: tuple[Any, ...]
-) -> Step:  # fmt: skip
+) -> Step:
     outs, per, taps = len(weights) // groups, weights.shape[1], weights.shape[2]
     halves = (per + 1) // 2
     together = 1
-    if s.kernel == (1, 1) and s.size[0] == 1 and s.deep == s.size:   # planes without padding: samples side by side
+    # planes without padding: samples side by side
+    if s.kernel == (1, 1) and s.size[0] == 1 and s.deep == s.size:
         room = min(PLANES // (4 * halves * s.plane), SUMS // (4 * outs * s.plane))
         together = max(1, min(len(end[1]), room))
     base = np.add.outer(np.arange(halves) * together * s.plane, np.array(s.taps())).reshape(-1)
     padded = np.zeros((len(weights), 2 * halves, taps), np.int16)
     padded[:, :per] = weights
-    words = padded.reshape(groups, outs, halves, 2, taps).transpose(0, 1, 2, 4, 3).reshape(groups, outs, len(base), 2)
+    words = (
+        padded.reshape(groups, outs, halves, 2, taps)
+        .transpose(0, 1, 2, 4, 3)
+        .reshape(groups, outs, len(base), 2)
+    )
     rows, a = _blocks(np.ascontiguousarray(words).view(np.int32)[..., 0])
     chunk, run = (1, together * s.size[1]) if together > 1 else _chunk(s, outs)
     pitch = _up(run, pairs.WIDE)
@@ -131,7 +157,8 @@ def _dense(
 
 
 def _blocks(words: Array) -> tuple[Array, Array]:
-    """Weights [groups, outputs, K] by tiles of rows, and the table of tiles: first row, rows, where its weights start."""
+    """Weights [groups, outputs, K] by tiles of rows, and the table of tiles: first row,
+    rows, where its weights start."""
     groups, outs, count = words.shape
     table, parts, at = [], [], 0
     while at < outs:
@@ -158,7 +185,7 @@ def _chunk(s: _Shape, outs: int) -> tuple[int, int]:
 
 def _depthwise(
     scratch: Scratch, s: _Shape, weights: Array, groups: int, source: tuple[Any, ...], end: tuple[Any, ...]
-) -> Step:  # fmt: skip
+) -> Step:
     found = _neighbours(s)
     base = np.array([at for at, _, _ in found])
     words = np.zeros((len(weights), len(found), 2), np.int16)
@@ -171,9 +198,21 @@ def _depthwise(
     lines = scratch("lines", "int16", (1, s.plane + pairs.BLOCK))
     out = scratch("tiles", "int32", (run,))
     return partial(
-        pairs.depthwise, *source, len(weights) // groups, s.stride, s.origin, *s.deep, s.size,
-        np.ascontiguousarray(words).view(np.int32).reshape(-1), base, planes, planes.view(np.int32), lines, out, *end,
-    )  # fmt: skip
+        pairs.depthwise,
+        *source,
+        len(weights) // groups,
+        s.stride,
+        s.origin,
+        *s.deep,
+        s.size,
+        np.ascontiguousarray(words).view(np.int32).reshape(-1),
+        base,
+        planes,
+        planes.view(np.int32),
+        lines,
+        out,
+        *end,
+    )
 
 
 def _neighbours(s: _Shape) -> list[tuple[int, int, int | None]]:
@@ -194,8 +233,12 @@ def _up(count: int, step: int) -> int:
 
 @cache
 def trusted() -> bool:
-    """Whether the kernels of this machine are exact: every tile height, both edges, operands that saturate narrower sums."""
-    return all(_agrees(seed, out, per, groups) for seed, (out, per, groups) in enumerate(((13, 5, 1), (6, 2, 2), (3, 1, 3))))
+    """Whether the kernels of this machine are exact: every tile height, both edges, operands
+    that saturate narrower sums."""
+    return all(
+        _agrees(seed, out, per, groups)
+        for seed, (out, per, groups) in enumerate(((13, 5, 1), (6, 2, 2), (3, 1, 3)))
+    )
 
 
 def _agrees(seed: int, outs: int, per: int, groups: int) -> bool:
@@ -209,7 +252,14 @@ def _agrees(seed: int, outs: int, per: int, groups: int) -> bool:
     got = np.zeros(outs * 95, np.int32)
     bind = _depthwise if per == 1 and groups > 1 else _dense
     source = (x.reshape(-1), 0, 0, shape.strides, shape.dims, 0, zero)
-    step = bind(lambda _, dtype, dims: np.empty(dims, dtype), shape, weights, groups, source, (got, np.zeros(1, np.int64), False))
+    step = bind(
+        lambda _, dtype, dims: np.empty(dims, dtype),
+        shape,
+        weights,
+        groups,
+        source,
+        (got, np.zeros(1, np.int64), False),
+    )
     step()
     padded = np.pad(x[0].astype(np.int64) - zero, ((0, 0), (1, 1), (1, 1)))
     taps = np.stack([padded[:, i : i + 5, j : j + 19] for i in range(3) for j in range(3)], 1)

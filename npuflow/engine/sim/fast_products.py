@@ -1,4 +1,5 @@
-"""Convolutions and matrix products as products of bytes: 16-bit operands in two halves, depthwise by a loop of its own."""
+"""Convolutions and matrix products as products of bytes: 16-bit operands in two halves,
+depthwise by a loop of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ EXACT_K = 33025              # products of bytes that 32 bits add up for certain
 
 @dataclass(frozen=True)
 class Half:
-    """value - zero = sum over halves of 2^weight * (byte - zero), byte = (value >> shift) + add, modulo 256."""
+    """value - zero = sum over halves of 2^weight * (byte - zero), byte = (value >>
+    shift) + add, modulo 256."""
 
     shift: int
     add: int
@@ -73,7 +75,11 @@ def conv(bench: Bench, i: int, c: Command) -> Step | None:
     if zeros.min() != zeros.max():
         return None
     x_halves, w_halves = halves(c.text("x_type"), c.number("x_zero")), halves(c.text("w_type"), int(zeros[0]))
-    if x_halves is None or w_halves is None or (c.text("acc_type") == "int64" and per * prod(kernel) > EXACT_K):
+    if (
+        x_halves is None
+        or w_halves is None
+        or (c.text("acc_type") == "int64" and per * prod(kernel) > EXACT_K)
+    ):
         return None
     bench.grow(i, peak, bool(c.number("accumulate")))
     return _Conv(bench, i, c, weights.reshape(out, -1), x_halves, w_halves)
@@ -98,13 +104,15 @@ def _depthwise(bench: Bench, i: int, c: Command, weights: Array, zeros: Array) -
     return partial(
         w.depthwise, x.flat, x.base, x.sample, x.strides, dims, ready, zeros.astype(dtype), *shape,
         c.number("x_zero"), buf, plane, flat, starts, bool(c.number("accumulate")),
-    )  # fmt: skip
+    )
 
 
 class _Conv:
     """Columns of some samples, one product per pair of halves, sums where they belong."""
 
-    def __init__(self, bench: Bench, i: int, c: Command, weights: Array, xs: tuple[Half, ...], ws: tuple[Half, ...]) -> None:
+    def __init__(
+        self, bench: Bench, i: int, c: Command, weights: Array, xs: tuple[Half, ...], ws: tuple[Half, ...]
+    ) -> None:
         dims, self.groups, self.out = c.vector("x_dims"), c.number("groups"), c.number("out_channels")
         self.pixels = c.number("out_height") * c.number("out_width")
         self.depth = dims[1] // self.groups * prod(c.vector("kernel"))
@@ -112,26 +120,40 @@ class _Conv:
         self.flat, starts = bench.sum(i, c, n * self.out * self.pixels)
         self.offsets = np.concatenate([start + np.arange(n) * self.out * self.pixels for start in starts])
         self.keep = bool(c.number("accumulate"))
-        alone = len(xs) == len(ws) == 1 and not self.keep and i in bench.facts.sums and c.text("acc_type") == "int32"
+        alone = (
+            len(xs) == len(ws) == 1
+            and not self.keep
+            and i in bench.facts.sums
+            and c.text("acc_type") == "int32"
+        )
         planes = [(_bytes(weights, h).reshape(self.groups, -1, self.depth), h) for h in ws]
         x = bench.operand(i, c, "x")
-        step = n * max(1, min(bench.batch, COLUMN_BYTES // max(1, n * self.groups * self.depth * self.pixels)))
-        self.calls: list[tuple[Step, Array | None, int, int, bool]] = []     # (call, part to add, weight, first, keep)
+        step = n * max(
+            1, min(bench.batch, COLUMN_BYTES // max(1, n * self.groups * self.depth * self.pixels))
+        )
+        # (call, part to add, weight, first, keep)
+        self.calls: list[tuple[Step, Array | None, int, int, bool]] = []
         for first in range(0, rows, step):
             self._piece(bench, c, x, first, min(step, rows - first), xs, planes, alone)
 
     def _piece(
         self, bench: Bench, c: Command, x: Operand, first: int, count: int, xs: tuple[Half, ...],
         planes: list[tuple[Array, Half]], alone: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         groups, per = self.groups, self.out // self.groups
         columns = bench.scratch("columns", "uint8", (count, groups, self.depth, self.pixels))
         shape = (count, groups, per, self.pixels)
         size = self.out * self.pixels
-        to = self.flat[first * size : (first + count) * size].reshape(shape) if alone else bench.scratch("part", "int32", shape)
+        to = (
+            self.flat[first * size : (first + count) * size].reshape(shape)
+            if alone
+            else bench.scratch("part", "int32", shape)
+        )
         keep = self.keep
         for h in xs:
-            self.calls.append((filler(bench, c, x, columns.reshape(count, -1, self.pixels), first, h), None, 0, 0, False))
+            self.calls.append(
+                (filler(bench, c, x, columns.reshape(count, -1, self.pixels), first, h), None, 0, 0, False)
+            )
             for plane, g in planes:
                 if groups > 1:
                     call = product(plane, g.zero, columns, h.zero, to)
@@ -140,7 +162,9 @@ class _Conv:
                     call = product(columns.reshape(count, -1), h.zero, turned, g.zero, to.reshape(count, -1))
                 else:
                     call = product(plane[0], g.zero, columns[:, 0], h.zero, to[:, 0])
-                self.calls.append((call, None if alone else to.reshape(count, -1), h.weight + g.weight, first, keep))
+                self.calls.append(
+                    (call, None if alone else to.reshape(count, -1), h.weight + g.weight, first, keep)
+                )
                 keep = True
 
     def __call__(self) -> None:
@@ -179,12 +203,13 @@ class _MatMul:
     def __init__(
         self, bench: Bench, i: int, c: Command, size: tuple[int, int, int, int],
         a_halves: tuple[Half, ...], b_halves: tuple[Half, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         batch, m, k, n = size
         self.a, self.b = bench.operand(i, c, "a"), bench.operand(i, c, "b")
         self.flat, self.offsets = bench.sum(i, c, batch * m * n)
         self.keep = bool(c.number("accumulate"))
-        shared = self.b.sample == 0 and batch == 1                 # one matrix for all samples: their rows in one product
+        # one matrix for all samples: their rows in one product
+        shared = self.b.sample == 0 and batch == 1
         self.fills: list[tuple[Operand, tuple[int, ...], Array, Half]] = []
         lefts, rights = [], []
         for j, h in enumerate(a_halves):
@@ -212,7 +237,9 @@ class _MatMul:
 
     def __call__(self) -> None:
         for operand, dims, to, half in self.fills:
-            w.gather(operand.flat, operand.base, operand.sample, operand.strides, dims, to, half.shift, half.add)
+            w.gather(
+                operand.flat, operand.base, operand.sample, operand.strides, dims, to, half.shift, half.add
+            )
         keep = self.keep
         for call, weight in self.calls:
             call()

@@ -1,7 +1,9 @@
-"""Integer matrix products: onnxruntime's unsigned 8-bit kernel, which adds 16-bit products into 32 bits and never saturates.
+"""Integer matrix products: onnxruntime's unsigned 8-bit kernel, which adds 16-bit products
+into 32 bits and never saturates.
 
-Operands are bytes with zero points; signed ones are shifted by 128 first, since signed kernels may saturate pairs of
-products silently. The kernel is probed with saturating operands before it is trusted; float64 is the fallback.
+Operands are bytes with zero points; signed ones are shifted by 128 first, since signed kernels may
+saturate pairs of products silently. The kernel is probed with saturating operands before it is
+trusted; float64 is the fallback.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Sums = npt.NDArray[np.int32]
 
 
 class Product(Protocol):
-    """out[...] = (a - a_zero) @ (b - b_zero) modulo 2^32, whenever it is called, from the arrays it was made for."""
+    """out[...] = (a - a_zero) @ (b - b_zero) modulo 2^32, whenever it is called, from
+    the arrays it was made for."""
 
     def __call__(self) -> None: ...
 
@@ -31,7 +34,8 @@ def product(a: Bytes, a_zero: int, b: Bytes, b_zero: int, out: Sums) -> Product:
 
 @cache
 def fast() -> bool:
-    """Whether the integer kernel of this machine is exact where others saturate, for shapes that take every code path."""
+    """Whether the integer kernel of this machine is exact where others saturate, for
+    shapes that take every code path."""
     try:
         rng = np.random.default_rng(0)
         for m, k, n in ((1, 4, 1), (3, 64, 5), (16, 37, 33), (5, 300, 129), (64, 128, 64)):

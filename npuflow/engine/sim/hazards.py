@@ -1,7 +1,8 @@
 """Hazards by happens-before: what two commands may do to the same byte in an order that no wait fixes.
 
-Shadow memories hold, per byte, the last writer and the last reader of every queue, as positions in the execution order.
-A command must start after every earlier writer of what it touches and every earlier reader of what it writes has retired.
+Shadow memories hold, per byte, the last writer and the last reader of every queue, as positions in the
+execution order. A command must start after every earlier writer of what it touches and every earlier reader
+of what it writes has retired.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ HOST = 0            # "written before this segment"; commands are their position
 
 @dataclass(frozen=True)
 class Hazard:
-    """`kind`: RAW, WAR, WAW, unwritten or overlap. `first` and `second` are (core, index); `first` None: nobody."""
+    """`kind`: RAW, WAR, WAW, unwritten or overlap. `first` and `second` are (core,
+    index); `first` None: nobody."""
 
     kind: str
     first: tuple[int, int] | None
@@ -49,7 +51,10 @@ class Hazard:
             return f"command {index} of core {core}: {what} overlaps an operand of the same command"
         assert self.first is not None
         other = program.decoded[self.first[0]][self.first[1]].opcode
-        return f"command {index} of core {core}: {what} races with {other} {self.first[1]} of core {self.first[0]} ({self.kind})"
+        return (
+            f"command {index} of core {core}: {what} races with {other} {self.first[1]} of core "
+            f"{self.first[0]} ({self.kind})"
+        )
 
 
 def hazards_of(program: Program, order: Order) -> tuple[Hazard, ...]:
@@ -72,7 +77,7 @@ def require_safe(program: Program, hazards: tuple[Hazard, ...]) -> None:
             f"{'at least ' if len(hazards) >= MOST else ''}{len(hazards)} hazards: "
             + "; ".join(h.text(program) for h in hazards[:3]),
             where=Where(value=f"command {index} of core {core}"), code="NF-SIM-008",
-        )  # fmt: skip
+        )
 
 
 class _Shadow:
@@ -99,7 +104,7 @@ def _bytes(shadow: Ints, region: Region) -> Ints:
     return np.ndarray(
         (*region.dims, region.size), np.int32, buffer=shadow, offset=4 * region.address,
         strides=(*(4 * s for s in region.strides), 4),
-    )  # fmt: skip
+    )
 
 
 class _Judge:
@@ -160,11 +165,13 @@ class _Judge:
                     yield from self._unordered(i, region, _bytes(readers, region), "WAR")
 
     def _unordered(self, i: int, region: Region, others: Ints, kind: str) -> Iterator[Hazard]:
-        """A hazard if one of the commands `others` of bytes may not have retired before command i of the order starts."""
+        """A hazard if one of the commands `others` of bytes may not have retired before
+        command i of the order starts."""
         last = int(others.max(initial=HOST))
         if last <= HOST:
             return
-        # most regions were touched by few commands close to each other: only those between the first and the last are asked
+        # most regions were touched by few commands close to each other: only those between the
+        # first and the last are asked
         first = int(others.min())
         first = first if first > HOST else int(others[others > HOST].min())
         window = slice(first - 1, last)
@@ -177,7 +184,9 @@ class _Judge:
         if unsafe.any():
             worst = int(others[unsafe].max())
             at = _where(region, others == worst)
-            yield Hazard(kind, self.order.sequence[worst - 1], self.order.sequence[i], region.space, at, region.name)
+            yield Hazard(
+                kind, self.order.sequence[worst - 1], self.order.sequence[i], region.space, at, region.name
+            )
 
 
 def _where(region: Region, mask: npt.NDArray[np.bool_]) -> int:
@@ -196,7 +205,12 @@ def _overlaps(opcode: str, found: list[Region], me: tuple[int, int]) -> Iterator
             if other.write or other.space != LOCAL or other.name == out.name == "acc":
                 continue
             a, b = other.span
-            same = (other.address, other.size, other.dims, other.strides) == (out.address, out.size, out.dims, out.strides)
+            same = (other.address, other.size, other.dims, other.strides) == (
+                out.address,
+                out.size,
+                out.dims,
+                out.strides,
+            )
             if a < hi and lo < b and not (same and opcodes()[opcode].in_place) and _share(other, out):
                 yield Hazard("overlap", me, me, LOCAL, max(a, lo), out.name)
 

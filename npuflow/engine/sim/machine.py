@@ -32,9 +32,10 @@ Array = npt.NDArray[Any]
 class Machine:
     """Runs the NPU segments of a program over B samples at a time.
 
-    `write` puts an integer tensor [B, *shape] into DATA, `read` takes one out, `run` executes one segment. With `watch`,
-    the named values are kept as they are when their last STORE retires (memory may be reused later): see `seen`; and of those
-    that the program's taps show in local memory, every box as its command leaves it: see `shadows`.
+    `write` puts an integer tensor [B, *shape] into DATA, `read` takes one out, `run` executes one
+    segment. With `watch`, the named values are kept as they are when their last STORE retires (memory may
+    be reused later): see `seen`; and of those that the program's taps show in local memory, every box as
+    its command leaves it: see `shadows`.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Machine:
             )
         view[...] = array
         values = self.program.meta["values"]
-        for other in self._watched:                  # values that share these bytes may have waited for them alone
+        # values that share these bytes may have waited for them alone
+        for other in self._watched:
             if owner(values, other) == owner(values, value):
                 self.seen[other] = self.read(other)
 
@@ -78,7 +80,8 @@ class Machine:
         return self._value(value).copy()
 
     def run(self, segment: int) -> None:
-        """Execute one segment; a fault of data (an index outside a table) is a ModelError naming the command."""
+        """Execute one segment; a fault of data (an index outside a table) is a
+        ModelError naming the command."""
         first, last = self.order.segments[segment]
         for i in range(first, last):
             try:
@@ -124,7 +127,8 @@ class Machine:
         return [self.program.decoded[core][index] for core, index in self.order.sequence]
 
     def _fast(self) -> list[Step]:
-        """Compiled steps. A command that only plain numpy can do needs its constants and sums in memory: then bind again."""
+        """Compiled steps. A command that only plain numpy can do needs its constants and sums
+        in memory: then bind again."""
         facts, commands = facts_of(self.program, self.order), self._commands()
         while True:
             bench = Bench(self.memory, facts)
@@ -147,7 +151,8 @@ def owner(values: Mapping[str, Mapping[str, Any]], value: str) -> str:
 
 
 def _compiled() -> bool:
-    """Compiled kernels are used unless NPUFLOW_KERNELS=exact; plain numpy is the answer to whatever is wrong with them here."""
+    """Compiled kernels are used unless NPUFLOW_KERNELS=exact; plain numpy is the answer to
+    whatever is wrong with them here."""
     if os.environ.get("NPUFLOW_KERNELS") == "exact":
         return False
     try:
@@ -157,8 +162,8 @@ def _compiled() -> bool:
 
 
 def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapping[int, list[str]]:
-    """Position in the order -> values complete after it: the last STORE into the value's bytes, by any node that writes
-    into its owner (a later tenant of the same addresses has another owner and other nodes)."""
+    """Position in the order -> values complete after it: the last STORE into the value's bytes, by any node
+    that writes into its owner (a later tenant of the same addresses has another owner and other nodes)."""
     last: dict[str, int] = {}
     wanted = {}
     values = program.meta["values"]

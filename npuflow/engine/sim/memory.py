@@ -25,8 +25,10 @@ class Memory:
         sizes = int(program.meta["data_bytes"]), int(program.meta["local_bytes"])
         if batch * (sizes[0] + cores * sizes[1]) > MAX_BYTES:
             raise ModelError(
-                f"{batch} samples of {sizes[0]} bytes of DATA and {cores} x {sizes[1]} of local memory exceed {MAX_BYTES} bytes",
-                hint="simulate fewer samples at a time", code="NF-SIM-010",
+                f"{batch} samples of {sizes[0]} bytes of DATA and {cores} x {sizes[1]} of local memory "
+                f"exceed {MAX_BYTES} bytes",
+                hint="simulate fewer samples at a time",
+                code="NF-SIM-010",
             )
         self.batch = batch
         widths = [(size + 64) // 64 * 64 for size in sizes]      # rows start on any element's boundary
@@ -34,14 +36,20 @@ class Memory:
         self.local: list[Bytes] = [np.zeros((batch, widths[1]), np.uint8) for _ in range(cores)]
         self.const: Bytes = np.frombuffer(program.const, np.uint8).reshape(1, -1)
 
-    def view(self, block: Bytes, address: int, dtype: str, dims: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+    def view(
+        self, block: Bytes, address: int, dtype: str, dims: tuple[int, ...], strides: tuple[int, ...]
+    ) -> npt.NDArray[Any]:
         """[B, *dims] of one memory (B = 1 for CONST)."""
         shape, steps = (block.shape[0], *dims), (block.strides[0], *strides)
-        return np.ndarray(shape, np.dtype(dtype).newbyteorder("<"), buffer=block, offset=address, strides=steps)
+        return np.ndarray(
+            shape, np.dtype(dtype).newbyteorder("<"), buffer=block, offset=address, strides=steps
+        )
 
     def operand(self, c: Command, name: str, dims: tuple[int, ...]) -> npt.NDArray[Any]:
         """A tensor operand of a command."""
-        return self.view(self.local[c.core], c.number(name), c.text(f"{name}_type"), dims, c.vector(f"{name}_strides"))
+        return self.view(
+            self.local[c.core], c.number(name), c.text(f"{name}_type"), dims, c.vector(f"{name}_strides")
+        )
 
     def flat(self, core: int, address: int, dtype: str, count: int) -> npt.NDArray[Any]:
         """A dense vector of parameters."""

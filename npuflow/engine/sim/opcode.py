@@ -1,7 +1,7 @@
 """What an opcode computes: the base of the files of engine/opcodes, one opcode a file.
 
-`execute` is the meaning in plain numpy; `bind` gives the same result by compiled kernels, where it is sure to.
-Arithmetic for both is in `npuflow.engine.sim.exact` and `npuflow.engine.sim.fast`.
+`execute` is the meaning in plain numpy; `bind` gives the same result by compiled kernels, where it is sure
+to. Arithmetic for both is in `npuflow.engine.sim.exact` and `npuflow.engine.sim.fast`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How compiled kernels see operands: flat typed arrays with offsets, from memory, from constants, or from a sum's own array."""
+"""How compiled kernels see operands: flat typed arrays with offsets, from memory, from
+constants, or from a sum's own array."""
 
 from __future__ import annotations
 
@@ -38,9 +39,12 @@ class Bench:
         self._due: dict[int, list[int]] = {}
         self._scratch: dict[str, Array] = {}
         self._codes: dict[tuple[int, str, int], Array] = {}
-        self.peaks: dict[int, int] = {}                # largest magnitude that a sum's commands can have reached
+        # largest magnitude that a sum's commands can have reached
+        self.peaks: dict[int, int] = {}
 
-    def operand(self, i: int, c: Command, name: str, dtype: str = "", strides: tuple[int, ...] | None = None) -> Operand:
+    def operand(
+        self, i: int, c: Command, name: str, dtype: str = "", strides: tuple[int, ...] | None = None
+    ) -> Operand:
         """A tensor operand (dtype and strides from its fields), or a dense one."""
         dtype = dtype or c.text(f"{name}_type")
         size = ELEMENTS[dtype].bytes
@@ -54,7 +58,9 @@ class Bench:
             assert known.content is not None
             return Operand(known.content.view(dtype), (c.number(name) - known.base) // size, 0, steps)
         block = self.memory.local[c.core]
-        return Operand(self._view(block, c.core, dtype), c.number(name) // size, block.strides[0] // size, steps)
+        return Operand(
+            self._view(block, c.core, dtype), c.number(name) // size, block.strides[0] // size, steps
+        )
 
     def constant(self, i: int, c: Command, name: str, dtype: str, count: int) -> Array | None:
         """The known values of a dense parameter, or None if they are not constant."""
@@ -120,7 +126,9 @@ class Bench:
         """A command adds at most `peak` to its sum (or starts it)."""
         definition = self.facts.sums.get(i)
         if definition is not None:
-            self.peaks[definition.position] = peak + (self.peaks.get(definition.position, 1 << 63) if keep else 0)
+            self.peaks[definition.position] = peak + (
+                self.peaks.get(definition.position, 1 << 63) if keep else 0
+            )
 
     def _view(self, block: Array, core: int, dtype: str) -> Array:
         key = (core, dtype)
@@ -130,7 +138,8 @@ class Bench:
 
 
 def unpacked(raw: Array, dtype: str) -> Array:
-    """Packed elements as an array of their numpy type; bits at the end that make no whole element are left out."""
+    """Packed elements as an array of their numpy type; bits at the end that make no
+    whole element are left out."""
     kind = ELEMENTS[dtype]
     stream = np.unpackbits(raw, bitorder="little")
     bits = stream[: stream.size // kind.bits * kind.bits].reshape(-1, kind.bits)
@@ -142,17 +151,23 @@ def unpacked(raw: Array, dtype: str) -> Array:
 def walk(
     dims: tuple[int, ...], strides: tuple[tuple[int, ...], ...], keep: int = -1
 ) -> tuple[int, tuple[Array, ...], tuple[int, ...], Array]:
-    """Iterate `dims` as rows: (row length, offsets of every row per operand, step within a row per operand, kept index by row).
+    """Iterate `dims` as rows: (row length, offsets of every row per operand, step within a row
+    per operand, kept index by row).
 
-    Dimensions are merged where every operand allows it; dimension `keep` (if any) stays by itself, and if it ends up
-    innermost the kept index is empty: it runs along the row.
+    Dimensions are merged where every operand allows it; dimension `keep` (if any) stays by itself, and if it
+    ends up innermost the kept index is empty: it runs along the row.
     """
     axes: list[tuple[int, tuple[int, ...], bool]] = []
     for d, extent in enumerate(dims):
         steps = tuple(s[d] for s in strides)
         if extent == 1 and d != keep:
             continue
-        if axes and d != keep and not axes[-1][2] and all(p == q * extent for p, q in zip(axes[-1][1], steps, strict=True)):
+        if (
+            axes
+            and d != keep
+            and not axes[-1][2]
+            and all(p == q * extent for p, q in zip(axes[-1][1], steps, strict=True))
+        ):
             axes[-1] = (axes[-1][0] * extent, steps, False)
         else:
             axes.append((extent, steps, d == keep))

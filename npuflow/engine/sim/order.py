@@ -1,8 +1,8 @@
 """Happens-before: vector clocks over queues and waits, one execution order, or the cycle of a deadlock.
 
-A queue starts a command when the one before it has retired; a wait is for an absolute number of retired commands, found
-from its 16 bits as the nearest to what the queue already knows. A barrier joins its cores. A multicast load is begun by all
-its cores together, which fixes no order between what they do otherwise.
+A queue starts a command when the one before it has retired; a wait is for an absolute number of retired
+commands, found from its 16 bits as the nearest to what the queue already knows. A barrier joins its cores. A
+multicast load is begun by all its cores together, which fixes no order between what they do otherwise.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HALF = 1 << 15
 
 @dataclass(frozen=True)
 class Order:
-    """`sequence`: commands as (core, index) in one order that respects every wait, by segment. Per command, counted in
-    that order: `queue` (over all cores), `position` in it, and `start` [n, queues]: commands of each queue known retired
-    before it starts. `waits`: what it waits for, as (queue, absolute count)."""
+    """`sequence`: commands as (core, index) in one order that respects every wait, by segment. Per command,
+    counted in that order: `queue` (over all cores), `position` in it, and `start` [n, queues]: commands of
+    each queue known retired before it starts. `waits`: what it waits for, as (queue, absolute count)."""
 
     queues: tuple[str, ...]               # of one core
     sequence: tuple[tuple[int, int], ...]
@@ -46,7 +46,8 @@ class Order:
 
 
 def order_of(program: Program) -> Order:
-    """The order of a whole program; a queue, wait or barrier that cannot be is a ModelError naming the command."""
+    """The order of a whole program; a queue, wait or barrier that cannot be is a
+    ModelError naming the command."""
     queues = queue_names(program.target.dma.channels)
     run = _Run(program.decoded, queues)
     segments = []
@@ -58,9 +59,14 @@ def order_of(program: Program) -> Order:
     n, width = len(run.sequence), len(run.heads)
     start = np.array(run.starts, np.int32).reshape(n, width)
     order = Order(
-        queues, tuple(run.sequence), tuple(segments), np.array(run.queue_of, np.int32), np.array(run.position_of, np.int32),
-        start, tuple(run.waits),
-    )  # fmt: skip
+        queues,
+        tuple(run.sequence),
+        tuple(segments),
+        np.array(run.queue_of, np.int32),
+        np.array(run.position_of, np.int32),
+        start,
+        tuple(run.waits),
+    )
     _distances(program, order, run.retired)
     return order
 
@@ -73,7 +79,8 @@ class _Run:
         width = len(decoded) * len(queues)
         self.heads: list[deque[int]] = [deque() for _ in range(width)]
         self.retired = [0] * width
-        self.known = [[0] * width for _ in range(width)]          # clock at the end of each queue's last command
+        # clock at the end of each queue's last command
+        self.known = [[0] * width for _ in range(width)]
         self.ends: list[list[list[int]]] = [[] for _ in range(width)]
         self.sequence: list[tuple[int, int]] = []
         self.queue_of: list[int] = []
@@ -128,7 +135,9 @@ class _Run:
             start = [a if a > b else b for a, b in zip(start, self.ends[e][k - 1], strict=True)]
         return start
 
-    def _retire(self, q: int, waits: tuple[tuple[int, int], ...], start: list[int], end: list[int] | None = None) -> None:
+    def _retire(
+        self, q: int, waits: tuple[tuple[int, int], ...], start: list[int], end: list[int] | None = None
+    ) -> None:
         end = list(start if end is None else end)
         index = self.heads[q].popleft()
         self.sequence.append((q // len(self.queues), index))
@@ -142,7 +151,8 @@ class _Run:
         self.ends[q].append(end)
 
     def _barrier(self, q: int, command: Command) -> bool:
-        """Retires all participants at once, when every core of the mask has this barrier at a queue's head, unhindered."""
+        """Retires all participants at once, when every core of the mask has this barrier at
+        a queue's head, unhindered."""
         size, mask = len(self.queues), command.number("mask")
         self._check_mask(q, command)
         joined = []
@@ -170,10 +180,13 @@ class _Run:
         return True
 
     def _shared(self, q: int, command: Command) -> bool:
-        """Retires a multicast load on all its cores, when it is at the head of this queue in each of them, unhindered."""
+        """Retires a multicast load on all its cores, when it is at the head of this queue
+        in each of them, unhindered."""
         size = len(self.queues)
         self._check_mask(q, command)
-        joined = [r for r in range(q % size, len(self.heads), size) if command.number("mask") >> r // size & 1]
+        joined = [
+            r for r in range(q % size, len(self.heads), size) if command.number("mask") >> r // size & 1
+        ]
         for r in joined:
             head = self._head(r) if self.heads[r] else None
             if head is None or (head.opcode, head.fields.get("mask")) != ("LOAD", command.number("mask")):
@@ -208,7 +221,10 @@ class _Run:
         for r in range(q % size, len(self.heads), size) if command.opcode == "LOAD" else ():
             if command.number("mask") >> r // size & 1 and r != q:
                 head = self._head(r) if self.heads[r] else None
-                other = head is None or (head.opcode, head.fields.get("mask")) != ("LOAD", command.number("mask"))
+                other = head is None or (head.opcode, head.fields.get("mask")) != (
+                    "LOAD",
+                    command.number("mask"),
+                )
                 if other or any(self.retired[e] < k for e, k in self._waits(r)):
                     return r
         return -1
@@ -268,7 +284,8 @@ def _queue(command: Command, index: int, core: int, queues: tuple[str, ...]) -> 
 
 
 def _distances(program: Program, order: Order, totals: Sequence[int]) -> None:
-    """No queue may run 2^15 commands ahead of a count that another still compares with: 16 bits could not tell."""
+    """No queue may run 2^15 commands ahead of a count that another still compares
+    with: 16 bits could not tell."""
     if max(totals, default=0) < HALF:
         return
     size = len(order.queues)
@@ -289,7 +306,8 @@ def _distances(program: Program, order: Order, totals: Sequence[int]) -> None:
                 i = int(np.argmax(beyond >= HALF))
                 index = order.sequence[int(by_queue[q][i])][1]
                 raise ModelError(
-                    f"{order.queues[e]} may be {int(beyond[i])} commands beyond the awaited {int(targets[i])}; "
+                    f"{order.queues[e]} may be {int(beyond[i])} commands beyond the awaited "
+                    f"{int(targets[i])}; "
                     "16 bits distinguish 32767",
                     where=Where(value=f"command {index} of core {core} ({commands[i].opcode})"),
                     code="NF-DECODE-006",

@@ -1,8 +1,9 @@
 """Convolutions of bytes by 16-bit products that processors add up in pairs; columns are never laid out.
 
-Operands are centred (their zero points taken off) into 16 bits; two factors that follow each other along K share one 32-bit
-word. A padded plane has one part per phase of the stride, so that every tap is a run through memory: its start in the plane
-is all that a product needs to know. The innermost tile is generated as vector code, which no loop in Python's style becomes.
+Operands are centred (their zero points taken off) into 16 bits; two factors that follow each other along K
+share one 32-bit word. A padded plane has one part per phase of the stride, so that every tap is a run through
+memory: its start in the plane is all that a product needs to know. The innermost tile is generated as vector
+code, which no loop in Python's style becomes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from npuflow.engine.sim.compiled import compiled, inside
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """A function of compiled code that writes its own vector code; it is called with the arguments after the first."""
+    """A function of compiled code that writes its own vector code; it is called with
+    the arguments after the first."""
     made: Any = _made(function)
     return made
 
@@ -53,7 +55,8 @@ class _Tile:
         out, pitch = builder.gep(data(6), [args[7]]), args[8]
         places = [
             builder.bitcast(
-                builder.gep(out, [builder.add(builder.mul(pitch, self.i64(r)), self.i64(v * LANES))]), self.vector.as_pointer()
+                builder.gep(out, [builder.add(builder.mul(pitch, self.i64(r)), self.i64(v * LANES))]),
+                self.vector.as_pointer(),
             )
             for r in range(self.rows)
             for v in range(self.vectors)
@@ -72,8 +75,13 @@ class _Tile:
         k, sums = builder.phi(self.i64), [builder.phi(self.vector) for _ in before]
         builder.cbranch(builder.icmp_signed("<", k, count), body, done)
         builder.position_at_end(body)
-        after = self._step(builder, builder.gep(a, [builder.mul(k, self.i64(self.rows))]), b, builder.gep(base, [k]), sums)
-        for phi, first, next_ in [(k, self.i64(0), builder.add(k, self.i64(1))), *zip(sums, before, after, strict=True)]:
+        after = self._step(
+            builder, builder.gep(a, [builder.mul(k, self.i64(self.rows))]), b, builder.gep(base, [k]), sums
+        )
+        for phi, first, next_ in [
+            (k, self.i64(0), builder.add(k, self.i64(1))),
+            *zip(sums, before, after, strict=True),
+        ]:
             phi.add_incoming(first, start)
             phi.add_incoming(next_, builder.block)
         builder.branch(head)
@@ -92,8 +100,12 @@ class _Tile:
         even, odd = (ir.Constant(self.vector, [2 * i + j for i in range(LANES)]) for j in (0, 1))
         after = []
         for r in range(self.rows):
-            pair = builder.insert_element(unknown, builder.load(builder.gep(a, [self.i64(r)]), align=4), self.i32(0))
-            factor = builder.sext(builder.bitcast(builder.shuffle_vector(pair, unknown, first), narrow), double)
+            pair = builder.insert_element(
+                unknown, builder.load(builder.gep(a, [self.i64(r)]), align=4), self.i32(0)
+            )
+            factor = builder.sext(
+                builder.bitcast(builder.shuffle_vector(pair, unknown, first), narrow), double
+            )
             for v in range(self.vectors):
                 # back ends know this as one instruction that multiplies 16-bit numbers and adds neighbours
                 product = builder.mul(factor, pieces[v])
@@ -107,8 +119,18 @@ def _tile(rows: int, vectors: int) -> Any:
 
     @intrinsic
     def tile(
-        typing: Any, a: Any, ao: Any, b: Any, bo: Any, base: Any, count: Any, out: Any, oo: Any, pitch: Any, keep: Any
-    ) -> Any:  # fmt: skip
+        typing: Any,
+        a: Any,
+        ao: Any,
+        b: Any,
+        bo: Any,
+        base: Any,
+        count: Any,
+        out: Any,
+        oo: Any,
+        pitch: Any,
+        keep: Any,
+    ) -> Any:
         number = types.intp
         return types.void(a, number, b, number, base, number, out, number, number, types.boolean), code
 
@@ -154,7 +176,9 @@ def _widen(step: int) -> Any:
             indices = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [step * i for i in range(BLOCK)])
             found = builder.zext(builder.shuffle_vector(found, ir.Constant(raw, ir.Undefined), indices), wide)
             for number, combine in ((args[4], builder.xor), (args[5], builder.sub)):
-                one = builder.insert_element(ir.Constant(wide, ir.Undefined), builder.trunc(number, narrow), ir.IntType(32)(0))
+                one = builder.insert_element(
+                    ir.Constant(wide, ir.Undefined), builder.trunc(number, narrow), ir.IntType(32)(0)
+                )
                 every = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
                 found = combine(found, builder.shuffle_vector(one, ir.Constant(wide, ir.Undefined), every))
             builder.store(found, _vector(builder, pointers[0], args[1], wide), align=2)
@@ -185,11 +209,13 @@ def _blank(typing: Any, line: Any, to: Any) -> Any:
 def dense(  # type: ignore[no-untyped-def]
     x, x0, xb, xs, dims, flip, zero, groups, stride, origin, deep, wide, size, together, chunk,
     a, rows, base, planes, pairs, lines, panel, steps, out, pitch, acc, offsets, keep,
-):  # fmt: skip
-    """Sums of B * n samples, `together` of which lie side by side (then there are no columns beyond the output's width).
+):
+    """Sums of B * n samples, `together` of which lie side by side (then there are no
+    columns beyond the output's width).
 
-    `rows` names each block of output channels (first, how many, where its weights start in `a`), `base` where every pair of
-    factors starts in `pairs`, which is `planes` seen as pairs; `chunk` output rows are finished at a time.
+    `rows` names each block of output channels (first, how many, where its weights start in `a`),
+    `base` where every pair of factors starts in `pairs`, which is `planes` seen as pairs; `chunk`
+    output rows are finished at a time.
     """
     n, channels = dims[0], dims[1] // groups
     phases = stride[0] * stride[1] * deep * wide
@@ -207,18 +233,51 @@ def dense(  # type: ignore[no-untyped-def]
                     weave(lines[0], lines[1], planes[to : to + 2 * phases])
             for y in range(0, size[0], chunk):
                 run = (min(chunk, size[0] - y) - 1) * wide + size[1] if together == 1 else count * size[1]
-                _products(a, g * base.shape[0] * outs, rows, base, pairs, y * wide, run, panel, steps, out, pitch)
+                _products(
+                    a, g * base.shape[0] * outs, rows, base, pairs, y * wide, run, panel, steps, out, pitch
+                )
                 for t in range(count):
                     for o in range(outs):
                         to = offsets[first + t] + ((g * outs + o) * size[0] + y) * size[1]
-                        spread(out, o * pitch + t * size[1], wide, min(chunk, size[0] - y), size[1], acc, to, keep)
+                        spread(
+                            out,
+                            o * pitch + t * size[1],
+                            wide,
+                            min(chunk, size[0] - y),
+                            size[1],
+                            acc,
+                            to,
+                            keep,
+                        )
 
 
 @compiled
 def depthwise(  # type: ignore[no-untyped-def]
-    x, x0, xb, xs, dims, flip, zero, per, stride, origin, deep, wide, size, a, base, planes, pairs, lines, out, acc, offsets, keep
+    x,
+    x0,
+    xb,
+    xs,
+    dims,
+    flip,
+    zero,
+    per,
+    stride,
+    origin,
+    deep,
+    wide,
+    size,
+    a,
+    base,
+    planes,
+    pairs,
+    lines,
+    out,
+    acc,
+    offsets,
+    keep,
 ):
-    """One input channel per group, `per` outputs each: factors that follow each other along a row are the pairs."""
+    """One input channel per group, `per` outputs each: factors that follow each
+    other along a row are the pairs."""
     n, channels, phases = dims[0], dims[1], stride[0] * stride[1] * deep * wide
     run = (size[0] - 1) * wide + size[1]
     for r in range(offsets.shape[0]):
@@ -255,9 +314,11 @@ def _products(a, first, rows, base, pairs, start, run, panel, steps, out, pitch)
 
 @compiled
 def plane(x, at, xs, dims, stride, origin, deep, wide, flip, zero, line):  # type: ignore[no-untyped-def]
-    """line[phase][r, c] = x - zero at row r * stride + phase + origin, 0 outside the tile; x are bytes, `flip` their sign bit.
+    """line[phase][r, c] = x - zero at row r * stride + phase + origin, 0 outside the tile; x
+    are bytes, `flip` their sign bit.
 
-    Rows are made in whole blocks: what a block writes beyond its row is written again, by the row's own padding or the next.
+    Rows are made in whole blocks: what a block writes beyond its row is written again, by the
+    row's own padding or the next.
     """
     height, width, to = dims[2], dims[3], 0
     less = flip + zero
@@ -312,6 +373,7 @@ def spread(out, at, wide, height, width, acc, to, keep):  # type: ignore[no-unty
         elif (height - 1 - y) * width < WIDE:
             for i in range(width):
                 dst[i] = src[i]
-        else:                                        # in whole blocks: the next rows write again what is too much
+        # in whole blocks: the next rows write again what is too much
+        else:
             for q in range(0, width, WIDE):
                 _copy(acc, to + y * width + q, out, at + y * wide + q)

@@ -1,4 +1,5 @@
-"""Shadows: tensors that only local memory holds, put together from the boxes that taps show as commands make them."""
+"""Shadows: tensors that only local memory holds, put together from the boxes that taps
+show as commands make them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Array = npt.NDArray[Any]
 
 
 class Shadow:
-    """One value for B samples: what was `seen` of it, where, and where two commands made different things of one element."""
+    """One value for B samples: what was `seen` of it, where, and where two commands made
+    different things of one element."""
 
     def __init__(self, value: Tapped, batch: int) -> None:
         self.value = value

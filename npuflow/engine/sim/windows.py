@@ -8,8 +8,11 @@ from npuflow.engine.sim.compiled import compiled, inside
 
 
 @compiled
-def columns(x, x0, xb, xs, dims, kernel, stride, dilation, origin, insert, size, out, first, shift, add, fill):  # type: ignore[no-untyped-def]
-    """out[r, c*i*j, y*x] = byte of x + add under the window ((x >> shift) + add, modulo 256), `fill` outside the tile.
+def columns(  # type: ignore[no-untyped-def]
+    x, x0, xb, xs, dims, kernel, stride, dilation, origin, insert, size, out, first, shift, add, fill
+):
+    """out[r, c*i*j, y*x] = byte of x + add under the window ((x >> shift) + add, modulo
+    256), `fill` outside the tile.
 
     Row r of `out` is sample first + r of the B * n samples of the tile.
     """
@@ -28,7 +31,19 @@ def columns(x, x0, xb, xs, dims, kernel, stride, dilation, origin, insert, size,
                             row[:] = fill
                             continue
                         at = plane + (sy // insert[0]) * xs[2]
-                        _row(x, at, xs[3], width, row, j * dilation[1] + origin[1], stride[1], insert[1], shift, add, fill)
+                        _row(
+                            x,
+                            at,
+                            xs[3],
+                            width,
+                            row,
+                            j * dilation[1] + origin[1],
+                            stride[1],
+                            insert[1],
+                            shift,
+                            add,
+                            fill,
+                        )
 
 
 @compiled
@@ -101,11 +116,13 @@ def gather_sums(part, acc, offsets, shift, keep):  # type: ignore[no-untyped-def
 def depthwise(  # type: ignore[no-untyped-def]
     x, x0, xb, xs, dims, w, zeros, kernel, stride, dilation, origin, size, per,
     zero, buf, plane, acc, offsets, keep,
-):  # fmt: skip
-    """One input channel per group: out channel o reads channel o // per. `w` is [out, kh, kw], of the type of `buf`.
+):
+    """One input channel per group: out channel o reads channel o // per. `w` is [out,
+    kh, kw], of the type of `buf`.
 
-    A channel is copied, centred and padded, into `buf` as one plane per phase of the stride, so that every tap is a
-    contiguous run over the whole output plane (of pitch `wide`; columns beyond the output's width are never read).
+    A channel is copied, centred and padded, into `buf` as one plane per phase of the stride, so that
+    every tap is a contiguous run over the whole output plane (of pitch `wide`; columns beyond the
+    output's width are never read).
     """
     n, channels, height, width = dims
     oh, ow = size
@@ -175,7 +192,11 @@ def _taps(buf, base, k, taps, run, line):  # type: ignore[no-untyped-def]
     line[:] = 0
     t = 0
     while t + 3 <= taps:
-        a, b, c = buf[base[t] : base[t] + run], buf[base[t + 1] : base[t + 1] + run], buf[base[t + 2] : base[t + 2] + run]
+        a, b, c = (
+            buf[base[t] : base[t] + run],
+            buf[base[t + 1] : base[t + 1] + run],
+            buf[base[t + 2] : base[t + 2] + run],
+        )
         p, q, r = np.int32(k[t]), np.int32(k[t + 1]), np.int32(k[t + 2])
         for i in range(run):
             line[i] += np.int32(a[i]) * p + np.int32(b[i]) * q + np.int32(c[i]) * r

@@ -92,18 +92,27 @@ class Onnx:
             ports = [n for n in (*inputs, *outputs) if n in graph.values and is_other(graph.type(n).dtype)]
             notes.append(said(builder.counts, ports))
         stated = {builder.singles.get(name, name): quant for name, quant in float_.stated.items()}
-        return Reading(graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values})
+        return Reading(
+            graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values}
+        )
 
     def _inputs(
-        self, builder: Builder, model: onnx.ModelProto, stored: Mapping[str, Any], bindings: Bindings, notes: list[str]
+        self,
+        builder: Builder,
+        model: onnx.ModelProto,
+        stored: Mapping[str, Any],
+        bindings: Bindings,
+        notes: list[str],
     ) -> tuple[list[str], list[NpuflowError]]:
-        """Defines the model's inputs; the names of those that are fed, and faults of the names that the recipe gives."""
+        """Defines the model's inputs; the names of those that are fed, and faults of the
+        names that the recipe gives."""
         from npuflow.frontends.onnx.inputs import fixed, input_types
 
         fed = [i for i in model.graph.input if i.name not in stored and i.name not in bindings.constants]
         declared = [i.name for i in model.graph.input]
         faults: list[NpuflowError] = [
-            *_absent(bindings.inputs, declared, "input", "inputs"), *_absent(bindings.constants, declared, "input", "constants")
+            *_absent(bindings.inputs, declared, "input", "inputs"),
+            *_absent(bindings.constants, declared, "input", "constants"),
         ]
         try:
             for name, kind in input_types(fed, bindings, notes):
@@ -113,7 +122,9 @@ class Onnx:
                     builder.constant(info.name, fixed(info, bindings))
         except NpuflowError as fault:
             # A name that the model lacks is why a dimension is free: both need not be said.
-            wrong = [one for one in fault.faults() if not faults or one.where.key != dotted(("model", "inputs"))]
+            wrong = [
+                one for one in fault.faults() if not faults or one.where.key != dotted(("model", "inputs"))
+            ]
             made = [*declared, *stored, *(o for node in model.graph.node for o in node.output)]
             raise together([*faults, *wrong, *_absent(bindings.outputs, made, "value", "outputs")]) from None
         return [info.name for info in fed], faults
@@ -134,7 +145,9 @@ class Onnx:
         fixed = {i.name: held(i, bindings) for i in model.graph.input if i.name in bindings.constants}
         del model.graph.input[:]
         model.graph.input.extend(inputs)
-        model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in fixed.items())
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(array, name) for name, array in fixed.items()
+        )
         if bindings.outputs:
             del model.graph.output[:]
             model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in bindings.outputs)
@@ -175,7 +188,9 @@ def _stored(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return stored
 
 
-def _absent(asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str) -> Iterator[ModelError]:
+def _absent(
+    asked: Mapping[str, Any] | tuple[str, ...], known: list[str], what: str, table: str
+) -> Iterator[ModelError]:
     """Names that the recipe's [model] gives and the model lacks; a fault points at the key that has it."""
     for name in asked:
         if name not in known:

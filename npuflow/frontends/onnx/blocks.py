@@ -1,4 +1,5 @@
-"""Weights whose scales change from block to block (DequantizeLinear with block_size, MatMulNBits) as floats."""
+"""Weights whose scales change from block to block (DequantizeLinear with block_size,
+MatMulNBits) as floats."""
 
 from __future__ import annotations
 
@@ -41,18 +42,25 @@ def matmul(node: onnx.NodeProto, consts: Mapping[str, Array]) -> Weight | None:
     names = [*node.input, "", "", "", "", ""][:6]
     inner, outer, bits, block = (given.get(name, 0) for name in ("K", "N", "bits", "block_size"))
     stored = [consts.get(name) if name else None for name in names[1:5]]
-    if any(name and held is None for name, held in zip(names[1:5], stored, strict=True)) or given.get("weight_prepacked"):
+    if any(name and held is None for name, held in zip(names[1:5], stored, strict=True)) or given.get(
+        "weight_prepacked"
+    ):
         return None
     packed, scale, zero, order = stored
     count = -(-inner // block) if block > 0 else 0
     if packed is None or scale is None or (bits or 4) not in (2, 4, 8) or min(inner, outer, count) < 1:
         return None
     bits = bits or 4
-    if packed.dtype != np.uint8 or packed.size * 8 != outer * count * block * bits or scale.size != outer * count:
+    if (
+        packed.dtype != np.uint8
+        or packed.size * 8 != outer * count * block * bits
+        or scale.size != outer * count
+    ):
         return None
     codes = _unpacked(packed.reshape(outer, -1), bits)[:, :inner]
     zeros = _zeros(zero, outer, count, bits)
-    if zeros is None or (order is not None and zero is not None):       # onnxruntime passes over zero points with an order
+    # onnxruntime passes over zero points with an order
+    if zeros is None or (order is not None and zero is not None):
         return None
     at = np.arange(inner) // block if order is None else order.reshape(-1).astype(np.int64)
     if at.shape != (inner,) or not ((at >= 0) & (at < count)).all():
@@ -82,7 +90,8 @@ def _zeros(zero: Array | None, outer: int, count: int, bits: int) -> Array | Non
 
 
 def _stated(scales: Array, zeros: Array, bits: int) -> QuantType | None:
-    """Codes with one scale an output channel; those around the middle of the range are signed ones around 0."""
+    """Codes with one scale an output channel; those around the middle of the range
+    are signed ones around 0."""
     middle = np.float32(1 << (bits - 1))
     if not (scales > 0).all() or not np.isfinite(scales).all() or (zeros != np.rint(zeros)).any():
         return None

@@ -1,4 +1,5 @@
-"""ONNX nodes one by one into a float graph: types inferred, constants folded, operators from their files or Host."""
+"""ONNX nodes one by one into a float graph: types inferred, constants folded,
+operators from their files or Host."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ class Builder:
     """The graph under construction."""
 
     def __init__(
-        self, opsets: dict[str, int], taken: Collection[str] = (), tensors: Mapping[str, Array] = MappingProxyType({})
+        self,
+        opsets: dict[str, int],
+        taken: Collection[str] = (),
+        tensors: Mapping[str, Array] = MappingProxyType({}),
     ) -> None:
         self.opsets = opsets
         self.taken = taken                          # names of values that are yet to come
@@ -40,12 +44,17 @@ class Builder:
         self.consts: dict[str, Array] = {}
         self.nodes: list[Node] = []
         self.arrays: dict[str, Array] = {}          # constants by value id
-        self.singles: dict[str, str] = {}           # values of other floating-point types -> their float32 form
+        # values of other floating-point types -> their float32 form
+        self.singles: dict[str, str] = {}
         self.counts: Counter[str] = Counter()       # how many values of each such type there were
 
     def graph(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         return Graph(
-            tuple(inputs), tuple(outputs), tuple(self.nodes), MappingProxyType(self.values), MappingProxyType(self.consts)
+            tuple(inputs),
+            tuple(outputs),
+            tuple(self.nodes),
+            MappingProxyType(self.values),
+            MappingProxyType(self.consts),
         )
 
     # --- values
@@ -72,7 +81,8 @@ class Builder:
         else:
             whole = onnx.numpy_helper.from_array(values, name) if tensor.data_location == EXTERNAL else tensor
             node = onnx.helper.make_node("Constant", [], [name], value=whole)
-            newest = max(self.opsets.get("", 0), newest_opset())         # onnxruntime has such types in operators of its own
+            # onnxruntime has such types in operators of its own
+            newest = max(self.opsets.get("", 0), newest_opset())
             types = output_types(node, newest, {}, {})
             self.host(node, newest, types, f"a constant of {values.dtype}", (name,))
 
@@ -110,9 +120,11 @@ class Builder:
             self.one(part, now)
 
     def check(self, node: onnx.NodeProto, version: int) -> None:
-        """What ONNX itself demands of a node: known operator, attribute names and types, numbers of inputs."""
+        """What ONNX itself demands of a node: known operator, attribute names and
+        types, numbers of inputs."""
         if any(True for _ in subgraphs(node)):
-            return                       # alone it cannot see what its subgraphs take from outside; inference judges it
+            # alone it cannot see what its subgraphs take from outside; inference judges it
+            return
         context = onnx.checker.C.CheckerContext()
         context.ir_version, context.opset_imports = 13, {"": self.opsets.get("", 21), node.domain: version}
         try:
@@ -127,7 +139,12 @@ class Builder:
         if len(node.attribute) != 1 or not node.output or not node.output[0]:
             return False
         attribute = node.attribute[0]
-        kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+        kinds = {
+            "value_float": np.float32,
+            "value_floats": np.float32,
+            "value_int": np.int64,
+            "value_ints": np.int64,
+        }
         if attribute.name == "value":
             values = array(attribute.t)
         elif attribute.name in kinds:
@@ -182,14 +199,17 @@ class Builder:
             self.counts[kind.dtype] += 1
 
     def narrow(self, node: onnx.NodeProto, constant: bool = False) -> bool:
-        """A node that meets data computes in float32, and reads the float32 forms; constants alone keep their precision."""
+        """A node that meets data computes in float32, and reads the float32 forms; constants
+        alone keep their precision."""
         inputs = [n for n in dict.fromkeys((*node.input, *captured(node))) if n]
         if node.op_type in floats.BITS:
             return False
         if not constant and all(n in self.arrays for n in inputs) and not any(True for _ in subgraphs(node)):
             return False
         changed = floats.narrow(node)
-        forms = {n: self.single(n) for n in inputs if n in self.singles or floats.is_other(self.type(n).dtype)}
+        forms = {
+            n: self.single(n) for n in inputs if n in self.singles or floats.is_other(self.type(n).dtype)
+        }
         if forms:
             rename_inputs(node, forms)
         return changed or bool(forms)
@@ -208,7 +228,13 @@ class Builder:
     def cast(self, source: str, result: str, dtype: str) -> str:
         """A Cast of the host."""
         node = onnx.helper.make_node("Cast", [source], [result], to=ELEMENTS[dtype])
-        self.host(node, EXPORT_OPSET, [TensorType(self.type(source).shape, dtype)], "a type that no NPU knows", (result,))
+        self.host(
+            node,
+            EXPORT_OPSET,
+            [TensorType(self.type(source).shape, dtype)],
+            "a type that no NPU knows",
+            (result,),
+        )
         return result
 
     def free(self, name: str) -> str:
@@ -219,18 +245,25 @@ class Builder:
 
     def give(self, name: str, dtype: str) -> None:
         """An output of the network in its declared type; the value that it was goes on under another name."""
-        if name in self.arrays or name not in self.values or not floats.is_other(dtype) or self.type(name).dtype != "float32":
+        if (
+            name in self.arrays
+            or name not in self.values
+            or not floats.is_other(dtype)
+            or self.type(name).dtype != "float32"
+        ):
             return
         form = self.singles[name] = self.free(f"{name}:float32")
         kind = self.values.pop(name).type
         self.values[form] = Value(form, kind)
         self.nodes = [
-            replace(n, inputs=_renamed(n.inputs, name, form), outputs=_renamed(n.outputs, name, form)) for n in self.nodes
+            replace(n, inputs=_renamed(n.inputs, name, form), outputs=_renamed(n.outputs, name, form))
+            for n in self.nodes
         ]
         self.cast(form, name, dtype)
 
     def scalars(self, node: onnx.NodeProto, known: dict[str, TensorType]) -> dict[str, TensorType]:
-        """One-element constants as the scalars Range asks for: computed ones pass onnxruntime, stated ones do not."""
+        """One-element constants as the scalars Range asks for: computed ones pass
+        onnxruntime, stated ones do not."""
         for index, name in enumerate(node.input):
             if name in self.arrays and self.arrays[name].ndim and self.arrays[name].size == 1:
                 scalar = f"{name}:scalar"
@@ -255,7 +288,9 @@ class Builder:
                 source = names.get(inner.name, inner.name)
                 self.add(onnx.helper.make_node("Identity", [source], [outer]), version)
 
-    def native(self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], origin: tuple[str, ...]) -> str | None:
+    def native(
+        self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], origin: tuple[str, ...]
+    ) -> str | None:
         """Add the node through its operator file; else say why not."""
         name = node.op_type.lower()
         if name not in OPS or name == "host":
@@ -271,7 +306,7 @@ class Builder:
         call = OnnxCall(
             node.op_type, {a.name: plain(a) for a in node.attribute}, node.domain, version,
             tuple(v.type if v else None for v in ins), tuple(self.arrays.get(i) for i in node.input),
-        )  # fmt: skip
+        )
         imported = entry.from_onnx(call)
         if isinstance(imported, No):
             return imported.reason
@@ -291,7 +326,12 @@ class Builder:
         return None
 
     def host(
-        self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], reason: str, origin: tuple[str, ...]
+        self,
+        node: onnx.NodeProto,
+        version: int,
+        types: Sequence[TensorType],
+        reason: str,
+        origin: tuple[str, ...],
     ) -> None:
         captures = captured(node)
         if node.domain == "":

@@ -25,7 +25,10 @@ def mapped(tensor: onnx.TensorProto, folder: Path) -> Array:
         kind = np.dtype(dtype if dtype in PLAIN else "uint8").newbyteorder("<")
         shape = tuple(tensor.dims) if dtype in PLAIN else (size,)
         if dtype in PLAIN and prod(shape) * kind.itemsize != size:
-            raise ValueError(f"{file.name} holds {size} bytes of it, {list(shape)} {dtype} takes {prod(shape) * kind.itemsize}")
+            raise ValueError(
+                f"{file.name} holds {size} bytes of it, {list(shape)} {dtype} takes "
+                f"{prod(shape) * kind.itemsize}"
+            )
         return np.memmap(file, kind, "r", offset, shape) if size else np.zeros(shape, kind)
     except (OSError, ValueError, TypeError) as fault:
         message = f'external data of tensor "{tensor.name}" cannot be read'
@@ -48,5 +51,7 @@ def values(tensor: onnx.TensorProto, held: Array) -> Any:
     """What `mapped` gave, as the tensor's values."""
     if NAMES.get(tensor.data_type, "") in PLAIN:
         return held
-    whole = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, name=tensor.name, raw_data=held.tobytes())
+    whole = onnx.TensorProto(
+        data_type=tensor.data_type, dims=tensor.dims, name=tensor.name, raw_data=held.tobytes()
+    )
     return onnx.numpy_helper.to_array(whole)

@@ -1,4 +1,5 @@
-"""What the shapes of a node's inputs contradict and onnx's inference lets pass: windows too large, channels that do not match."""
+"""What the shapes of a node's inputs contradict and onnx's inference lets pass: windows too large,
+channels that do not match."""
 
 from __future__ import annotations
 
@@ -32,15 +33,19 @@ def fit(node: onnx.NodeProto, known: Mapping[str, TensorType], types: Sequence[T
                 f"node {label(node)} is not valid ONNX",
                 because=f'its weights "{node.input[1]}" {list(weights)} are for {wanted} channels{groups}, '
                 f'its input "{node.input[0]}" {list(x)} has {x[1]}',
-                hint="export the model again, or compare the shapes in a viewer: the input or the weights are another layer's",
+                hint="export the model again, or compare the shapes in a viewer: the input or the weights "
+                "are another layer's",
                 code="NF-MODEL-014",
             ).at(node=label(node), value=node.input[0])
     kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else list(weights[2:])
     out = types[0].shape if types and kernel else ()
-    if len(out) == len(x) and min(*x[2:], *kernel) > 0 and min(out[2:]) < 1:      # inference says less than 0 as unknown
+    # inference says less than 0 as unknown
+    if len(out) == len(x) and min(*x[2:], *kernel) > 0 and min(out[2:]) < 1:
         pads = list(attributes["pads"].ints) if "pads" in attributes else [0] * (2 * len(kernel))
         raise ModelError(
             f"node {label(node)} has no output",
-            because=f'its window {kernel} is larger than its input "{node.input[0]}" {list(x)} with pads {pads}',
-            hint="[model] inputs binds larger sizes where the model leaves them free", code="NF-MODEL-016",
+            because=f'its window {kernel} is larger than its input "{node.input[0]}" {list(x)} with pads '
+            f'{pads}',
+            hint="[model] inputs binds larger sizes where the model leaves them free",
+            code="NF-MODEL-016",
         ).at(node=label(node), value=node.input[0])

@@ -1,4 +1,5 @@
-"""Half and double precision as float32: the integers of an NPU stand for float32, and what feeds them should be no other."""
+"""Half and double precision as float32: the integers of an NPU stand for float32, and what
+feeds them should be no other."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def single(values: Any) -> Array:
 
 def rounding(graph: onnx.GraphProto) -> float:
     """The relative rounding of the coarsest type that the graph computes in."""
-    kinds = {t.data_type for t in graph.initializer} | {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    kinds = {t.data_type for t in graph.initializer} | {
+        v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)
+    }
     for node in graph.node:
         kinds |= {a.i for a in node.attribute if a.name in _TYPED} | {a.t.data_type for a in node.attribute}
     inner = [rounding(part) for node in graph.node for part in subgraphs(node)]
@@ -43,7 +46,8 @@ def rounding(graph: onnx.GraphProto) -> float:
 
 
 def narrow(node: onnx.NodeProto) -> bool:
-    """Make the node, in place, compute in float32: types and tensors in its attributes and subgraphs. False: nothing to do."""
+    """Make the node, in place, compute in float32: types and tensors in its attributes and
+    subgraphs. False: nothing to do."""
     changed = False
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.INT and attribute.name in _TYPED and attribute.i in _CODES:
@@ -60,7 +64,9 @@ def narrow(node: onnx.NodeProto) -> bool:
 
 
 def _graph(graph: onnx.GraphProto) -> bool:
-    count = sum(_tensor(t) for t in graph.initializer) + sum(_tensor(s.values) for s in graph.sparse_initializer)
+    count = sum(_tensor(t) for t in graph.initializer) + sum(
+        _tensor(s.values) for s in graph.sparse_initializer
+    )
     count += sum(_type(v.type) for values in (graph.input, graph.output, graph.value_info) for v in values)
     return count + sum(narrow(node) for node in graph.node) > 0
 

@@ -1,4 +1,5 @@
-"""What an import computes itself: shapes of static values, small constant-only nodes, branches whose condition is known."""
+"""What an import computes itself: shapes of static values, small constant-only nodes,
+branches whose condition is known."""
 
 from __future__ import annotations
 
@@ -14,11 +15,22 @@ from npuflow.ir.onnx_types import PLAIN, UNRANKED
 from npuflow.ir.types import Array, TensorType
 
 LIMIT = 1 << 27       # elements of a folded result
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+_RANDOM = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
 
 
 def folded(
-    node: onnx.NodeProto, version: int, known: Mapping[str, TensorType], arrays: Mapping[str, Array], types: Sequence[TensorType]
+    node: onnx.NodeProto,
+    version: int,
+    known: Mapping[str, TensorType],
+    arrays: Mapping[str, Array],
+    types: Sequence[TensorType],
 ) -> list[Array] | None:
     """The node's outputs (absent ones left out) when they are known now and small enough, else None."""
     if node.domain:
@@ -57,7 +69,10 @@ def _shape_of(node: onnx.NodeProto, known: Mapping[str, TensorType]) -> list[Arr
         return [np.array(dims.prod(), np.int64)]
     attributes = {a.name: a.i for a in node.attribute}
     rank = len(dims)
-    start, end = (min(max(v + rank if v < 0 else v, 0), rank) for v in (attributes.get("start", 0), attributes.get("end", rank)))
+    start, end = (
+        min(max(v + rank if v < 0 else v, 0), rank)
+        for v in (attributes.get("start", 0), attributes.get("end", rank))
+    )
     return [dims[start:end]]
 
 

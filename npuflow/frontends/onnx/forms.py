@@ -11,9 +11,16 @@ from npuflow.ir.types import Array
 
 _COERCED = {"Softmax", "LogSoftmax", "Hardmax"}
 _REDUCED = {
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
     "ReduceSumSquare",
-}  # fmt: skip
+}
 
 
 def rewritten(node: onnx.NodeProto, version: int, prefix: str) -> list[onnx.NodeProto] | None:
@@ -21,7 +28,9 @@ def rewritten(node: onnx.NodeProto, version: int, prefix: str) -> list[onnx.Node
     name = node.op_type
     if name in _COERCED and version < 13:
         return _coerced(node, prefix)
-    if (name in ("Squeeze", "Unsqueeze", "ReduceSum") and version < 13) or (name in _REDUCED and version < 18):
+    if (name in ("Squeeze", "Unsqueeze", "ReduceSum") and version < 13) or (
+        name in _REDUCED and version < 18
+    ):
         return _axes(node, prefix)
     if name == "Scan" and version < 9 and not node.input[0]:
         return [_scan(node)]
@@ -60,22 +69,32 @@ def _axes(node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
 
 
 def _scan(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Before opset 9 it worked on every element of a batch: a Scan over the batch, of a Scan over the sequence."""
+    """Before opset 9 it worked on every element of a batch: a Scan over the batch,
+    of a Scan over the sequence."""
     given = {a.name: a for a in node.attribute}
     body, count = given["body"].g, given["num_scan_inputs"].i
-    inner = onnx.helper.make_node("Scan", [f"{i.name}:one" for i in body.input], [f"{o.name}:one" for o in body.output])
+    inner = onnx.helper.make_node(
+        "Scan", [f"{i.name}:one" for i in body.input], [f"{o.name}:one" for o in body.output]
+    )
     inner.attribute.extend(given[name] for name in ("body", "num_scan_inputs"))
     if "directions" in given:
-        inner.attribute.append(onnx.helper.make_attribute("scan_input_directions", list(given["directions"].ints)))
+        inner.attribute.append(
+            onnx.helper.make_attribute("scan_input_directions", list(given["directions"].ints))
+        )
     states = len(body.input) - count
     graph = onnx.GraphProto(name="batch", node=[inner])
-    for values, known, ends in ((body.input, graph.input, inner.input), (body.output, graph.output, inner.output)):
+    for values, known, ends in (
+        (body.input, graph.input, inner.input),
+        (body.output, graph.output, inner.output),
+    ):
         for i, (value, name) in enumerate(zip(values, ends, strict=True)):
             info = known.add(name=name)
             info.type.CopyFrom(value.type)
             if i >= states:
-                info.type.tensor_type.ClearField("shape")      # that of a sequence, not of one of its steps
-    made = onnx.helper.make_node("Scan", list(node.input[1:]), list(node.output), node.name, num_scan_inputs=len(body.input))
+                info.type.tensor_type.ClearField("shape")  # that of a sequence, not of one of its steps
+    made = onnx.helper.make_node(
+        "Scan", list(node.input[1:]), list(node.output), node.name, num_scan_inputs=len(body.input)
+    )
     made.attribute.append(onnx.helper.make_attribute("body", graph))
     return made
 

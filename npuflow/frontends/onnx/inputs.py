@@ -1,4 +1,5 @@
-"""Types of a model's inputs, with the sizes that the recipe gives; one error names all dimensions that stay free."""
+"""Types of a model's inputs, with the sizes that the recipe gives; one error names
+all dimensions that stay free."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from npuflow.ir.types import UNKNOWN, TensorType
 
 @dataclass(frozen=True)
 class Free:
-    """An input whose shape is not fixed: what the file declares, and the shape as far as it is known (`UNKNOWN`: not)."""
+    """An input whose shape is not fixed: what the file declares, and the shape as far as
+    it is known (`UNKNOWN`: not)."""
 
     name: str
     declared: tuple[str, ...] | None        # None: not even the number of dimensions
@@ -40,7 +42,8 @@ class Free:
 def input_types(
     inputs: Iterable[onnx.ValueInfoProto], bindings: Bindings, notes: list[str]
 ) -> list[tuple[str, TensorType]]:
-    """Every input with its type, static where it is a tensor; a free first dimension is a batch of 1 unless bound otherwise."""
+    """Every input with its type, static where it is a tensor; a free first dimension is a batch
+    of 1 unless bound otherwise."""
     infos = list(inputs)
     known, moved = _named_sizes(infos, bindings), _not_batches(infos)
     found: list[tuple[str, TensorType]] = []
@@ -76,7 +79,9 @@ def _named_sizes(infos: Iterable[onnx.ValueInfoProto], bindings: Bindings) -> di
     for info in infos:
         wanted, dims = bindings.inputs.get(info.name), _dims(info)
         if wanted is not None and dims is not None and len(dims) == len(wanted):
-            known.update((d.dim_param, w) for d, w in zip(dims, wanted, strict=True) if d.dim_param not in ("", "?"))
+            known.update(
+                (d.dim_param, w) for d, w in zip(dims, wanted, strict=True) if d.dim_param not in ("", "?")
+            )
     return {**known, **bindings.dims}
 
 
@@ -101,7 +106,10 @@ def _typed(
     dims = _dims(info)
     if dims is None:
         return Free(info.name, None)
-    shape = [known.get(d.dim_param, UNKNOWN) if size < 1 else size for d, size in zip(dims, kind.shape, strict=True)]
+    shape = [
+        known.get(d.dim_param, UNKNOWN) if size < 1 else size
+        for d, size in zip(dims, kind.shape, strict=True)
+    ]
     if shape and shape[0] == UNKNOWN and dims[0].dim_param not in moved:
         shape[0] = 1
     if UNKNOWN in shape:
@@ -113,12 +121,17 @@ def _typed(
 
 def _asked(info: onnx.ValueInfoProto, kind: TensorType, wanted: Sequence[int]) -> tuple[int, ...]:
     """The shape that the recipe gives, if the model allows it."""
-    message, place = f'input "{info.name}" cannot have the shape {list(wanted)}', dotted(("model", "inputs", info.name))
+    message, place = (
+        f'input "{info.name}" cannot have the shape {list(wanted)}',
+        dotted(("model", "inputs", info.name)),
+    )
     empty = [d == 0 for d in kind.shape] if len(kind.shape) == len(wanted) else [False] * len(wanted)
     if any(d < 1 and not (d == 0 and own) for d, own in zip(wanted, empty, strict=True)):
         because = "every dimension holds at least 1, unless the model itself says 0"
         raise ModelError(message, because=because, code="NF-MODEL-019").at(value=info.name, key=place)
-    fits = len(wanted) == len(kind.shape) and all(d in (w, UNKNOWN, 0) for d, w in zip(kind.shape, wanted, strict=True))
+    fits = len(wanted) == len(kind.shape) and all(
+        d in (w, UNKNOWN, 0) for d, w in zip(kind.shape, wanted, strict=True)
+    )
     if kind.shape != UNRANKED and not fits:
         because = f"the model declares [{', '.join(_declared(info))}]"
         raise ModelError(message, because=because, code="NF-MODEL-019").at(value=info.name, key=place)
@@ -149,5 +162,6 @@ def _dims(info: onnx.ValueInfoProto) -> Sequence[Any] | None:
 def _declared(info: onnx.ValueInfoProto) -> tuple[str, ...]:
     """The dimensions as the file spells them; "not given" where it says nothing."""
     return tuple(
-        d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "not given") for d in _dims(info) or ()
+        d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "not given")
+        for d in _dims(info) or ()
     )

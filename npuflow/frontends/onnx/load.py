@@ -1,4 +1,5 @@
-"""Reading ONNX bytes: one self-contained, inlined model, or a ModelError that says what is wrong with the file."""
+"""Reading ONNX bytes: one self-contained, inlined model, or a ModelError that says
+what is wrong with the file."""
 
 from __future__ import annotations
 
@@ -58,7 +59,14 @@ def _check_names(graph: onnx.GraphProto) -> None:
     for value in (*graph.input, *graph.output, *graph.initializer):
         names.append(value.name)
     for node in graph.node:
-        names += (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
+        names += (
+            node.name,
+            node.op_type,
+            node.domain,
+            *node.input,
+            *node.output,
+            *(a.name for a in node.attribute),
+        )
         for inner in subgraphs(node):
             _check_names(inner)
     wrong = next((n for n in names if not isinstance(n, str)), None)
@@ -78,19 +86,28 @@ def _expanded(model: onnx.ModelProto) -> onnx.ModelProto:
         return inline_selected_functions(model, ids, exclude=False, inline_schema_functions=True)
     except Exception as fault:  # the inliner raises RuntimeError and its own kinds
         raise ModelError(
-            f"{ids[0][1]} of opset {version} cannot be expanded into simpler operators", because=str(fault), code="NF-MODEL-026",
+            f"{ids[0][1]} of opset {version} cannot be expanded into simpler operators",
+            because=str(fault),
+            code="NF-MODEL-026",
         ) from fault
 
 
 def external_files(path: Path) -> list[Path]:
     """Files beside the model that hold its tensors."""
     model = _decode(path.read_bytes())
-    names = {e.value for t in _tensors(model) if t.data_location == EXTERNAL for e in t.external_data if e.key == "location"}
+    names = {
+        e.value
+        for t in _tensors(model)
+        if t.data_location == EXTERNAL
+        for e in t.external_data
+        if e.key == "location"
+    }
     return [path.parent / name for name in sorted(names)]
 
 
 def gather(path: Path) -> Source:
-    """The model's bytes, and the tensors of its graph that lie in other files; those of subgraphs are read in."""
+    """The model's bytes, and the tensors of its graph that lie in other files; those
+    of subgraphs are read in."""
     try:
         data = path.read_bytes()
     except OSError as fault:
@@ -101,7 +118,8 @@ def gather(path: Path) -> Source:
         model = _decode(data)
     except ModelError as fault:
         raise ModelError(
-            f'"{path.name}" is {fault.message}' if fault.message.startswith("not") else fault.message, because=fault.because,
+            f'"{path.name}" is {fault.message}' if fault.message.startswith("not") else fault.message,
+            because=fault.because,
             hint=fault.hint or "is the file whole? (a download cut short, or a pointer that git-lfs left)",
             code=fault.code,
         ).at(file=str(path)) from fault
@@ -146,7 +164,8 @@ def whole(model: onnx.ModelProto, tensors: Mapping[str, Any]) -> onnx.ModelProto
 
 
 def array(tensor: onnx.TensorProto, tensors: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A tensor's values; a ModelError when its bytes do not fit its shape. `tensors`: those kept apart, by name."""
+    """A tensor's values; a ModelError when its bytes do not fit its shape.
+    `tensors`: those kept apart, by name."""
     if tensor.data_location == EXTERNAL and tensor.name not in tensors:
         raise ModelError(
             f'tensor "{tensor.name}" lies in an external file that was not read', code="NF-MODEL-028",

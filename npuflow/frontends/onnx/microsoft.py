@@ -1,4 +1,5 @@
-"""onnxruntime's fused operators (com.microsoft) as the standard operators that they stand for, where that is all they are."""
+"""onnxruntime's fused operators (com.microsoft) as the standard operators that they stand for,
+where that is all they are."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ from npuflow.ir.onnx_types import UNRANKED
 from npuflow.ir.types import Array, TensorType
 
 MICROSOFT = "com.microsoft"
-ANY_TYPE = TensorType((1, 1))             # of values whose type is not known: any rank will do to see which operators are made
+# of values whose type is not known: any rank will do to see which operators are made
+ANY_TYPE = TensorType((1, 1))
 
 Types = Mapping[str, TensorType]
 
 
 def spelled(node: onnx.NodeProto, types: Types, prefix: str) -> list[onnx.NodeProto] | None:
-    """The node as nodes of the default domain; None where it is more than they say, or uses what they lack."""
+    """The node as nodes of the default domain; None where it is more than they say,
+    or uses what they lack."""
     form = FORMS.get(node.op_type) if node.domain == MICROSOFT else None
     if form is None or not node.input or not all(node.output[:1]):
         return None
@@ -48,7 +51,8 @@ class _Fused:
         return None if shape == UNRANKED else len(shape)
 
     def add(self, op_type: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        """One more node, whose result is called `name` (the node's output: no prefix); its name in the graph."""
+        """One more node, whose result is called `name` (the node's output: no
+        prefix); its name in the graph."""
         output = name if name in self.node.output else f"{self.prefix}/{name}"
         while inputs and not inputs[-1]:
             inputs = inputs[:-1]
@@ -59,12 +63,18 @@ class _Fused:
         kind = self.types.get(self.node.input[0], ANY_TYPE).dtype
         array = np.asarray(values, kind if kind in ("float16", "float64") else "float32")
         output = f"{self.prefix}/{name}"
-        self.made.append(onnx.helper.make_node("Constant", [], [output], value=onnx.numpy_helper.from_array(array)))
+        self.made.append(
+            onnx.helper.make_node("Constant", [], [output], value=onnx.numpy_helper.from_array(array))
+        )
         return output
 
     def kept(self, *names: str) -> dict[str, Any]:
         """Attributes handed on as they are."""
-        return {name: onnx.helper.get_attribute_value(self.attributes[name]) for name in names if name in self.attributes}
+        return {
+            name: onnx.helper.get_attribute_value(self.attributes[name])
+            for name in names
+            if name in self.attributes
+        }
 
     def done(self) -> list[onnx.NodeProto]:
         """All nodes; the one that computes most keeps the name."""
@@ -82,7 +92,9 @@ class _Fused:
         if name == "HardSigmoid" and len(params) >= 2:
             return self.add(name, [source], out, alpha=params[0], beta=params[1])
         if name == "Clip" and len(params) >= 2:
-            return self.add(name, [source, self.constant("min", params[0]), self.constant("max", params[1])], out)
+            return self.add(
+                name, [source, self.constant("min", params[0]), self.constant("max", params[1])], out
+            )
         return None
 
 
@@ -99,7 +111,9 @@ def _conv(f: _Fused) -> list[onnx.NodeProto] | None:
 
 def _gemm(f: _Fused) -> list[onnx.NodeProto] | None:
     out, active = f.node.output[0], f.number("activation", b"")
-    last = f.add("Gemm", list(f.node.input), "gemm" if active else out, **f.kept("alpha", "beta", "transA", "transB"))
+    last = f.add(
+        "Gemm", list(f.node.input), "gemm" if active else out, **f.kept("alpha", "beta", "transA", "transB")
+    )
     params = [f.number(f"activation_{name}", None) for name in ("alpha", "beta")]
     if active and f.activated(last, out, [p for p in params if p is not None]) is None:
         return None
@@ -142,11 +156,24 @@ def _skip_norm(f: _Fused) -> list[onnx.NodeProto] | None:
     last = f.add("Add", [f.input(0), f.input(1)], "skipped" if f.input(4) else total)
     if f.input(4):
         last = f.add("Add", [last, f.input(4)], total)
-    f.add("LayerNormalization", [last, f.input(2), f.input(3)], f.node.output[0], axis=-1, epsilon=f.number("epsilon", 1e-12))
+    f.add(
+        "LayerNormalization",
+        [last, f.input(2), f.input(3)],
+        f.node.output[0],
+        axis=-1,
+        epsilon=f.number("epsilon", 1e-12),
+    )
     return f.done()
 
 
 FORMS: Mapping[str, Callable[[_Fused], list[onnx.NodeProto] | None]] = {
-    "FusedConv": _conv, "FusedGemm": _gemm, "FusedMatMul": _matmul, "TransposeMatMul": _matmul,
-    "Gelu": _gelu, "BiasGelu": _gelu, "FastGelu": _gelu, "QuickGelu": _quick_gelu, "SkipLayerNormalization": _skip_norm,
-}  # fmt: skip
+    "FusedConv": _conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _matmul,
+    "TransposeMatMul": _matmul,
+    "Gelu": _gelu,
+    "BiasGelu": _gelu,
+    "FastGelu": _gelu,
+    "QuickGelu": _quick_gelu,
+    "SkipLayerNormalization": _skip_norm,
+}

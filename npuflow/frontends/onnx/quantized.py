@@ -18,8 +18,15 @@ from npuflow.ir.types import Array, QuantType
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
 MARKS = ("QLinear", "QGemm", "MatMulNBits")
-DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
-# Quantisers leave out a Relu or Clip whose work the rounding's saturation does: behind these it is spelled out.
+DYNAMIC = (
+    "DynamicQuantizeLinear",
+    "ConvInteger",
+    "MatMulInteger",
+    "DynamicQuantizeMatMul",
+    "DynamicQuantizeLSTM",
+)
+# Quantisers leave out a Relu or Clip whose work the rounding's saturation does:
+# behind these it is spelled out.
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "BatchNormalization")
 WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 Key = tuple[bytes, bytes, str, int | None]
@@ -36,12 +43,17 @@ class Lifted:
 
 
 def lifted(model: onnx.ModelProto, tensors: Mapping[str, Array] = MappingProxyType({})) -> Lifted:
-    """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value between them; weights become floats.
-    What does not come in such pairs stays, and runs on the host. `tensors`: those kept apart from the model."""
+    """Pairs of QuantizeLinear and DequantizeLinear become the codes of the value
+    between them; weights become floats.
+    What does not come in such pairs stays, and runs on the host. `tensors`: those
+    kept apart from the model."""
     kinds = {node.op_type for node in model.graph.node}
     if not any(k in (ROUNDING, BACK) or k.startswith(MARKS) for k in kinds):
         dynamic = sorted(kinds & set(DYNAMIC))
-        said = f"{', '.join(dynamic)}: quantised while it runs, with scales that are not known before; it runs on the host"
+        said = (
+            f"{', '.join(dynamic)}: quantised while it runs, with scales that are not known before; it runs "
+            "on the host"
+        )
         return Lifted(model, {}, (said,) if dynamic else ())
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -110,13 +122,25 @@ class _Lifter:
         del self.graph.node[:]
         self.graph.node.extend(kept)
         self.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in self.added.items())
-        notes = [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"] if self.stated else []
+        notes = (
+            [f"the model states the codes of {len(self.stated)} tensors; their scales are kept"]
+            if self.stated
+            else []
+        )
         if self.blocked:
-            what = f"{len(self.blocked)} weights have scales by blocks within a channel, which no target multiplies by"
-            notes.append(f"{what}: they are read as floats and get scales of their own, {self.blocked[0]} the first")
+            what = (
+                f"{len(self.blocked)} weights have scales by blocks within a channel, which no target "
+                "multiplies by"
+            )
+            notes.append(
+                f"{what}: they are read as floats and get scales of their own, {self.blocked[0]} the first"
+            )
         if self.kept:
             shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
-            notes.append(f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they are: {shown}")
+            notes.append(
+                f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they "
+                f"are: {shown}"
+            )
         return Lifted(self.model, self.stated, tuple(notes), len(self.blocked))
 
     def clip(self, name: str) -> onnx.NodeProto:
@@ -151,7 +175,9 @@ class _Lifter:
         return scale.tobytes(), zero.astype(np.int64).tobytes(), dtype, axis
 
     def params(self, node: onnx.NodeProto) -> tuple[Array, Array, str, int | None] | None:
-        if any(i not in self.consts for i in node.input[1:] if i) or any(a.name == "block_size" and a.i for a in node.attribute):
+        if any(i not in self.consts for i in node.input[1:] if i) or any(
+            a.name == "block_size" and a.i for a in node.attribute
+        ):
             return None
         scale = self.consts.get(node.input[1])
         if scale is None or scale.dtype.kind != "f" or scale.ndim > 1:
@@ -169,7 +195,8 @@ class _Lifter:
         return scale.astype(np.float32).reshape(-1), zero.reshape(-1), dtype, axis
 
     def along(self, params: tuple[Array, Array, str, int | None], held: Array) -> tuple[Array, Array] | None:
-        """Scale and zero point in a shape that goes with an array; None where their number is not that of the axis."""
+        """Scale and zero point in a shape that goes with an array; None where their
+        number is not that of the axis."""
         scale, zero, _, axis = params
         if axis is None:
             return scale.reshape(()), zero.astype(np.int64).reshape(())
@@ -192,7 +219,12 @@ class _Lifter:
     # --- values
     def products(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """A MatMulNBits as MatMul with its weight, and Add of its bias."""
-        if node.op_type != "MatMulNBits" or node.domain != MICROSOFT or not all(node.output[:1]) or len(node.input) < 3:
+        if (
+            node.op_type != "MatMulNBits"
+            or node.domain != MICROSOFT
+            or not all(node.output[:1])
+            or len(node.input) < 3
+        ):
             return [node]
         made = blocks.matmul(node, self.consts)
         if made is None:
@@ -204,8 +236,12 @@ class _Lifter:
         else:
             self.stated[weight] = made.quant
         bias = node.input[5] if len(node.input) > 5 else ""
-        product = onnx.helper.make_node("MatMul", [node.input[0], weight], [f"{out}:product" if bias else out], node.name)
-        return [product, onnx.helper.make_node("Add", [product.output[0], bias], [out])] if bias else [product]
+        product = onnx.helper.make_node(
+            "MatMul", [node.input[0], weight], [f"{out}:product" if bias else out], node.name
+        )
+        return (
+            [product, onnx.helper.make_node("Add", [product.output[0], bias], [out])] if bias else [product]
+        )
 
     def blocks(self, node: onnx.NodeProto, codes: Array) -> bool:
         """The constant behind a DequantizeLinear with blocks as floats."""
@@ -214,7 +250,11 @@ class _Lifter:
         if not given.get("block_size") or any(one is None for one in held) or codes.dtype.name not in WIDTHS:
             return False
         scale, zero = (*held, None)[:2]
-        real = None if scale is None else blocks.spread(codes, scale, zero, given.get("axis", 1), given["block_size"])
+        real = (
+            None
+            if scale is None
+            else blocks.spread(codes, scale, zero, given.get("axis", 1), given["block_size"])
+        )
         if real is None:
             return False
         self.consts[node.output[0]] = self.added[node.output[0]] = real
@@ -226,7 +266,11 @@ class _Lifter:
         if self.blocks(node, codes):
             return True
         params = self.params(node)
-        fitting = self.along(params, codes) if params is not None and codes.dtype.name in (*WIDTHS, "int32") else None
+        fitting = (
+            self.along(params, codes)
+            if params is not None and codes.dtype.name in (*WIDTHS, "int32")
+            else None
+        )
         if fitting is None:
             return False
         scale, zero = fitting
@@ -255,10 +299,15 @@ class _Lifter:
     def activation(
         self, value: str, found: list[tuple[onnx.NodeProto, onnx.NodeProto]], maker: dict[str, onnx.NodeProto]
     ) -> bool:
-        """One value and its roundings: with a single kind of them its codes are stated, and readers read the value itself."""
+        """One value and its roundings: with a single kind of them its codes are stated, and
+        readers read the value itself."""
         quant = self.quant(found[0][0], None)
         keys = {self.key(rounding) for rounding, _ in found}
-        others = {self.key(n) for n in self.nodes if n.op_type == ROUNDING and len(n.input) > 1 and n.input[0] == value}
+        others = {
+            self.key(n)
+            for n in self.nodes
+            if n.op_type == ROUNDING and len(n.input) > 1 and n.input[0] == value
+        }
         outputs = {o.name for o in self.graph.output}
         last = [back.output[0] for _, back in found if back.output[0] in outputs]
         if quant is None or quant.axis is not None or len(keys | others) > 1 or len(last) > 1:

@@ -1,4 +1,5 @@
-"""LSTM, GRU and RNN with the batch first (layout = 1), which onnxruntime does not run, with the sequence first instead."""
+"""LSTM, GRU and RNN with the batch first (layout = 1), which onnxruntime does not run, with
+the sequence first instead."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def sequence_first(node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto] | 
     new.attribute.extend(kept)
     before: list[onnx.NodeProto] = []
     after: list[onnx.NodeProto] = []
-    for index in (0, *STATES):                             # [batch, sequence, size], [batch, directions, size]
+    # [batch, sequence, size], [batch, directions, size]
+    for index in (0, *STATES):
         if index < len(node.input) and node.input[index]:
             new.input[index] = f"{prefix}/input{index}"
             before.append(_transposed(node.input[index], new.input[index], [1, 0, 2]))

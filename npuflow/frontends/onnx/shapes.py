@@ -1,4 +1,5 @@
-"""Types of one ONNX node's outputs from the types of its inputs: declarations in the file are never believed."""
+"""Types of one ONNX node's outputs from the types of its inputs: declarations in the
+file are never believed."""
 
 from __future__ import annotations
 
@@ -36,14 +37,25 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
         result = onnx.shape_inference.infer_node_outputs(
             found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10
         )
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        ValueError,
+    ) as fault:
         raise ModelError(
-            f"node {label(node)} is not valid ONNX", because=short(fault), code="NF-MODEL-014",
+            f"node {label(node)} is not valid ONNX",
+            because=short(fault),
+            code="NF-MODEL-014",
         ).at(node=label(node)) from fault
     told = tuple(from_proto(result.get(o)) for o in node.output)
     ranked = all(known[i].shape != UNRANKED and known[i].is_static for i in node.input if i)
     function = found.has_function or found.has_context_dependent_function
-    if ranked and function and any(o and t.shape == UNRANKED and is_tensor(t) for o, t in zip(node.output, told, strict=True)):
+    if (
+        ranked
+        and function
+        and any(o and t.shape == UNRANKED and is_tensor(t) for o, t in zip(node.output, told, strict=True))
+    ):
         return _completed(node, version, known, consts, told)
     return told
 
@@ -51,16 +63,22 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
 def _completed(
     node: onnx.NodeProto, version: int, known: Known, consts: Consts, told: tuple[TensorType, ...]
 ) -> tuple[TensorType, ...]:
-    """Of a function whose body onnx's inference cannot follow (GroupNormalization): the shapes that one run on ones has."""
+    """Of a function whose body onnx's inference cannot follow (GroupNormalization): the
+    shapes that one run on ones has."""
     alone = _alone(node, known, consts)
-    feeds = {i.name: np.ones(known[i.name].shape, known[i.name].dtype) for i in alone.input if known[i.name].dtype in PLAIN}
+    feeds = {
+        i.name: np.ones(known[i.name].shape, known[i.name].dtype)
+        for i in alone.input
+        if known[i.name].dtype in PLAIN
+    }
     try:
         made = run(model_of(alone, {"": version, node.domain: version}).SerializeToString(), feeds)
     except CannotRunError:
         return told
     shapes = {o.name: np.shape(array) for o, array in zip(alone.output, made, strict=True)}
     return tuple(
-        TensorType(tuple(shapes[o]), t.dtype) if o and t.shape == UNRANKED else t for o, t in zip(node.output, told, strict=True)
+        TensorType(tuple(shapes[o]), t.dtype) if o and t.shape == UNRANKED else t
+        for o, t in zip(node.output, told, strict=True)
     )
 
 
@@ -75,8 +93,10 @@ def short(fault: Exception) -> str:
 
 def _data(node: onnx.NodeProto, consts: Consts) -> dict[str, onnx.TensorProto]:
     return {
-        i: onnx.numpy_helper.from_array(consts[i], i) for i in node.input if i in consts and consts[i].size <= _DATA
-    }  # fmt: skip
+        i: onnx.numpy_helper.from_array(consts[i], i)
+        for i in node.input
+        if i in consts and consts[i].size <= _DATA
+    }
 
 
 def _alone(node: onnx.NodeProto, known: Known, consts: Consts) -> onnx.GraphProto:
@@ -95,24 +115,42 @@ def _alone(node: onnx.NodeProto, known: Known, consts: Consts) -> onnx.GraphProt
 
 def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
     """Inference over a model of this one node: it enters subgraphs."""
-    model = model_of(_alone(node, known, consts), {node.domain: version, "": version if not node.domain else EXPORT_OPSET})
+    model = model_of(
+        _alone(node, known, consts), {node.domain: version, "": version if not node.domain else EXPORT_OPSET}
+    )
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as fault:
+        inferred = onnx.shape_inference.infer_shapes(
+            model, check_type=False, strict_mode=False, data_prop=True
+        )
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        ValueError,
+    ) as fault:
         raise ModelError(
-            f"node {label(node)} is not valid ONNX", because=short(fault), code="NF-MODEL-014",
+            f"node {label(node)} is not valid ONNX",
+            because=short(fault),
+            code="NF-MODEL-014",
         ).at(node=label(node)) from fault
     types = {o.name: o.type for o in inferred.graph.output}
     found = tuple(from_proto(types.get(o)) for o in node.output)
     return _looped(node, version, known, found) if node.op_type == "Loop" and not node.domain else found
 
 
-def _looped(node: onnx.NodeProto, version: int, known: Known, told: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-    """Of a Loop, whose state may change its shape: where a body that gets the first shapes gives them back, they stay."""
+def _looped(
+    node: onnx.NodeProto, version: int, known: Known, told: tuple[TensorType, ...]
+) -> tuple[TensorType, ...]:
+    """Of a Loop, whose state may change its shape: where a body that gets the first shapes
+    gives them back, they stay."""
     body = onnx.GraphProto()
     body.CopyFrom(next(a.g for a in node.attribute if a.name == "body"))
     states = list(node.input[2:])
-    if len(body.input) != len(states) + 2 or len(body.output) != len(told) + 1 or not all(i in known for i in states):
+    if (
+        len(body.input) != len(states) + 2
+        or len(body.output) != len(told) + 1
+        or not all(i in known for i in states)
+    ):
         return told
     first = [TensorType((), "int64"), TensorType((), "bool"), *(known[i] for i in states)]
     fed = [value_info(own.name, kind) for own, kind in zip(body.input, first, strict=True)]
@@ -132,14 +170,20 @@ def _looped(node: onnx.NodeProto, version: int, known: Known, told: tuple[Tensor
     kept = [known[i] for i in states]
     stacked = [TensorType((UNKNOWN, *one.shape), one.dtype) if one.shape != UNRANKED else mine
                for one, mine in zip(after[len(states):], told[len(states):], strict=True)]
-    return tuple(kind if is_tensor(kind) else mine for kind, mine in zip((*kept, *stacked), told, strict=True))
+    return tuple(
+        kind if is_tensor(kind) else mine for kind, mine in zip((*kept, *stacked), told, strict=True)
+    )
 
 
 def _by_runtime(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
     """An operator only onnxruntime knows: ask a session; nothing is known if it does not know it either."""
     unknown = tuple(TensorType(UNRANKED, UNTYPED) for _ in node.output)
     try:
-        ready = session(model_of(_alone(node, known, consts), {"": EXPORT_OPSET, node.domain: version}).SerializeToString())
+        ready = session(
+            model_of(
+                _alone(node, known, consts), {"": EXPORT_OPSET, node.domain: version}
+            ).SerializeToString()
+        )
     except CannotRunError as fault:
         raise ModelError(
             f"node {label(node)} cannot be run",
@@ -155,4 +199,6 @@ def _runtime_type(text: str, shape: list[object] | None) -> TensorType:
     if not text.startswith("tensor("):
         return TensorType(UNRANKED, UNTYPED)
     dtype = names.get(text[7:-1], text[7:-1])
-    return TensorType(tuple(d if isinstance(d, int) else -1 for d in shape) if shape is not None else UNRANKED, dtype)
+    return TensorType(
+        tuple(d if isinstance(d, int) else -1 for d in shape) if shape is not None else UNRANKED, dtype
+    )

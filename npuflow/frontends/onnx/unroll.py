@@ -30,7 +30,9 @@ class Builder(Protocol):
 def unrolled(builder: Builder, node: onnx.NodeProto, version: int) -> str:
     """Add a Loop or Scan written out; else say why it stays."""
     body = next(a.g for a in node.attribute if a.name == "body")
-    return _loop(builder, node, body, version) if node.op_type == "Loop" else _scan(builder, node, body, version)
+    return (
+        _loop(builder, node, body, version) if node.op_type == "Loop" else _scan(builder, node, body, version)
+    )
 
 
 def _loop(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version: int) -> str:
@@ -69,7 +71,9 @@ def _scan(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version
     states = list(node.input[: len(node.input) - count])
     scanned, outputs = list(node.input[len(states) :]), len(node.output) - len(states)
     axes, back = (given.get(f"scan_input_{name}") or [0] * count for name in ("axes", "directions"))
-    out_axes, out_back = (given.get(f"scan_output_{name}") or [0] * outputs for name in ("axes", "directions"))
+    out_axes, out_back = (
+        given.get(f"scan_output_{name}") or [0] * outputs for name in ("axes", "directions")
+    )
     shapes = [builder.type(name).shape for name in scanned]
     if any(not builder.type(name).is_static for name in scanned):
         return "the number of its steps is not known"
@@ -80,7 +84,9 @@ def _scan(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version
     for step in range(steps):
         names = dict(zip((i.name for i in body.input), states, strict=False))
         for k, (name, axis, shape) in enumerate(zip(scanned, axes, shapes, strict=True)):
-            at = _constant(builder, node, f"{step}/at{k}", np.array(steps - 1 - step if back[k] else step, np.int64))
+            at = _constant(
+                builder, node, f"{step}/at{k}", np.array(steps - 1 - step if back[k] else step, np.int64)
+            )
             one = f"{_prefix(node)}/{step}/input{k}"
             builder.add(_make("Gather", [name, at], [one], _called(node), axis=axis % len(shape)), version)
             names[body.input[len(states) + k].name] = one
@@ -93,7 +99,12 @@ def _scan(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version
 
 
 def _step(
-    builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version: int, step: int, names: Mapping[str, str]
+    builder: Builder,
+    node: onnx.NodeProto,
+    body: onnx.GraphProto,
+    version: int,
+    step: int,
+    names: Mapping[str, str],
 ) -> list[str]:
     """A copy of the body; its results' names."""
     prefix = f"{_prefix(node)}/{step}"
@@ -111,7 +122,12 @@ def _step(
 
 
 def _finish(
-    builder: Builder, node: onnx.NodeProto, version: int, states: list[str], rows: list[list[str]], axes: list[int]
+    builder: Builder,
+    node: onnx.NodeProto,
+    version: int,
+    states: list[str],
+    rows: list[list[str]],
+    axes: list[int],
 ) -> None:
     """The last states, and what every step gave as one tensor, under the node's own names."""
     for value, output in zip(states, node.output, strict=False):
@@ -128,7 +144,8 @@ def _finish(
 
 
 def _prefix(node: onnx.NodeProto) -> str:
-    """In front of the names of its steps; a node in a loop has the name of the loop, but outputs of its own."""
+    """In front of the names of its steps; a node in a loop has the name of the loop,
+    but outputs of its own."""
     return next(o for o in node.output if o)
 
 

@@ -33,7 +33,8 @@ def schema(op_type: str, version: int, domain: str) -> Any:
 
 @cache
 def compatible(op_type: str, old: int, new: int) -> bool:
-    """Whether a node written for opset `old` means the same at `new`: only types and inert attributes were added."""
+    """Whether a node written for opset `old` means the same at `new`: only types and
+    inert attributes were added."""
     before, after = schema(op_type, old, ""), schema(op_type, new, "")
     if before is None or after is None or after.deprecated:
         return False
@@ -46,7 +47,8 @@ def compatible(op_type: str, old: int, new: int) -> bool:
     optional = onnx.defs.OpSchema.FormalParameterOption.Single
     extra = any(i.option == optional for i in after.inputs[len(before.inputs) :])
     kept = all(
-        name in after.attributes and _default(a) == _default(after.attributes[name]) for name, a in before.attributes.items()
+        name in after.attributes and _default(a) == _default(after.attributes[name])
+        for name, a in before.attributes.items()
     )
     return same_inputs and not extra and kept
 
@@ -77,14 +79,17 @@ def upgraded(
     converted = _convert(node, version, target, types, prefix)
     if node.op_type in ("Upsample", "Resize") and version < 11:
         for part in converted:
-            if part.op_type == "Resize":     # the converter leaves out what changed with opset 11
-                part.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            if part.op_type == "Resize":  # the converter leaves out what changed with opset 11
+                part.attribute.append(
+                    onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric")
+                )
                 part.attribute.append(onnx.helper.make_attribute("nearest_mode", "floor"))
     return converted, target
 
 
 def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str] | None:
-    """Every operator that these nodes and those of their subgraphs may become; None: it takes a conversion to know.
+    """Every operator that these nodes and those of their subgraphs may become; None:
+    it takes a conversion to know.
 
     The forms are made, not listed: a key that names what they use cannot forget one.
     """
@@ -100,7 +105,11 @@ def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str
             found |= inner | {"Identity", "Gather", "Unsqueeze", "Concat"}
         version = opsets.get("", opsets.get("ai.onnx", target))
         found |= {new.op_type for new in (spelled(node, {}, "") or sequence_first(node, "") or ())}
-        if node.domain not in ("", "ai.onnx") or version > target or compatible(node.op_type, version, target):
+        if (
+            node.domain not in ("", "ai.onnx")
+            or version > target
+            or compatible(node.op_type, version, target)
+        ):
             continue
         if not (node.input and node.output):                  # no node that reading takes
             continue
@@ -112,32 +121,44 @@ def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str
 
 
 def _runnable(node: onnx.NodeProto, version: int, target: int) -> int:
-    """The opset by which a node newer than onnxruntime is run: an older one if it says all that the node says."""
+    """The opset by which a node newer than onnxruntime is run: an older one if it
+    says all that the node says."""
     now, before = schema(node.op_type, version, ""), schema(node.op_type, target, "")
     if now is None or now.since_version <= target:
         return target
-    if before is None or before.deprecated or len(node.input) > before.max_input or len(node.output) > before.max_output:
+    if (
+        before is None
+        or before.deprecated
+        or len(node.input) > before.max_input
+        or len(node.output) > before.max_output
+    ):
         return int(now.since_version)
     return target if _has_attributes(node, before, now) else int(now.since_version)
 
 
 def _has_attributes(node: onnx.NodeProto, before: Any, now: Any) -> bool:
-    """Whether an older form of the operator has the attributes that the node states, with the same defaults."""
+    """Whether an older form of the operator has the attributes that the node states,
+    with the same defaults."""
     return all(
-        a.name in before.attributes and _default(before.attributes[a.name]) == _default(now.attributes[a.name])
+        a.name in before.attributes
+        and _default(before.attributes[a.name]) == _default(now.attributes[a.name])
         for a in node.attribute
     )
 
 
 def stated_opset(node: onnx.NodeProto, version: int, known: Mapping[str, TensorType]) -> int:
-    """The opset that a node of the default domain needs in an exported model: the lowest if it means the same there.
+    """The opset that a node of the default domain needs in an exported model: the
+    lowest if it means the same there.
 
-    Not every runtime has a kernel for the newest form of each operator, where only its types were widened. `known`: types of
-    the node's values, as far as they are known.
+    Not every runtime has a kernel for the newest form of each operator, where only its types were widened.
+    `known`: types of the node's values, as far as they are known.
     """
     now, before = schema(node.op_type, version, ""), schema(node.op_type, EXPORT_OPSET, "")
     inner = [
-        stated_opset(n, version, {}) for graph in subgraphs(node) for n in graph.node if n.domain in ("", "ai.onnx")
+        stated_opset(n, version, {})
+        for graph in subgraphs(node)
+        for n in graph.node
+        if n.domain in ("", "ai.onnx")
     ]
     if now is None or now.since_version <= EXPORT_OPSET:
         return max([EXPORT_OPSET, *inner])
@@ -145,7 +166,7 @@ def stated_opset(node: onnx.NodeProto, version: int, known: Mapping[str, TensorT
         before is not None and not before.deprecated and compatible(node.op_type, EXPORT_OPSET, version)
         and len(node.input) <= before.max_input and len(node.output) <= before.max_output
         and _has_attributes(node, before, now) and _takes(before, node, known)
-    )  # fmt: skip
+    )
     return max([EXPORT_OPSET if same else int(now.since_version), *inner])
 
 
@@ -167,14 +188,20 @@ def newer_functions(nodes: Iterable[onnx.NodeProto], version: int) -> list[str]:
     found = []
     for op_type in sorted({n.op_type for n in nodes if n.domain in ("", "ai.onnx")}):
         now = schema(op_type, version, "")
-        if now is None or now.since_version <= newest_opset() or schema(op_type, newest_opset(), "") is not None:
+        if (
+            now is None
+            or now.since_version <= newest_opset()
+            or schema(op_type, newest_opset(), "") is not None
+        ):
             continue
         if now.has_function or now.has_context_dependent_function:
             found.append(op_type)
     return found
 
 
-def _upgrade_subgraphs(node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str) -> None:
+def _upgrade_subgraphs(
+    node: onnx.NodeProto, version: int, types: Mapping[str, TensorType], prefix: str
+) -> None:
     for k, graph in enumerate(subgraphs(node)):
         known = dict(types)
         body: list[onnx.NodeProto] = []
@@ -207,7 +234,11 @@ def _convert(
             because=str(fault).strip().split("\n")[0][:300], code="NF-MODEL-032",
         ).at(node=node.name or name) from fault
     ours = {i.name for i in graph.input} | {o.name for o in graph.output} | {""}
-    nodes = [onnx.helper.make_node("Constant", [], [t.name], value=t) for t in result.initializer if t.name not in ours]
+    nodes = [
+        onnx.helper.make_node("Constant", [], [t.name], value=t)
+        for t in result.initializer
+        if t.name not in ours
+    ]
     nodes += list(result.node)
     for new in nodes:
         for names in (new.input, new.output):

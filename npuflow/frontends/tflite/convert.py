@@ -1,4 +1,5 @@
-"""A TFLite file as an ONNX model: every operator by its converter, codes as pairs of QuantizeLinear and back."""
+"""A TFLite file as an ONNX model: every operator by its converter, codes as pairs of
+QuantizeLinear and back."""
 
 from __future__ import annotations
 
@@ -37,9 +38,12 @@ def model(data: bytes) -> bytes:
         return _built(network)
     except ModelError:
         raise
-    except Exception as fault:  # options and shapes of a damaged file fit nothing, in as many ways as there are operators
+    # options and shapes of a damaged file fit nothing, in as many ways as there are operators
+    except Exception as fault:
         raise ModelError(
-            "the TFLite model is damaged", because=f"{type(fault).__name__}: {fault}", hint="is the file whole?",
+            "the TFLite model is damaged",
+            because=f"{type(fault).__name__}: {fault}",
+            hint="is the file whole?",
             code="NF-MODEL-064",
         ) from fault
 
@@ -58,15 +62,19 @@ def _built(network: Network) -> bytes:
     if refused:
         listed = [f"{name} ({count} times)" if count > 1 else name for name, count in refused.items()]
         raise ModelError(
-            f"{sum(refused.values())} operators of the TFLite model cannot be converted", because="; ".join(listed),
-            hint="export the part without them, or export the model to ONNX", code="NF-MODEL-066",
+            f"{sum(refused.values())} operators of the TFLite model cannot be converted",
+            because="; ".join(listed),
+            hint="export the part without them, or export the model to ONNX",
+            code="NF-MODEL-066",
         )
     for index in network.outputs:
         if builder.data(index) is not None:
             builder.node("Identity", [builder.value(index)], builder.tensor(index).name)
     outputs = [builder.info(index) for index in network.outputs]
     graph = helper.make_graph(builder.nodes, "tflite", inputs, outputs, list(builder.constants.values()))
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10, producer_name="npuflow")
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10, producer_name="npuflow"
+    )
     try:
         return bytes(made.SerializeToString(deterministic=True))
     except ValueError as fault:
@@ -76,14 +84,20 @@ def _built(network: Network) -> bytes:
 def _convert(builder: Builder, operator: Operator, lost: set[int]) -> str | None:
     """Adds an operator; else why not, and "" where that is another operator's fault."""
     name = f"{operator.name} {operator.custom}".rstrip()
-    broken = [builder.tensor(t).refused for t in (*operator.inputs, *operator.outputs) if t >= 0 and builder.tensor(t).refused]
+    broken = [
+        builder.tensor(t).refused
+        for t in (*operator.inputs, *operator.outputs)
+        if t >= 0 and builder.tensor(t).refused
+    ]
     if operator.name not in CONVERTERS:
         return name
     if broken:
         return f"{name}: {broken[0]}"
     if lost.intersection(operator.inputs):
         return ""
-    missing = next((t for t in operator.inputs if t >= 0 and builder.data(t) is None and t not in builder.forms), None)
+    missing = next(
+        (t for t in operator.inputs if t >= 0 and builder.data(t) is None and t not in builder.forms), None
+    )
     if missing is not None:
         raise ModelError(f'nothing produces tensor "{builder.tensor(missing).name}"', code="NF-MODEL-064")
     builder.origin = builder.tensor(operator.outputs[0]).name

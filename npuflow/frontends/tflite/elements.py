@@ -12,12 +12,40 @@ from npuflow.frontends.tflite.network import PLAIN, Builder, UnsupportedError, e
 from npuflow.frontends.tflite.schema import Operator
 
 ONE_TO_ONE = {
-    "ABS": "Abs", "CEIL": "Ceil", "COS": "Cos", "ELU": "Elu", "EXP": "Exp", "FLOOR": "Floor", "HARD_SWISH": "HardSwish",
-    "LOG": "Log", "LOGICAL_NOT": "Not", "LOGISTIC": "Sigmoid", "NEG": "Neg", "RELU": "Relu", "ROUND": "Round", "SIGN": "Sign",
-    "SIN": "Sin", "SQRT": "Sqrt", "TANH": "Tanh",
-    "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow", "PRELU": "PRelu",
-    "ADD_N": "Sum", "EQUAL": "Equal", "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "LESS": "Less",
-    "LESS_EQUAL": "LessOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or", "SELECT_V2": "Where",
+    "ABS": "Abs",
+    "CEIL": "Ceil",
+    "COS": "Cos",
+    "ELU": "Elu",
+    "EXP": "Exp",
+    "FLOOR": "Floor",
+    "HARD_SWISH": "HardSwish",
+    "LOG": "Log",
+    "LOGICAL_NOT": "Not",
+    "LOGISTIC": "Sigmoid",
+    "NEG": "Neg",
+    "RELU": "Relu",
+    "ROUND": "Round",
+    "SIGN": "Sign",
+    "SIN": "Sin",
+    "SQRT": "Sqrt",
+    "TANH": "Tanh",
+    "ADD": "Add",
+    "SUB": "Sub",
+    "MUL": "Mul",
+    "DIV": "Div",
+    "MAXIMUM": "Max",
+    "MINIMUM": "Min",
+    "POW": "Pow",
+    "PRELU": "PRelu",
+    "ADD_N": "Sum",
+    "EQUAL": "Equal",
+    "GREATER": "Greater",
+    "GREATER_EQUAL": "GreaterOrEqual",
+    "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual",
+    "LOGICAL_AND": "And",
+    "LOGICAL_OR": "Or",
+    "SELECT_V2": "Where",
 }
 CLIPS = {"RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
 
@@ -105,7 +133,9 @@ def quantize(builder: Builder, operator: Operator) -> None:
         raise UnsupportedError(f"to {tensor.dtype} without scale")
     layout = builder.home(source)
     x = builder.value(source, layout)
-    if builder.activation(builder.tensor(source)) is not None or (result in builder.source.outputs and layout != PLAIN):
+    if builder.activation(builder.tensor(source)) is not None or (
+        result in builder.source.outputs and layout != PLAIN
+    ):
         builder.node("Identity", [x], builder.result(result, layout))
         return
     back = tensor.name if result in builder.source.outputs else builder.free(f"{tensor.name}:back")
@@ -130,8 +160,18 @@ def dequantize(builder: Builder, operator: Operator) -> None:
 
 
 ELEMENTS: dict[str, Callable[[Builder, Operator], None]] = {
-    **{name: partial(plain, kind) for name, kind in ONE_TO_ONE.items()}, **dict.fromkeys(CLIPS, clip),
-    "LEAKY_RELU": leaky, "GELU": gelu, "RSQRT": rsqrt, "SQUARE": square, "SQUARED_DIFFERENCE": squared_difference,
-    "NOT_EQUAL": not_equal, "FLOOR_DIV": floor_div, "FLOOR_MOD": floor_mod, "SELECT": select, "CAST": cast,
-    "QUANTIZE": quantize, "DEQUANTIZE": dequantize,
+    **{name: partial(plain, kind) for name, kind in ONE_TO_ONE.items()},
+    **dict.fromkeys(CLIPS, clip),
+    "LEAKY_RELU": leaky,
+    "GELU": gelu,
+    "RSQRT": rsqrt,
+    "SQUARE": square,
+    "SQUARED_DIFFERENCE": squared_difference,
+    "NOT_EQUAL": not_equal,
+    "FLOOR_DIV": floor_div,
+    "FLOOR_MOD": floor_mod,
+    "SELECT": select,
+    "CAST": cast,
+    "QUANTIZE": quantize,
+    "DEQUANTIZE": dequantize,
 }

@@ -1,4 +1,5 @@
-"""The ONNX network in the making: values of TFLite tensors in both layouts, their codes as QuantizeLinear and back."""
+"""The ONNX network in the making: values of TFLite tensors in both layouts, their codes
+as QuantizeLinear and back."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class _Result:
-    """An operator's result: names of what it gives, of the value behind the activation, and of that behind the rounding."""
+    """An operator's result: names of what it gives, of the value behind the activation, and
+    of that behind the rounding."""
 
     index: int
     layout: str
@@ -43,15 +45,18 @@ class _Result:
 class Builder:
     """Nodes and constants of the network, and the names of each tensor's value by layout.
 
-    A tensor of four dimensions is kept in the layout in which it was produced; the other form is made where it is read.
+    A tensor of four dimensions is kept in the layout in which it was produced; the other
+    form is made where it is read.
     """
 
     source: Network
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     forms: dict[int, dict[str, str]] = field(default_factory=dict)
-    codes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)     # integer value, scale and zero point
-    folded: dict[int, Array] = field(default_factory=dict)                    # constants that are computed while reading
+    # integer value, scale and zero point
+    codes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
+    # constants that are computed while reading
+    folded: dict[int, Array] = field(default_factory=dict)
     origin: str = ""
     _after: list[_Result] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
@@ -76,9 +81,12 @@ class Builder:
         return [int(v) for v in held.reshape(-1)]
 
     def layout(self, indices: Sequence[int]) -> str:
-        """The layout in which an operator on these operands, element by element, needs the fewest transpositions."""
+        """The layout in which an operator on these operands, element by element,
+        needs the fewest transpositions."""
         moving = [i for i in indices if self.data(i) is None]
-        four = all(len(self.tensor(i).shape) == 4 for i in moving) and all(len(self.tensor(i).shape) <= 4 for i in indices)
+        four = all(len(self.tensor(i).shape) == 4 for i in moving) and all(
+            len(self.tensor(i).shape) <= 4 for i in indices
+        )
         return NCHW if four and any(NCHW in self.forms[i] for i in moving) else PLAIN
 
     def home(self, index: int) -> str:
@@ -93,13 +101,15 @@ class Builder:
         return name
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        """Adds a node; `output`: its result's name, or a new one after the operator that is being converted."""
+        """Adds a node; `output`: its result's name, or a new one after the operator
+        that is being converted."""
         output = output or self.free(f"{self.origin}:{kind.lower()}")
         self.many(kind, inputs, [output], **attributes)
         return output
 
     def many(self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
-        """Adds a node of several results. The one that gives an operator's result has the name of the tensor."""
+        """Adds a node of several results. The one that gives an operator's result
+        has the name of the tensor."""
         name = next((self.tensor(one.index).name for one in self._after if one.first == outputs[0]), None)
         self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name, **attributes))
 
@@ -165,15 +175,17 @@ class Builder:
         """The name under which an operator gives its result; `finish` adds what follows."""
         tensor = self.tensor(index)
         whole = index in self.source.outputs and layout == PLAIN
-        name = tensor.name if whole or index not in self.source.outputs else self.free(f"{tensor.name}:{layout}")
+        name = (
+            tensor.name if whole or index not in self.source.outputs else self.free(f"{tensor.name}:{layout}")
+        )
         value, back = self.around(name, tensor, whole)
         first = self.free(f"{name}:linear") if activation else value
         self._after.append(_Result(index, layout, activation, first, value, back))
         return first
 
     def around(self, name: str, tensor: Tensor, whole: bool) -> tuple[str, str]:
-        """Names of a value before and behind its rounding. An output of the network is the one behind; elsewhere the one
-        before has the name."""
+        """Names of a value before and behind its rounding. An output of the network is the one behind;
+        elsewhere the one before has the name."""
         if self.activation(tensor) is None:
             return name, name
         return (self.free(f"{name}:real"), name) if whole else (name, self.free(f"{name}:back"))
@@ -197,7 +209,8 @@ class Builder:
         return tensor.codes if tensor.dtype in ROUNDED else None
 
     def rounded(self, index: int, value: str, back: str) -> str:
-        """A value rounded to its tensor's codes and back, as `back`; the value itself where it is not rounded."""
+        """A value rounded to its tensor's codes and back, as `back`; the value
+        itself where it is not rounded."""
         tensor = self.tensor(index)
         codes = self.activation(tensor)
         if codes is None:
@@ -211,7 +224,9 @@ class Builder:
         """Names of scale and zero point as constants."""
         many = codes.axis is not None
         scale = self.constant(codes.scale if many else codes.scale[0], "float32", f"{tensor.name}:scale")
-        zero = self.constant(codes.zero if many else codes.zero[0], _element(tensor.dtype), f"{tensor.name}:zero")
+        zero = self.constant(
+            codes.zero if many else codes.zero[0], _element(tensor.dtype), f"{tensor.name}:zero"
+        )
         return [scale, zero]
 
     def port(self, index: int) -> onnx.ValueInfoProto:

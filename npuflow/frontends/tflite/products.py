@@ -32,7 +32,9 @@ def dense(builder: Builder, operator: Operator) -> None:
 
 def batched(builder: Builder, operator: Operator) -> None:
     sides = []
-    for index, turned in zip(operator.inputs, (operator.options.get("AdjX"), operator.options.get("AdjY")), strict=True):
+    for index, turned in zip(
+        operator.inputs, (operator.options.get("AdjX"), operator.options.get("AdjY")), strict=True
+    ):
         rank = len(builder.tensor(index).shape)
         perm = [*range(rank - 2), rank - 1, rank - 2] if turned else list(range(rank))
         if builder.data(index) is not None:
@@ -65,7 +67,9 @@ def reduction(kind: str, builder: Builder, operator: Operator) -> None:
     name = builder.result(result, layout if keep else PLAIN)
     if kind in ("any", "all"):
         held = builder.node("Cast", [x], to=element("int32"))
-        given = builder.node("ReduceMax" if kind == "any" else "ReduceMin", [held, builder.shape(placed)], keepdims=int(keep))
+        given = builder.node(
+            "ReduceMax" if kind == "any" else "ReduceMin", [held, builder.shape(placed)], keepdims=int(keep)
+        )
         builder.node("Cast", [given], name, to=element("bool"))
         return
     builder.node(kind, [x, builder.shape(placed)], name, keepdims=int(keep))
@@ -90,13 +94,17 @@ def unit(builder: Builder, operator: Operator) -> None:
     source = operator.inputs[0]
     layout = builder.home(source)
     name = builder.result(operator.outputs[0], layout, operator.options.get("FusedActivationFunction", 0))
-    builder.node("LpNormalization", [builder.value(source, layout)], name, axis=1 if layout == NCHW else -1, p=2)
+    builder.node(
+        "LpNormalization", [builder.value(source, layout)], name, axis=1 if layout == NCHW else -1, p=2
+    )
 
 
 def running_sum(builder: Builder, operator: Operator) -> None:
     axis = builder.shape(builder.ints(operator, 1, "axis")[:1])
     given = {name.lower(): int(operator.options.get(name, False)) for name in ("Exclusive", "Reverse")}
-    builder.node("CumSum", [builder.value(operator.inputs[0]), axis], builder.result(operator.outputs[0]), **given)
+    builder.node(
+        "CumSum", [builder.value(operator.inputs[0]), axis], builder.result(operator.outputs[0]), **given
+    )
 
 
 PRODUCTS: dict[str, Callable[[Builder, Operator], None]] = {

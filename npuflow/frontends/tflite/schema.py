@@ -1,4 +1,5 @@
-"""A TFLite file as plain data: tensors, operators and their options. Only this file knows the parser's package."""
+"""A TFLite file as plain data: tensors, operators and their options. Only this file
+knows the parser's package."""
 
 from __future__ import annotations
 
@@ -13,8 +14,18 @@ from npuflow.base.errors import ModelError
 from npuflow.ir.types import Array
 
 TYPES = {
-    "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BOOL": "bool", "INT4": "int4", "INT8": "int8",
-    "UINT8": "uint8", "INT16": "int16", "UINT16": "uint16", "INT32": "int32", "UINT32": "uint32", "INT64": "int64",
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "FLOAT64": "float64",
+    "BOOL": "bool",
+    "INT4": "int4",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT16": "int16",
+    "UINT16": "uint16",
+    "INT32": "int32",
+    "UINT32": "uint32",
+    "INT64": "int64",
     "UINT64": "uint64",
 }
 
@@ -30,7 +41,8 @@ class Codes:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value; `data` for a constant. int4 constants are held as int8. `dtype` is "" for types that ONNX lacks."""
+    """A value; `data` for a constant. int4 constants are held as int8. `dtype` is ""
+    for types that ONNX lacks."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +54,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """`name` as the schema spells it (CONV_2D); a custom one has its own name in `custom`. -1: an absent input."""
+    """`name` as the schema spells it (CONV_2D); a custom one has its own name in
+    `custom`. -1: an absent input."""
 
     name: str
     inputs: tuple[int, ...]
@@ -67,13 +80,17 @@ def parsed(data: bytes) -> Network:
         import tflite
     except ImportError as fault:
         raise ModelError(
-            "reading .tflite files needs the package tflite", because=str(fault), hint="pip install 'npuflow[tflite]'",
+            "reading .tflite files needs the package tflite",
+            because=str(fault),
+            hint="pip install 'npuflow[tflite]'",
             code="NF-MODEL-062",
         ) from None
     if data[4:8] != b"TFL3":
         raise ModelError(
-            "not a TFLite model", because=f"the file ({len(data)} bytes) lacks the mark TFL3 of its format",
-            hint="is the file whole? (a download cut short, or a pointer that git-lfs left)", code="NF-MODEL-063",
+            "not a TFLite model",
+            because=f"the file ({len(data)} bytes) lacks the mark TFL3 of its format",
+            hint="is the file whole? (a download cut short, or a pointer that git-lfs left)",
+            code="NF-MODEL-063",
         )
     try:
         return _network(tflite, data)
@@ -81,7 +98,9 @@ def parsed(data: bytes) -> Network:
         raise
     except Exception as fault:  # struct.error, IndexError, TypeError, ValueError, by kind of damage
         raise ModelError(
-            "the TFLite model is damaged", because=f"{type(fault).__name__}: {fault}", hint="is the file whole?",
+            "the TFLite model is damaged",
+            because=f"{type(fault).__name__}: {fault}",
+            hint="is the file whole?",
             code="NF-MODEL-064",
         ) from fault
 
@@ -90,7 +109,9 @@ def _network(tflite: ModuleType, data: bytes) -> Network:
     model = tflite.Model.GetRootAs(data, 0)
     if model.Version() != 3:
         raise ModelError(
-            f"version {model.Version()} of the TFLite schema is unknown", hint="version 3 is read", code="NF-MODEL-065",
+            f"version {model.Version()} of the TFLite schema is unknown",
+            hint="version 3 is read",
+            code="NF-MODEL-065",
         )
     if not model.SubgraphsLength():
         raise ModelError("the TFLite model holds no subgraph", code="NF-MODEL-064")
@@ -179,19 +200,29 @@ def _buffer(buffer: Any, data: bytes) -> Array | None:
 def _values(held: Array, dtype: str, shape: tuple[int, ...]) -> Array:
     count = int(np.prod(shape, dtype=np.int64))
     if dtype != "int4":
-        return np.frombuffer(held.tobytes(), np.dtype(dtype).newbyteorder("<"), count).astype(dtype).reshape(shape)
+        return (
+            np.frombuffer(held.tobytes(), np.dtype(dtype).newbyteorder("<"), count)
+            .astype(dtype)
+            .reshape(shape)
+        )
     pairs = np.stack([held & 15, held >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)
     return np.where(pairs > 7, pairs - 16, pairs).astype(np.int8).reshape(shape)
 
 
 def _quantised(stated: Any, dtype: str, shape: tuple[int, ...]) -> Codes | None:
-    if stated is None or not stated.ScaleLength() or dtype not in ("int4", "int8", "uint8", "int16", "int32", "int64"):
+    if (
+        stated is None
+        or not stated.ScaleLength()
+        or dtype not in ("int4", "int8", "uint8", "int16", "int32", "int64")
+    ):
         return None
     scale = tuple(float(stated.Scale(i)) for i in range(stated.ScaleLength()))
     zero = _ints(stated, "ZeroPoint") or (0,) * len(scale)
     axis = stated.QuantizedDimension() if len(scale) > 1 else None
     if len(zero) == 1:
         zero *= len(scale)
-    if len(zero) != len(scale) or (axis is not None and (not 0 <= axis < len(shape) or shape[axis] != len(scale))):
+    if len(zero) != len(scale) or (
+        axis is not None and (not 0 <= axis < len(shape) or shape[axis] != len(scale))
+    ):
         raise ModelError("scales and zero points of a tensor do not fit its shape", code="NF-MODEL-064")
     return Codes(scale, zero, axis)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from npuflow.frontends.tflite.network import INTO, NCHW, PLACE, PLAIN, Builder, UnsupportedError, element, still
+from npuflow.frontends.tflite.network import (
+    INTO,
+    NCHW,
+    PLACE,
+    PLAIN,
+    Builder,
+    UnsupportedError,
+    element,
+    still,
+)
 from npuflow.frontends.tflite.schema import Operator
 
 FIRST, LAST = -(2**63), 2**63 - 1                 # as far as a slice goes
@@ -17,7 +26,9 @@ def reshaped(builder: Builder, index: int, shape: Sequence[int]) -> str:
     old = builder.tensor(index).shape
     layout = builder.home(index) if len(old) == 4 and still(old) else PLAIN
     x = builder.value(index, layout)
-    return x if layout == PLAIN and tuple(shape) == old else builder.node("Reshape", [x, builder.shape(shape)])
+    return (
+        x if layout == PLAIN and tuple(shape) == old else builder.node("Reshape", [x, builder.shape(shape)])
+    )
 
 
 def reshape(builder: Builder, operator: Operator) -> None:
@@ -126,7 +137,9 @@ def strided(builder: Builder, operator: Operator) -> None:
     _slice(builder, operator, begins, ends, steps)
 
 
-def _slice(builder: Builder, operator: Operator, begins: list[int], ends: list[int], steps: list[int]) -> None:
+def _slice(
+    builder: Builder, operator: Operator, begins: list[int], ends: list[int], steps: list[int]
+) -> None:
     """A slice of all axes; dimensions that come or go are a Reshape behind it."""
     source, result = operator.inputs[0], operator.outputs[0]
     held = builder.data(source)
@@ -140,7 +153,12 @@ def _slice(builder: Builder, operator: Operator, begins: list[int], ends: list[i
     layout = builder.home(source) if tuple(sizes) == new else PLAIN
     order = INTO if layout == NCHW else range(len(old))
     bounds_ = [builder.shape([part[a] for a in order]) for part in (begins, ends)]
-    inputs = [builder.value(source, layout), *bounds_, builder.shape(range(len(old))), builder.shape([steps[a] for a in order])]
+    inputs = [
+        builder.value(source, layout),
+        *bounds_,
+        builder.shape(range(len(old))),
+        builder.shape([steps[a] for a in order]),
+    ]
     if tuple(sizes) == new:
         builder.node("Slice", inputs, builder.result(result, layout))
     else:
@@ -189,9 +207,19 @@ def backwards(builder: Builder, operator: Operator) -> None:
 
 
 SHAPES: dict[str, Callable[[Builder, Operator], None]] = {
-    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), reshape), "TRANSPOSE": transpose, "CONCATENATION": concat,
-    **dict.fromkeys(("SPLIT", "SPLIT_V"), split), "PACK": pack, "UNPACK": unpack,
-    **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), pad), "SLICE": cut, "STRIDED_SLICE": strided, "SHAPE": sizes_of,
-    **dict.fromkeys(("FILL", "BROADCAST_TO"), filled), "TILE": tile, "GATHER": gather, "GATHER_ND": gather_nd,
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), reshape),
+    "TRANSPOSE": transpose,
+    "CONCATENATION": concat,
+    **dict.fromkeys(("SPLIT", "SPLIT_V"), split),
+    "PACK": pack,
+    "UNPACK": unpack,
+    **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), pad),
+    "SLICE": cut,
+    "STRIDED_SLICE": strided,
+    "SHAPE": sizes_of,
+    **dict.fromkeys(("FILL", "BROADCAST_TO"), filled),
+    "TILE": tile,
+    "GATHER": gather,
+    "GATHER_ND": gather_nd,
     "REVERSE_V2": backwards,
 }

@@ -46,7 +46,9 @@ def bias(builder: Builder, operator: Operator, place: int) -> list[str]:
     return [] if index < 0 else [builder.value(index)]
 
 
-def window(builder: Builder, operator: Operator, kernel: Sequence[int], dilated: bool = True) -> dict[str, Any]:
+def window(
+    builder: Builder, operator: Operator, kernel: Sequence[int], dilated: bool = True
+) -> dict[str, Any]:
     """Attributes of a window: strides, dilations, pads."""
     given, sizes = operator.options, builder.tensor(operator.inputs[0]).shape[1:3]
     strides = [given["StrideH"], given["StrideW"]]
@@ -61,7 +63,9 @@ def conv(builder: Builder, operator: Operator) -> None:
     inputs = [builder.value(x, NCHW), weight(builder, w, (0, 3, 1, 2)), *bias(builder, operator, 2)]
     result = builder.result(operator.outputs[0], NCHW, operator.options["FusedActivationFunction"])
     group = builder.tensor(x).shape[3] // shape[3]
-    builder.node("Conv", inputs, result, group=group, kernel_shape=shape[1:3], **window(builder, operator, shape[1:3]))
+    builder.node(
+        "Conv", inputs, result, group=group, kernel_shape=shape[1:3], **window(builder, operator, shape[1:3])
+    )
 
 
 def depthwise(builder: Builder, operator: Operator) -> None:
@@ -70,16 +74,24 @@ def depthwise(builder: Builder, operator: Operator) -> None:
     inputs = [builder.value(x, NCHW), weight(builder, w, (3, 0, 1, 2)), *bias(builder, operator, 2)]
     result = builder.result(operator.outputs[0], NCHW, operator.options["FusedActivationFunction"])
     group = builder.tensor(x).shape[3]
-    builder.node("Conv", inputs, result, group=group, kernel_shape=shape[1:3], **window(builder, operator, shape[1:3]))
+    builder.node(
+        "Conv", inputs, result, group=group, kernel_shape=shape[1:3], **window(builder, operator, shape[1:3])
+    )
 
 
 def transposed(builder: Builder, operator: Operator) -> None:
     _, w, x = operator.inputs[:3]
-    given, shape, sizes = operator.options, builder.tensor(w).shape, builder.tensor(operator.outputs[0]).shape[1:3]
+    given, shape, sizes = (
+        operator.options,
+        builder.tensor(w).shape,
+        builder.tensor(operator.outputs[0]).shape[1:3],
+    )
     strides, kernel = [given["StrideH"], given["StrideW"]], shape[1:3]
     pads = padding(sizes, kernel, strides, [1, 1], given["Padding"] == SAME)
     reach = [(n - 1) * s + k for n, s, k in zip(builder.tensor(x).shape[1:3], strides, kernel, strict=True)]
-    more = [size - (full - pads[i] - pads[i + 2]) for i, (size, full) in enumerate(zip(sizes, reach, strict=True))]
+    more = [
+        size - (full - pads[i] - pads[i + 2]) for i, (size, full) in enumerate(zip(sizes, reach, strict=True))
+    ]
     if min(more) < 0:                         # the size asked for ends earlier: what lies behind is cut off
         pads = [*pads[:2], *(p - min(m, 0) for p, m in zip(pads[2:], more, strict=True))]
     inputs = [builder.value(x, NCHW), weight(builder, w, (3, 0, 1, 2)), *bias(builder, operator, 3)]
@@ -108,8 +120,19 @@ def resize(builder: Builder, operator: Operator) -> None:
     else:
         place, near = "asymmetric", "floor"
     more = {"mode": "linear"} if linear else {"mode": "nearest", "nearest_mode": near}
-    inputs = [builder.value(operator.inputs[0], NCHW), "", "", builder.shape([sizes[0], sizes[3], *sizes[1:3]])]
-    builder.node("Resize", inputs, builder.result(operator.outputs[0], NCHW), coordinate_transformation_mode=place, **more)
+    inputs = [
+        builder.value(operator.inputs[0], NCHW),
+        "",
+        "",
+        builder.shape([sizes[0], sizes[3], *sizes[1:3]]),
+    ]
+    builder.node(
+        "Resize",
+        inputs,
+        builder.result(operator.outputs[0], NCHW),
+        coordinate_transformation_mode=place,
+        **more,
+    )
 
 
 def blocks(kind: str, builder: Builder, operator: Operator) -> None:
@@ -121,7 +144,9 @@ def normalised(builder: Builder, operator: Operator) -> None:
     given, x = operator.options, builder.value(operator.inputs[0], NCHW)
     size = 2 * given["Radius"] + 1
     result = builder.result(operator.outputs[0], NCHW)
-    builder.node("LRN", [x], result, size=size, bias=given["Bias"], alpha=given["Alpha"] * size, beta=given["Beta"])
+    builder.node(
+        "LRN", [x], result, size=size, bias=given["Bias"], alpha=given["Alpha"] * size, beta=given["Beta"]
+    )
 
 
 def space_to_batch(builder: Builder, operator: Operator) -> None:
@@ -133,7 +158,9 @@ def space_to_batch(builder: Builder, operator: Operator) -> None:
     x = builder.value(operator.inputs[0])
     rest = len(shape) - count
     if pads.any():
-        x = builder.node("Pad", [x, builder.shape([0, *pads[:, 0], *[0] * rest, 0, *pads[:, 1], *[0] * rest])])
+        x = builder.node(
+            "Pad", [x, builder.shape([0, *pads[:, 0], *[0] * rest, 0, *pads[:, 1], *[0] * rest])]
+        )
     sizes: Array = np.asarray(shape[:count]) + pads.sum(1)
     split = [n, *(int(v) for s, b in zip(sizes, block, strict=True) for v in (s // b, b)), *shape[count:]]
     order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, len(split))]
@@ -147,7 +174,10 @@ def batch_to_space(builder: Builder, operator: Operator) -> None:
     crops = np.asarray(builder.ints(operator, 2, "crops")).reshape(-1, 2)
     n, *shape = builder.tensor(operator.inputs[0]).shape
     count, rest = len(block), shape[len(block):]
-    x = builder.node("Reshape", [builder.value(operator.inputs[0]), builder.shape([*block, n // int(np.prod(block)), *shape])])
+    x = builder.node(
+        "Reshape",
+        [builder.value(operator.inputs[0]), builder.shape([*block, n // int(np.prod(block)), *shape])],
+    )
     pairs = [v for i in range(count) for v in (count + 1 + i, i)]
     x = builder.node("Transpose", [x], perm=[count, *pairs, *range(2 * count + 1, len(shape) + count + 1)])
     sizes = [s * b for s, b in zip(shape[:count], block, strict=True)]
@@ -163,9 +193,16 @@ def batch_to_space(builder: Builder, operator: Operator) -> None:
 
 
 SPATIAL: dict[str, Callable[[Builder, Operator], None]] = {
-    "CONV_2D": conv, "DEPTHWISE_CONV_2D": depthwise, "TRANSPOSE_CONV": transposed,
-    "AVERAGE_POOL_2D": partial(pool, "AveragePool"), "MAX_POOL_2D": partial(pool, "MaxPool"),
-    "RESIZE_BILINEAR": resize, "RESIZE_NEAREST_NEIGHBOR": resize,
-    "SPACE_TO_DEPTH": partial(blocks, "SpaceToDepth"), "DEPTH_TO_SPACE": partial(blocks, "DepthToSpace"),
-    "LOCAL_RESPONSE_NORMALIZATION": normalised, "SPACE_TO_BATCH_ND": space_to_batch, "BATCH_TO_SPACE_ND": batch_to_space,
+    "CONV_2D": conv,
+    "DEPTHWISE_CONV_2D": depthwise,
+    "TRANSPOSE_CONV": transposed,
+    "AVERAGE_POOL_2D": partial(pool, "AveragePool"),
+    "MAX_POOL_2D": partial(pool, "MaxPool"),
+    "RESIZE_BILINEAR": resize,
+    "RESIZE_NEAREST_NEIGHBOR": resize,
+    "SPACE_TO_DEPTH": partial(blocks, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": partial(blocks, "DepthToSpace"),
+    "LOCAL_RESPONSE_NORMALIZATION": normalised,
+    "SPACE_TO_BATCH_ND": space_to_batch,
+    "BATCH_TO_SPACE_ND": batch_to_space,
 }

@@ -63,7 +63,9 @@ class Table(Artifact):
         folder.text("notes", f"{len(self.rows)} rows")
         folder.bytes("table.bin", b"".join(row.to_bytes(8, "little", signed=True) for row in self.rows))
         folder.arrays("small", {"rows": np.array(self.rows, "<i8"), "odd/name": np.zeros(3, "<f4")})
-        folder.blocks("large", "<f4", (1200, 1024), (np.full((400, 1024), len(self.rows), "<f4") for _ in range(3)))
+        folder.blocks(
+            "large", "<f4", (1200, 1024), (np.full((400, 1024), len(self.rows), "<f4") for _ in range(3))
+        )
 
     @classmethod
     def load(cls, folder: Reader) -> Self:

@@ -32,7 +32,12 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
                 trace.write(f"{name}\n")
         kept = bytearray(reading.hog)
         log(f"read {name}")
-        yield name, Number(int(item.files[0].read_text()) if item.files else int(item.detail) + len(kept) - reading.hog)
+        yield (
+            name,
+            Number(
+                int(item.files[0].read_text()) if item.files else int(item.detail) + len(kept) - reading.hog
+            ),
+        )
 
 
 def _died(folder: Path, name: str) -> bool:
