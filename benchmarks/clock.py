@@ -25,7 +25,7 @@ from shapes import NETWORKS, measured, of_file, quantised, target_named
 from npuflow.engine.place import place
 from npuflow.engine.profile.schedule import GROUP_BAR, TOTAL_BAR, compare, worst_groups
 from npuflow.ir.graph import Graph
-from npuflow.testing.models import subject
+from tests.networks.subjects import subject
 
 HERE = Path(__file__).resolve()
 COLUMNS = (

@@ -23,9 +23,9 @@ from pathlib import Path
 from shapes import NETWORKS, of_file, target_named
 
 from npuflow.ir.graph import Graph
-from npuflow.testing.models import judge, subject
-from npuflow.testing.onnx_cases import through
-from npuflow.testing.onnx_light import filled, light_models
+from tests.networks.onnx_cases import through
+from tests.networks.onnx_light import filled, light_models
+from tests.networks.subjects import judge, subject
 
 HERE = Path(__file__).resolve()
 FASHION = HERE.parent.parent / "examples" / "fashion" / "fashion.onnx"

@@ -38,8 +38,8 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
-from tests.codegen import random_groups, random_networks
-from tests.codegen.networks import mixed
+from tests.networks import random_groups, random_networks
+from tests.networks.small import mixed
 
 FASHION = Path(__file__).resolve().parent.parent / "examples" / "fashion" / "fashion.onnx"
 TARGETS = sorted(

@@ -327,7 +327,7 @@ def _shown(value: Any) -> str:
 
 def mutations_page() -> str:
     """The proofs that tests accept for a changed command that no run shows."""
-    from npuflow.testing.equivalence import RULES
+    from tests.sim.equivalence import RULES
 
     text = "# Changed commands\n\n" + NOTE
     text += (

@@ -15,7 +15,7 @@ from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
 from npuflow.ir.types import TensorType, Value
 from npuflow.stages.channels import ChannelRanges
-from tests.calibrate.test_sharded_builds import network as saved
+from tests.stages.test_sharded_builds import network as saved
 
 KIND = TensorType((1, 6, 5, 5))
 

@@ -9,7 +9,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import check_program, quantised
-from tests.codegen.harness import SMALL
+from tests.networks.harness import SMALL
 
 
 @pytest.mark.parametrize("align", [1, 4, 12, 16])

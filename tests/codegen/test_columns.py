@@ -17,9 +17,9 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Buffer
-from tests.codegen import random_tilings
-from tests.codegen.harness import SMALL, check_exact, local, machine
-from tests.codegen.networks import Builder
+from tests.networks import random_tilings
+from tests.networks.harness import SMALL, check_exact, local, machine
+from tests.networks.small import Builder
 
 FAST = Compute(
     array_rows=16, array_cols=4, depthwise_macs=4, vector_lanes=64, fill_cycles=4, command_cycles=1

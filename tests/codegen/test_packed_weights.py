@@ -18,9 +18,9 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen.harness import SMALL, build, check_exact, machine
-from tests.codegen.networks import Builder
-from tests.codegen.random_networks import network, target
+from tests.networks.harness import SMALL, build, check_exact, machine
+from tests.networks.random_networks import network, target
+from tests.networks.small import Builder
 
 FOUR = Numerics(weight_bits=(4, 8))
 

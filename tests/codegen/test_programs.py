@@ -24,9 +24,9 @@ from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.testing.op import quantised, samples
-from tests.codegen import random_tilings
-from tests.codegen.harness import SMALL, build, check_exact, local, machine
-from tests.codegen.networks import mixed
+from tests.networks import random_tilings
+from tests.networks.harness import SMALL, build, check_exact, local, machine
+from tests.networks.small import mixed
 
 TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))
 

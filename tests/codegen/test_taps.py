@@ -25,8 +25,8 @@ from npuflow.hw.encode import decode, encode
 from npuflow.hw.target import Memory
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from tests.codegen.harness import SMALL, build, local, machine
-from tests.codegen.networks import mixed
+from tests.networks.harness import SMALL, build, local, machine
+from tests.networks.small import mixed
 from tests.quantize.test_recipe_combinations import network
 
 CORES = replace(SMALL, compute=replace(SMALL.compute, cores=2))

@@ -7,8 +7,8 @@ import pytest
 from npuflow.engine.quantize.config import Quantize
 from npuflow.ir.op import OPS
 from npuflow.testing.op import quantised, samples
-from tests.codegen import random_tilings
-from tests.codegen.harness import SMALL, check_exact, local, machine
+from tests.networks import random_tilings
+from tests.networks.harness import SMALL, check_exact, local, machine
 
 RUNS = [(name, n) for name in OPS.names() for n in range(len(samples(name)))]
 TARGET = local(SMALL, 1 << 16)

@@ -13,8 +13,8 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op, Sample
 from npuflow.testing.op import quantised, samples
-from tests.codegen.harness import SMALL, build
-from tests.codegen.networks import Builder
+from tests.networks.harness import SMALL, build
+from tests.networks.small import Builder
 
 
 @pytest.mark.parametrize("name", ["reshape", "concat", "slice", "split"])

@@ -16,7 +16,7 @@ from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.correct.nets import USUAL, Feed, Net, channel_means, floats, integers, quantised
+from tests.networks.floats import USUAL, Feed, Net, channel_means, floats, integers, quantised
 
 NAMES = [f"c{i}" for i in range(6)]
 

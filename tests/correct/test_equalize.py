@@ -18,7 +18,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Op
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.verify import verify
-from tests.correct.nets import USUAL, Array, Feed, Net, floats, quantised
+from tests.networks.floats import USUAL, Array, Feed, Net, floats, quantised
 
 BARE = Numerics(per_channel_clamp=False)
 Clip = tuple[float, float] | None

@@ -18,7 +18,7 @@ from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.thresholds import Thresholds
-from tests.correct.nets import USUAL, Net, floats
+from tests.networks.floats import USUAL, Net, floats
 
 RECIPE = """
 target = "edge-4t"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from npuflow.engine.correct.walk import Walk
 from npuflow.engine.quantize.config import Quantize
-from tests.correct.nets import Net, floats, integers, quantised
+from tests.networks.floats import Net, floats, integers, quantised
 
 
 def forked(seed: int) -> Net:

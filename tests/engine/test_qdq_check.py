@@ -27,7 +27,7 @@ from npuflow.ir.types import QuantType, TensorType
 from npuflow.stages.qdq import FILE, Qdq
 from npuflow.stages.qdq_check import QdqComparison
 from npuflow.stages.quantize import Quantized
-from tests.rules.model import model, normal
+from tests.networks.onnx_text import model, normal
 
 A = TypeVar("A", bound=Artifact)
 NUMERICS = Numerics(acc_bits=32, multiplier_bits=31)

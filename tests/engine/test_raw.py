@@ -18,8 +18,8 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.runner import Runner
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen.harness import SMALL, build, local
-from tests.codegen.networks import Builder, mixed
+from tests.networks.harness import SMALL, build, local
+from tests.networks.small import Builder, mixed
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.rule import RULES
 from npuflow.stages.parse import rewritten
 from npuflow.stages.rewrite_check import RewriteCheck
-from tests.rules.model import model, normal
+from tests.networks.onnx_text import model, normal
 
 NET = model(
     "float[1,3,8,8] x => float[1,4,8,8] y, float[1,4] z",

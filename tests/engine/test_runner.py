@@ -19,8 +19,8 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
 from npuflow.ir.types import TensorType, Value
-from tests.codegen.harness import SMALL, build
-from tests.codegen.random_networks import network
+from tests.networks.harness import SMALL, build
+from tests.networks.random_networks import network
 
 THREADS, RUNS = 4, 100
 

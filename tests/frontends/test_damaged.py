@@ -12,7 +12,7 @@ from npuflow.base.errors import ModelError
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.contracts import FRONTENDS, Bindings
-from npuflow.testing.onnx_cases import cases
+from tests.networks.onnx_cases import cases
 
 SECONDS = 30.0
 

@@ -20,7 +20,7 @@ from npuflow.flow.keys import used_code
 from npuflow.ir.contracts import FRONTENDS
 from npuflow.stages.model import ModelTable, plugins
 from npuflow.stages.parse import parse, parsed
-from npuflow.testing.onnx_cases import cases
+from tests.networks.onnx_cases import cases
 
 TABLE = ModelTable(FilePath("net.onnx", Path("net.onnx")))
 OPSETS = (7, 9, 10, 12, 17)

@@ -9,7 +9,7 @@ import pytest
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Target
-from npuflow.testing.onnx_light import judge, light_models, table
+from tests.networks.onnx_light import judge, light_models, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "onnx-light-models.md"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npuflow.testing.onnx_cases import cases, judge, table
+from tests.networks.onnx_cases import cases, judge, table
 
 # Cases that onnxruntime runs as they are and that npuflow does not, each with the reason.
 KNOWN = {

@@ -13,8 +13,8 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.onnx_run import run
 from npuflow.stages.simulate import Simulation
-from npuflow.testing.onnx_cases import cases, judge
 from tests.frontends.building import built, model
+from tests.networks.onnx_cases import cases, judge
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 BATCH, STEPS, SIZE, HIDDEN = 2, 5, 3, 4

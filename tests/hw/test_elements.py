@@ -106,8 +106,8 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen.harness import SMALL, check_exact
-from tests.codegen.networks import Builder
+from tests.networks.harness import SMALL, check_exact
+from tests.networks.small import Builder
 
 target = replace(SMALL, numerics=Numerics(acc_bits=48, weight_bits=(bits, 8), weight_zero_point=True))
 b = Builder()

@@ -16,7 +16,7 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Target
 from npuflow.ir.op import OPS, Sample
 from npuflow.testing.op import quantised, samples
-from tests.codegen.harness import machine
+from tests.networks.harness import machine
 
 NAMES = [name for name in OPS.names() if name != "host" and samples(name)]
 # the host's, and views of bytes as they lie

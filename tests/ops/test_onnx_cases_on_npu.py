@@ -11,8 +11,8 @@ import pytest
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Memory, Target
-from npuflow.testing.onnx_cases import cases
-from npuflow.testing.onnx_npu import Verdict, judge
+from tests.networks.onnx_cases import cases
+from tests.networks.onnx_npu import Verdict, judge
 
 TARGET = Target(memory=Memory(local_bytes=1 << 16))
 # Why cases may miss the NPU: what this file may not excuse is a wrong number.

@@ -13,7 +13,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.correct.nets import Feed, Net, floats
+from tests.networks.floats import Feed, Net, floats
 
 BOTH = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
 Span = tuple[float, float]

@@ -13,7 +13,7 @@ from npuflow.engine.precision.problem import Rig
 from npuflow.ir.contracts import Grid
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.correct.nets import Feed, Net
+from tests.networks.floats import Feed, Net
 from tests.precision.rigs import Span, extrema, feeds_of, mixed_net, rig_of
 
 GRID = Grid(8, True, False, False, False)

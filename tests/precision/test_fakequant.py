@@ -14,7 +14,7 @@ from npuflow.engine.quantize.config import Activations, Override, Quantize, Weig
 from npuflow.ir.graph import Graph
 from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels
 from npuflow.ir.types import Array, QuantType
-from tests.correct.nets import integers
+from tests.networks.floats import integers
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 
 SCHEMES = {

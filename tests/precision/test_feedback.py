@@ -10,7 +10,7 @@ from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.rewrite import rewrite
 from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
-from tests.rules.model import model
+from tests.networks.onnx_text import model
 from tests.rules.test_recurrent import layer
 
 

@@ -20,7 +20,7 @@ from npuflow.engine.precision.quality import (
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.ir.types import Array, TensorType, Value
-from tests.correct.nets import Net
+from tests.networks.floats import Net
 from tests.precision.rigs import mixed_net
 
 RNG = np.random.default_rng(0)

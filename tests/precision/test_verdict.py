@@ -26,7 +26,7 @@ from npuflow.ir.graph import Graph, Node
 from npuflow.ir.op import OPS
 from npuflow.ir.precision import Budget, Output
 from npuflow.ir.types import QuantType, TensorType, Value
-from tests.correct.nets import Net, floats
+from tests.networks.floats import Net, floats
 
 WIDE = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))
 TARGET = Target(numerics=WIDE)

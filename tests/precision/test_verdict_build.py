@@ -12,7 +12,7 @@ import pytest
 
 from npuflow.cli import main
 from npuflow.engine.to_onnx import export_model
-from tests.correct.nets import Net
+from tests.networks.floats import Net
 
 RECIPE = """
 target = "edge-4t"

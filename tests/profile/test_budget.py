@@ -16,10 +16,10 @@ from npuflow.engine.profile.budget import FREE, Case, Missed, minimal, too_slow
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Rule, Target
 from npuflow.ir.graph import Graph
-from tests.codegen.harness import SMALL, local, machine
-from tests.codegen.networks import Builder, mixed
+from tests.networks.harness import SMALL, local, machine
+from tests.networks.small import Builder, mixed
+from tests.search.test_unfit import integers
 from tests.targets.test_models import lenet
-from tests.targets.test_unfit import integers
 
 TARGET = local(SMALL, 1 << 14)
 

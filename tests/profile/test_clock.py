@@ -27,8 +27,8 @@ from npuflow.hw.isa import Terms
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen.harness import SMALL, build, machine
-from tests.codegen.networks import Builder, mixed
+from tests.networks.harness import SMALL, build, machine
+from tests.networks.small import Builder, mixed
 from tests.sim.cases import flat_copy, random_case, serial
 
 TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))

@@ -28,8 +28,8 @@ from npuflow.hw.target import Host, Limits, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.op import OPS
-from tests.codegen.harness import SMALL, build, machine
-from tests.codegen.networks import Builder, mixed
+from tests.networks.harness import SMALL, build, machine
+from tests.networks.small import Builder, mixed
 
 TARGET = replace(
     SMALL, limits=Limits(refuse=("tanh", "gemm")), host=Host(macs_per_cycle=2.0, elements_per_cycle=0.5)

@@ -18,8 +18,8 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.access import regions
 from npuflow.hw.region import CONST
-from tests.codegen.harness import SMALL, build, local, machine
-from tests.codegen.networks import mixed
+from tests.networks.harness import SMALL, build, local, machine
+from tests.networks.small import mixed
 
 
 @pytest.fixture(scope="module")

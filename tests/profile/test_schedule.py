@@ -15,9 +15,9 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen import random_groups, random_networks
-from tests.codegen.harness import SMALL, build, machine
-from tests.codegen.networks import Builder
+from tests.networks import random_groups, random_networks
+from tests.networks.harness import SMALL, build, machine
+from tests.networks.small import Builder
 
 SHARD = 100
 

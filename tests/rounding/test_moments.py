@@ -16,7 +16,7 @@ from npuflow.engine.rounding.moments import Moments, of_columns
 from npuflow.engine.rounding.rounded import matrix
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.correct.nets import Net
+from tests.networks.floats import Net
 
 
 @given(st.data())

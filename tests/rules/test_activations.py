@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .model import model, normal, ops, refused, rewritten
+from tests.networks.onnx_text import model, normal, ops, refused, rewritten
 
 X = "float[1,3,4,4] x => float[1,3,4,4] y"
 NUMBERS = {

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from .model import normal, on_npu, ops, refused, rewritten
+from tests.networks.onnx_text import normal, on_npu, ops, refused, rewritten
 
 FLOAT = onnx.TensorProto.FLOAT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .model import model, normal, ops, rewritten
+from tests.networks.onnx_text import model, normal, ops, rewritten
 
 
 @pytest.mark.parametrize(

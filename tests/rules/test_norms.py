@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from npuflow.engine.place import place
-
-from .model import TARGET, model, normal, on_npu, ops, refused, rewritten
+from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, refused, rewritten
 
 NORMS = (
     ("float[2,3,8] x => float[2,3,8] y", "y = LayerNormalization(x, s8, b8)"),

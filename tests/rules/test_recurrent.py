@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.engine.quantize.config import Activations, Quantize
-
-from .model import model, normal, on_npu, ops, refused, rewritten
+from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
 
 STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 5, 3
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .model import model, normal, on_npu, ops, refused, rewritten
+from tests.networks.onnx_text import model, normal, on_npu, ops, refused, rewritten
 
 WEIGHTS = {
     "m": normal(1, 6, 4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .model import model, normal, ops, refused, rewritten
+from tests.networks.onnx_text import model, normal, ops, refused, rewritten
 
 BN = {"s": abs(normal(1, 4)) + 0.5, "b": normal(2, 4), "m": normal(3, 4), "v": abs(normal(4, 4)) + 0.1}
 W = {"w": normal(0, 4, 3, 3, 3), "c": normal(9, 4)}

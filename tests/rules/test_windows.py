@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from npuflow.engine.place import place
-
-from .model import TARGET, model, normal, on_npu, ops, rewritten
+from tests.networks.onnx_text import TARGET, model, normal, on_npu, ops, rewritten
 
 THREE = (
     # operator and attributes, group, bias, input, weight, result

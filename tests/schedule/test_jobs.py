@@ -20,8 +20,8 @@ from npuflow.engine.search.finalists import places
 from npuflow.engine.search.plan import Plan
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
-from tests.codegen import random_groups, random_networks
-from tests.codegen.harness import machine
+from tests.networks import random_groups, random_networks
+from tests.networks.harness import machine
 
 SEEDS = range(12)
 

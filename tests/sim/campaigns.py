@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from random_graphs import Subject
 
 from npuflow.base.errors import TargetError
 from npuflow.engine.codegen.generate import generate
@@ -23,7 +22,8 @@ from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.numerics import quantize
 from npuflow.ir.graph import Graph
-from tests.codegen import random_groups, random_tilings
+from tests.networks import random_groups, random_tilings
+from tests.networks.random_graphs import Subject
 
 Told = Callable[[Subject, Graph], Iterable[str]]         # what else is counted of a graph that was compared
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import LOCAL, MAKERS, Case, random_case, requant, wrap
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalar import Fault, Scalar
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.machine import Machine
+from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant, wrap
+from tests.sim.scalar import Fault, Scalar
 
 BATCH = 2
 

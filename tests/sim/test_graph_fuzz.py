@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from campaigns import bounded, campaign
-from random_graphs import subject
+
+from tests.networks.random_graphs import subject
+from tests.sim.campaigns import bounded, campaign
 
 SHARD = 500
 # of the slow campaign

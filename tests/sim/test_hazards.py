@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import LOCAL, flat_copy, random_case, serial, wrap
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode
+from tests.sim.cases import LOCAL, flat_copy, random_case, serial, wrap
 
 
 def kinds(program) -> set[str]:

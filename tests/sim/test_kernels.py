@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import LOCAL, Case, random_case, wrap
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
 from npuflow.engine.sim import machine as machine_module
 from npuflow.engine.sim.machine import Machine
+from tests.sim.cases import LOCAL, Case, random_case, wrap
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = [

@@ -9,9 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from cases import LOCAL, MAKERS, Case, flat_copy, random_case, serial, wrap
-from scalar import rounded
-from witnesses import judged
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
@@ -21,8 +18,11 @@ from npuflow.engine.sim.order import order_of
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.encode import decode
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
-from npuflow.testing.equivalence import equivalent
-from npuflow.testing.steps import Steps
+from tests.sim.cases import LOCAL, MAKERS, Case, flat_copy, random_case, serial, wrap
+from tests.sim.equivalence import equivalent
+from tests.sim.scalar import rounded
+from tests.sim.steps import Steps
+from tests.sim.witnesses import judged
 
 
 def run(program: Program, image: np.ndarray) -> np.ndarray:

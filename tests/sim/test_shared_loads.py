@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import LOCAL, TARGET, flat_copy
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program, fingerprint, target_meta
@@ -16,6 +15,7 @@ from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode, encode
+from tests.sim.cases import LOCAL, TARGET, flat_copy
 
 HALF = LOCAL // 2
 QUEUES = {"LOAD": 0, "STORE": 1}

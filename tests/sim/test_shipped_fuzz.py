@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaigns import bounded, campaign
-from random_graphs import Subject, subject
-from random_targets import fitting
 
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.testing.target import load
+from tests.networks.random_graphs import Subject, subject
+from tests.networks.random_targets import fitting
+from tests.sim.campaigns import bounded, campaign
 
 TARGETS = {
     p.stem: load(p)

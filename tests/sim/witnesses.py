@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from cases import LOCAL, SIZES, TARGET, Case, serial
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import Machine
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
-from npuflow.testing.equivalence import span_of
-from npuflow.testing.steps import alike, operands, sums
+from tests.sim.cases import LOCAL, SIZES, TARGET, Case, serial
+from tests.sim.equivalence import span_of
+from tests.sim.steps import alike, operands, sums
 
 ELEMENTWISE = {
     "RESCALE": ("x",),

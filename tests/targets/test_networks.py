@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from npuflow.testing.models import Subject, judge, subject
 from npuflow.testing.target import load
+from tests.networks.subjects import Subject, judge, subject
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = sorted((ROOT / "npuflow" / "targets").glob("*.toml"))

@@ -24,8 +24,8 @@ from npuflow.hw.target import Compute, Memory, Rule, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from npuflow.testing import target as suite
-from tests.codegen.harness import SMALL, build, check_exact, machine
-from tests.codegen.networks import Builder, mixed
+from tests.networks.harness import SMALL, build, check_exact, machine
+from tests.networks.small import Builder, mixed
 
 FOLDER = Path(str(shipped.__file__)).parent
 TARGETS = sorted(FOLDER.glob("*.toml"))

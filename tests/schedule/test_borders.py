@@ -1,0 +1,101 @@
+"""Values that stay on several cores: the boxes that cores hand each other, in plans drawn at
+random and in the search's own."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import TargetError
+from npuflow.engine.profile import profile
+from npuflow.engine.profile.schedule import apart
+from npuflow.engine.schedule.borders import Spread, spreads
+from npuflow.engine.schedule.frame import Frame, Topology
+from npuflow.engine.search.plan import Plan
+from npuflow.hw.target import Target
+from npuflow.ir.graph import Graph
+from npuflow.ir.space import elements
+from tests.networks import random_groups, random_networks
+from tests.networks.harness import check_exact, machine
+
+
+def spread_of(graph: Graph, plan: Plan, target: Target) -> dict[str, Spread]:
+    topology = Topology(graph, machine(target), target.numerics)
+    frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
+    return dict(spreads(frames, plan.kept, target.compute.cores))
+
+
+def tried(seed: int, depth: int = 7) -> int:
+    """Borders of a plan drawn at random on several cores; what it makes is exact, the
+    schedule time within the bars."""
+    rng = random.Random(seed)
+    target = random_networks.target(rng)
+    target = replace(target, compute=replace(target.compute, cores=max(2, target.compute.cores)))
+    try:
+        graph, inputs = random_networks.network(rng, target.numerics, depth)
+        plan, _ = random_groups.plan(graph, machine(target), target.numerics, rng)
+    except TargetError:
+        return 0
+    found = spread_of(graph, plan, target)
+    for value, spread in found.items():
+        shape = graph.type(value).shape
+        for border in spread.borders:
+            assert (
+                spread.maker < spread.reader and border.source not in border.targets and elements(border.box)
+            )
+            assert all(0 <= a < b <= n for (a, b), n in zip(border.box, shape, strict=True))
+            for core in border.targets:
+                box = spread.boxes[core]
+                assert box is not None
+                assert all(c <= a and b <= e for (a, b), (c, e) in zip(border.box, box, strict=True))
+    borders = sum(len(s.borders) for s in found.values())
+    if borders:
+        assert not apart(profile(check_exact(graph, inputs, target, plan)))
+    return borders
+
+
+def test_borders_of_plans_drawn_at_random() -> None:
+    assert sum(tried(seed, 5) > 0 for seed in range(3, 28)) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 2000, 100))
+def test_borders_of_many_plans(first: int) -> None:
+    assert sum(tried(seed) > 0 for seed in range(first, first + 100)) >= 20
+
+
+def test_every_core_finds_what_it_reads() -> None:
+    """What a core has made, and the borders that it loads, cover what its parts read."""
+    covered = 0
+    for seed in range(30):
+        rng = random.Random(seed)
+        target = random_networks.target(rng)
+        target = replace(target, compute=replace(target.compute, cores=max(2, target.compute.cores)))
+        try:
+            graph, _ = random_networks.network(rng, target.numerics)
+            plan, _ = random_groups.plan(graph, machine(target), target.numerics, rng)
+        except TargetError:
+            continue
+        topology = Topology(graph, machine(target), target.numerics)
+        frames = [Frame(topology, g, frozenset(plan.kept)) for g in plan.groups]
+        for value, spread in spread_of(graph, plan, target).items():
+            maker = frames[spread.maker]
+            for core in range(target.compute.cores):
+                there = np.zeros(graph.type(value).shape, bool)
+                own = maker.there(value, core) if core < maker.group.cores[1] else None
+                for box in [
+                    *([own] if own is not None else []),
+                    *(b.box for b in spread.borders if core in b.targets),
+                ]:
+                    there[tuple(slice(a, b) for a, b in box)] = True
+                for frame in frames[spread.maker + 1 :]:
+                    if frame.moves or core >= frame.group.cores[1]:
+                        continue
+                    wants = frame.wants(value, core)
+                    if wants is not None:
+                        covered += 1
+                        assert there[tuple(slice(a, b) for a, b in wants)].all(), (seed, value, core)
+    assert covered > 20

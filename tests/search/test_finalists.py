@@ -1,0 +1,40 @@
+"""Which of several finished plans is taken."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from npuflow.engine.schedule import tuned
+from npuflow.engine.search import finalists
+from npuflow.engine.search.plan import plan_network
+from tests.networks.harness import SMALL, check_exact, machine
+from tests.networks.random_networks import network
+from tests.networks.small import mixed
+
+
+def test_a_plan_of_very_many_tiles_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the search's sums for cycles, says so, and its program is as exact as others."""
+    graph, inputs = mixed(SMALL.numerics)
+    usual = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    assert usual.replayed == usual.cycles > 0
+    monkeypatch.setattr(tuned, "NEVER_SCHEDULED", 0)
+    monkeypatch.setattr(finalists, "schedule_of", None)
+    plan = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    assert plan.replayed == 0 and plan.cycles == pytest.approx(usual.cycles, rel=0.5)
+    check_exact(graph, {k: np.asarray(v) for k, v in inputs.items()}, SMALL, plan)
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_several_cores_are_not_slower_than_one_of_them(seed: int) -> None:
+    """Small networks that would lose more by exchanging borders than they win by
+    sharing the work run on one core."""
+    graph, inputs = network(random.Random(seed), SMALL.numerics)
+    several = replace(SMALL, compute=replace(SMALL.compute, cores=2))
+    one = plan_network(graph, machine(SMALL), SMALL.numerics, 3)
+    plan = plan_network(graph, machine(several), several.numerics, 3)
+    assert plan.cycles <= one.cycles
+    check_exact(graph, inputs, several, plan)

@@ -1,0 +1,70 @@
+"""The strategies of the tiling search: all are data, what came of each is kept with the
+plan, and each can be left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from npuflow.base.errors import NpuflowError, RecipeError
+from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.strategies import STRATEGIES, check_names, usable
+from npuflow.hw.target import Target
+from tests.networks.harness import SMALL, check_exact, local, machine
+from tests.networks.small import mixed
+
+ONE = local(SMALL, 1 << 14)
+TWO = replace(ONE, compute=replace(ONE.compute, cores=2))
+
+
+def planned(target: Target, *without: str, level: int = 3) -> Plan:
+    graph, _ = mixed(target.numerics)
+    return plan_network(graph, machine(target), target.numerics, level, without=without)
+
+
+def test_names_are_unique_and_said() -> None:
+    assert len({s.name for s in STRATEGIES}) == len(STRATEGIES) and all(s.what for s in STRATEGIES)
+
+
+@pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])
+def test_the_plan_says_what_each_strategy_found(target: Target) -> None:
+    plan = planned(target)
+    taken = [t for t in plan.tried if t.origin == plan.origin]
+    assert [t.cycles for t in taken] == [plan.cycles] == [min(t.cycles for t in plan.tried if t.cycles)]
+    assert {t.result for t in plan.tried} <= {
+        "scheduled", "estimated", "does not fit", "cannot win", "same plan", "no plan",
+    }
+    names = {s.name for s in usable(target.compute.cores, 3)}
+    assert all(
+        t.origin.removesuffix(", on one core").removesuffix(", overlapping") in names for t in plan.tried
+    )
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize("target", [ONE, TWO], ids=["one core", "two cores"])
+def test_each_can_be_left_out(target: Target) -> None:
+    """The winner too: the next best is taken, and its program is as exact."""
+    best = planned(target)
+    graph, inputs = mixed(target.numerics)
+    for strategy in usable(target.compute.cores, 3):
+        plan = planned(target, strategy.name)
+        own = f", {strategy.name}" if strategy.form in ("overlapping", "one core") else strategy.name
+        assert not any(own in t.origin for t in plan.tried)
+        assert plan.cycles >= best.cycles or plan.origin != best.origin
+    check_exact(graph, inputs, target, planned(target, best.origin.split(",")[0], "overlapping"))
+
+
+def test_a_plan_of_nothing_says_why() -> None:
+    with pytest.raises(NpuflowError, match="no plan") as caught:
+        planned(ONE, *(s.name for s in STRATEGIES))
+    assert "without" in caught.value.hint
+
+
+def test_unknown_names_are_errors_at_their_keys() -> None:
+    check_names([s.name for s in STRATEGIES])
+    with pytest.raises(NpuflowError, match="no strategy") as one:
+        check_names(["overlaping"])
+    assert one.value.where.key == "tiling.without[0]" and "overlapping" in one.value.hint
+    with pytest.raises(RecipeError):
+        check_names(["a", "b"])

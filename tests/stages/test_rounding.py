@@ -1,0 +1,179 @@
+"""Rounding as steps of a build: wired, cached, exact on the simulator; another method runs no inference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow import build, load_recipe
+from npuflow.engine.correct.trial import NETWORK
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe_build import Settings, open_cache
+from npuflow.flow.run_state import Result
+from npuflow.ir.rounding import ROUNDERS
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.simulate import Simulation
+from tests.networks.floats import Net
+
+KINDS: dict[str, Any] = {
+    "rounded": Rounded,
+    "sequential": Rounded,
+    "quantize": Quantized,
+    "correct": Quantized,
+    "simulate": Simulation,
+}
+OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
+RECIPE = """
+target = "bm1684x"
+[model]
+path = "net.onnx"
+[data]
+source = "calib.npz"
+arrays = { x = "x" }
+[calibrate]
+method = "minmax"
+[quantize]
+weights = { bits = 4 }
+[precision]
+strategy = "none"
+[moments]
+held_out = 6
+"""
+
+
+def folder(path: Path, text: str = RECIPE) -> Path:
+    net = Net(3, 1, 4, 8, 8)
+    net.conv("stem", "x", 12, clip=(0.0, 6.0))
+    net.conv("deep", "stem", 12, depthwise=True, clip=(0.0, 6.0))
+    net.conv("point", "deep", 16, 1, bias=False)
+    net.conv("last", "point", 6, clip=(0.0, float("inf")))
+    (path / "net.onnx").write_bytes(export_model(net.graph("last")))
+    mixed = net.rng.normal(size=(4, 4))
+    feeds = [np.einsum("ij,njhw->nihw", mixed, f["x"]).astype(np.float32) for f in net.feeds(24, mean=0.3)]
+    np.savez(path / "calib.npz", x=np.concatenate(feeds))
+    (path / "net.toml").write_text(text)
+    return path / "net.toml"
+
+
+def products(recipe: Path, result: Result, *stages: str) -> list[Any]:
+    loaded = load_recipe(recipe)
+    store = open_cache(loaded, Settings(cache=recipe.parent / "cache"))
+    return [store.load(result.outputs[stage], KINDS[stage]) for stage in stages]
+
+
+def made(recipe: Path, *sets: str, until: str = "quantize") -> Result:
+    return build(recipe, sets, until=until, cache=recipe.parent / "cache")
+
+
+def ran(result: Result, stage: str) -> int:
+    return sum(state == "ran" for state in result.status[stage].values())
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe whose cache several tests share."""
+    return folder(tmp_path_factory.mktemp("rounded.items"))
+
+
+@pytest.mark.parametrize(
+    ("method", "per"), [*((name, "channel") for name in sorted(ROUNDERS.names())), ("coordinate", "tensor")]
+)
+def test_every_method_is_exact_on_the_simulator(shared: Path, method: str, per: str) -> None:
+    recipe = shared
+    sets = [f"round.method='{method}'", f"quantize.weights={{bits=4, per='{per}'}}"]
+    result = made(recipe, *sets, until="simulate")
+    quantized, simulation = products(recipe, result, "correct", "simulate")
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    if method == "nearest":
+        return
+    (rounded,) = products(recipe, result, "rounded")
+    assert len(rounded.weights) == 4 or method == "auto"
+    graph = quantized.graph
+    for name, one in rounded.weights.items():
+        value = graph.values[f"{name}:q"]
+        assert value.quant is not None and value.quant.scale == one.quant.scale
+        np.testing.assert_array_equal(graph.consts[value.const], one.codes)
+
+
+def test_the_default_is_judged_and_helps(shared: Path) -> None:
+    recipe = shared
+    rounded, quantized = products(recipe, made(recipe), "rounded", "quantize")
+    whole = rounded.trials[-1]
+    assert whole.layer == NETWORK and whole.kept and whole.after < 0.7 * whole.before
+    assert quantized.trials == rounded.trials
+    bias = {one.bias for one in rounded.weights.values()}
+    assert {"stem.b", "deep.b", "last.b"} >= bias - {""}
+
+
+def test_another_method_or_width_runs_no_inference(tmp_path: Path) -> None:
+    recipe = folder(tmp_path)
+    first = made(recipe, "round.method='coordinate'")
+    assert ran(first, "moments.columns") == 24 and ran(first, "moments") == ran(first, "rounded.items") == 4
+    for change in ("round.method='gptq'", "quantize.weights.bits=3"):
+        again = made(recipe, "round.method='coordinate'", change)
+        assert (
+            not ran(again, "moments.columns")
+            and not ran(again, "moments")
+            and ran(again, "rounded.items") == 4
+        )
+        assert {"moments.columns", "moments"} <= again.status.keys()
+
+
+def test_one_sample_more_is_one_pass_more(tmp_path: Path) -> None:
+    recipe = folder(tmp_path)
+    made(recipe, "data.count=23")
+    again = made(recipe)
+    assert ran(again, "moments.columns") == 1 and ran(again, "moments") == 4
+
+
+def test_wide_weights_need_no_moments(tmp_path: Path) -> None:
+    recipe = folder(tmp_path, RECIPE.replace("[round]\nheld_out = 6\n", ""))
+    eight = made(recipe, "quantize.weights.bits=8")
+    assert not set(OWN) & eight.status.keys()
+    four = made(recipe)
+    assert set(OWN) <= four.status.keys()
+    named = made(recipe, "round.method='gptq'", "quantize.weights.bits=8")
+    (rounded,) = products(recipe, named, "rounded")
+    assert {one.quant.bits for one in rounded.weights.values()} == {8}
+    mixed = made(recipe, "quantize.overrides=[{layers=['stem', 'deep'], weight_bits=8}]")
+    (rounded,) = products(recipe, mixed, "rounded")
+    assert set(rounded.weights) <= {"point.w", "last.w"}
+
+
+def test_noise_rounds_nothing(tmp_path: Path) -> None:
+    text = RECIPE.replace('source = "calib.npz"\narrays = { x = "x" }', 'source = "random"\ncount = 12')
+    recipe = folder(tmp_path, text)
+    (rounded,) = products(recipe, made(recipe), "rounded")
+    assert not rounded.weights
+
+
+def test_a_layer_of_too_many_terms_is_rounded_to_the_nearest(shared: Path) -> None:
+    recipe = shared
+    (rounded,) = products(recipe, made(recipe, "round.method='gptq'", "moments.most_terms=40"), "rounded")
+    assert set(rounded.weights) == {"stem.w", "deep.w", "point.w"}
+
+
+def test_one_layer_after_the_other(shared: Path) -> None:
+    """Each layer sees what the rounded ones before it make: the first as at once,
+    the others not; exact as ever."""
+    sets = ["round.method='gptq'", "round.mode='sequential'"]
+    result = made(shared, *sets, until="simulate")
+    at_once, in_turn, quantized, simulation = products(
+        shared, result, "rounded", "sequential", "correct", "simulate"
+    )
+    assert set(in_turn.weights) == set(at_once.weights) == {"stem.w", "deep.w", "point.w", "last.w"}
+    same = {
+        name for name in in_turn.weights if (in_turn.weights[name].codes == at_once.weights[name].codes).all()
+    }
+    assert "stem.w" in same and len(same) < 4
+    assert simulation.checks and not any(c.different for c in simulation.checks)
+    value = quantized.graph.values["last.w:q"]
+    np.testing.assert_array_equal(quantized.graph.consts[value.const], in_turn.weights["last.w"].codes)
+    judged = made(shared, "round.mode='sequential'")
+    (chosen,) = products(shared, judged, "sequential")
+    trial = next(t for t in chosen.trials if t.correction == "sequential")
+    assert trial.kept == (trial.after < trial.before)
