@@ -279,6 +279,13 @@ def test_functions_stay_short() -> None:
     assert not long, "\n".join(long)
 
 
+def test_tests_mirror_rooms() -> None:
+    """A folder of tests is named for a room of the package; `networks` makes what several test with."""
+    rooms = {p.name for p in (*PACKAGE.iterdir(), *(PACKAGE / "engine").iterdir()) if p.is_dir()}
+    folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("*.py"))}
+    assert not folders - rooms - {"docs", "networks"}, sorted(folders - rooms)
+
+
 def test_no_line_is_left_to_itself() -> None:
     """The formatter and the limit of columns (ruff's E501) hold everywhere: no line is exempt from either."""
     exempt = [

@@ -50,7 +50,7 @@ def test_a_fan_out_says_how_it_goes(npuflow: Npuflow, project: Path, jobs: int, 
     """Items are shared evenly among the jobs."""
     err = npuflow("build", "words.toml", "--jobs", str(jobs)).err
     (line,) = [line for line in err.splitlines() if line.startswith("words ")]
-    assert re.search(rf"2/2 items, [\d.]+/s, {each} a task, 1 worker of [\d.]+ MB$", line), line
+    assert re.search(rf"2/2 items, [\d.]+/s, {each} a task, 1 worker of [\d.]+ [MG]B$", line), line
 
 
 def test_json_lines(npuflow: Npuflow, project: Path) -> None:

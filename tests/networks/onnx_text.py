@@ -13,14 +13,13 @@ from npuflow.engine.interpret import host_session
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
-from npuflow.engine.rewrite import Rewritten, rewrite
+from npuflow.engine.rewrite import Rewritten
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Memory, Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.match import kind
 from npuflow.ir.onnx_run import run
-from npuflow.ir.text import from_text, to_text
 from npuflow.testing.op import check_program
+from npuflow.testing.rule import check_rewrite, graph_of
 
 TARGET = Target(memory=Memory(local_bytes=1 << 16))
 
@@ -46,15 +45,11 @@ def rewritten(
     feeds: Mapping[str, np.ndarray] | None = None,
 ) -> Rewritten:
     """The graph after the rules, checked after each of them and against onnxruntime on random inputs."""
-    graph = FRONTENDS["onnx"]().read(data, Bindings()).graph
-    done = rewrite(graph, rules, careful=True)
+    graph = graph_of(data)
     feeds = feeds or {i: normal(7, *graph.type(i).shape, scale=2.0) for i in graph.inputs}
-    expected = run(data, feeds)
-    for result in (graph, done.graph):
-        for found, wanted in zip(run(export_model(result), feeds), expected, strict=True):
-            np.testing.assert_allclose(found, wanted, rtol, atol)
-    assert done.graph.outputs == graph.outputs and done.graph.inputs == graph.inputs
-    assert from_text(to_text(done.graph), done.graph.consts) == done.graph
+    done = check_rewrite(graph, rules, feeds, rtol, atol)
+    for found, wanted in zip(run(export_model(done.graph), feeds), run(data, feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol, atol)
     return done
 
 
