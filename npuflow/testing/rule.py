@@ -28,7 +28,8 @@ def random_feeds(graph: Graph, seed: int = 7) -> dict[str, Array]:
 
     def drawn(kind: TensorType) -> Array:
         real = kind.dtype.startswith("float")
-        return (rng.normal(size=kind.shape) * 2 if real else rng.integers(0, 4, kind.shape)).astype(kind.dtype)
+        array = rng.normal(size=kind.shape) * 2 if real else rng.integers(0, 4, kind.shape)
+        return array.astype(kind.dtype)
 
     return {name: drawn(graph.type(name)) for name in graph.inputs}
 
