@@ -32,7 +32,7 @@ class Tiling(Config):
     """Layers that must form a group, by their names in the model: a list of lists of consecutive layers."""
     allocation: Method = "greedy"
     """How addresses in local and external memory are found: greedy, in several orders; climb: orders improved
-    step by step; exact: a bounded search that proves the fewest bytes where it ends."""
+    step by step; exact: an integer program that proves the fewest bytes where the solver finishes."""
     keep: tuple[str, ...] = ()
     """Tensors that must stay in local memory from the layer that makes them to the last that reads them."""
     tiles: dict[str, dict[str, int]] = field(default_factory=dict)

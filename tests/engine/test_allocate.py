@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuflow.base.code import closure
 from npuflow.base.errors import InternalError
-from npuflow.engine.allocate import Life, check_layout, peak, place
+from npuflow.engine.allocate import Layout, Life, check_layout, peak, place
 from npuflow.engine.arrange import METHODS, arrange
+from npuflow.engine.arrange_exact import exact
 
 LIVES = st.lists(
     st.tuples(st.integers(1, 900), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40
@@ -86,6 +88,32 @@ def test_exact_needs_no_more_than_any_order() -> None:
         assert all(not x.proven or x.total == exact.total for x in layouts)
         better += exact.total < plain.total
     assert better >= 2
+
+
+def test_the_solver_finds_the_fewest_bytes_and_proves_them() -> None:
+    """It starts from the worst layout, so that what it returns is its own; the same each time."""
+    rng = random.Random(8)
+    for _ in range(12):
+        lives = [
+            Life(f"v{i}", rng.randint(1, 90), t := rng.randint(0, 4), t + rng.randint(0, 3)) for i in range(6)
+        ]
+        stacked, top = {}, 0
+        for v in lives:
+            stacked[v.name], top = top, top + -(-v.size // 4) * 4
+        found = exact(lives, 4, Layout(stacked, top, peak(lives, 4)))
+        check_layout(lives, found.addresses, found.total, 4)
+        assert found.proven and found.total == fewest(lives, 4)
+        assert found == exact(lives, 4, Layout(stacked, top, peak(lives, 4)))
+
+
+def test_too_many_pairs_are_left_to_climbing() -> None:
+    lives = [Life(f"v{i}", 3, 0, 9) for i in range(40)] + [Life("w", 5, 10, 12)]
+    start = Layout({v.name: 4 * i for i, v in enumerate(lives)}, 999, peak(lives, 4))
+    assert exact(lives, 4, start) is start
+
+
+def test_the_solver_is_in_the_keys_of_what_uses_it() -> None:
+    assert "scipy" in closure(arrange).libraries and "scipy" not in closure(place).libraries
 
 
 def test_larger_sets_end_within_bounds() -> None:
