@@ -25,7 +25,7 @@ import onnxruntime as ort
 
 from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.runner import Runner
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.macs import graph_macs
 
 

@@ -26,6 +26,7 @@ import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate import observe, segments, statistics, thresholds, walk
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.listing import found
@@ -37,9 +38,9 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
+from npuflow.frontends import FRONTENDS
 from npuflow.hw.target import Target
-from npuflow.ir.contracts import CALIBRATORS, FRONTENDS
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.stages.model import ModelTable
 
 

@@ -35,7 +35,7 @@ from npuflow.engine.profile.measure import profile
 from npuflow.engine.program.container import load_program
 from npuflow.engine.runner import Runner
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS
+from npuflow.frontends import FRONTENDS
 from npuflow.stages import pixels as stage
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed

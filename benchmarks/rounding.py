@@ -41,7 +41,7 @@ from npuflow.engine.rounding.rounded import rounded
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.hw.target import Numerics
-from npuflow.ir.rounding import ROUNDERS
+from npuflow.rounders import ROUNDERS
 from npuflow.stages.moments import Moments, Picked
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized

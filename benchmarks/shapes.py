@@ -18,8 +18,8 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 
 RELU, RELU6, LINEAR = (0.0, float("inf")), (0.0, 6.0), None

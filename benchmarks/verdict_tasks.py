@@ -20,7 +20,7 @@ from npuflow.engine.data.profile import MOST
 from npuflow.engine.islands import Least
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.stage import Items
-from npuflow.ir.contracts import FRONTENDS
+from npuflow.frontends import FRONTENDS
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 from npuflow.stages.model import ModelTable

@@ -197,7 +197,7 @@ def _spelled() -> str:
     """Operators without integers of their own that a rule puts into others."""
     import onnx
 
-    from npuflow.ir.rule import RULES
+    from npuflow.rules import RULES
 
     # onnxruntime's
     own = ("MultiHeadAttention", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")

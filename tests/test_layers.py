@@ -25,11 +25,12 @@ BELOW: dict[str, set[str]] = {
     "flow": {"base"},
     "hw": {"base"},
     "ir": {"base", "hw"},
-    **{name: {"base", "hw", "ir"} for name in SIBLINGS},
-    "engine": {"base", "hw", "ir", *SIBLINGS},
-    "stages": {"base", "flow", "hw", "ir", "engine", *SIBLINGS},
-    "testing": {"base", "flow", "hw", "ir", "engine", "stages", *SIBLINGS},
-    "cli": {"base", "flow", "hw", "ir", "engine", "stages", "testing", *SIBLINGS},
+    "onnx": {"base", "hw", "ir"},
+    **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
+    "engine": {"base", "hw", "ir", "onnx", *SIBLINGS},
+    "stages": {"base", "flow", "hw", "ir", "onnx", "engine", *SIBLINGS},
+    "testing": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", *SIBLINGS},
+    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", "testing", *SIBLINGS},
     "targets": set(),
     "": {"base", "flow", "engine", "cli"},  # the facade and __main__
 }
@@ -370,11 +371,7 @@ def import_graph() -> dict[str, set[str]]:
 
 def test_imports_go_in_no_circle() -> None:
     """What imports each other is one file, or wants a third; imports inside functions only hide that."""
-    wrong = [
-        " <-> ".join(ring)
-        for ring in circles(import_graph())
-        if set(ring) != {"npuflow.ir.graph", "npuflow.ir.op"}
-    ]
+    wrong = [" <-> ".join(ring) for ring in circles(import_graph())]
     assert not wrong, "\n".join(wrong)
 
 

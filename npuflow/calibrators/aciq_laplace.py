@@ -12,7 +12,7 @@ from math import exp, log, log2
 from typing import Annotated
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, around_mean
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, around_mean
 
 
 @CALIBRATORS.entry

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
 
 
 @CALIBRATORS.entry

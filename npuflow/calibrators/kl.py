@@ -27,7 +27,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
 
 MOST = 0.1                                # of the values that are not zero may be clipped
 

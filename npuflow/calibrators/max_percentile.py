@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from npuflow.base.tables import Fault
-from npuflow.ir.contracts import CALIBRATORS, TAILS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, TAILS, Calibrator, Grid, TensorStatistics, fitted
 
 
 @CALIBRATORS.entry

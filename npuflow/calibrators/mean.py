@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
 
 
 @CALIBRATORS.entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
 
 
 @CALIBRATORS.entry

@@ -17,8 +17,8 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
-from npuflow.ir.loss import Loss
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators._loss import Loss
 
 GOLDEN = (5**0.5 - 1) / 2
 # codes from which on rounding noise is taken as uniform in the first search

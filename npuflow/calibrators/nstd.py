@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, around_mean
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, around_mean
 
 
 @CALIBRATORS.entry

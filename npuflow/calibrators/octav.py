@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
 
 SETTLED = 1e-6                            # relative change at which the iteration ends
 

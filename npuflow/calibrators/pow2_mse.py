@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import CALIBRATORS, TAILS, Calibrator, Floats, Grid, TensorStatistics
-from npuflow.ir.loss import Loss
-from npuflow.ir.pow2 import exponents, modal, span
+from npuflow.calibrators import CALIBRATORS, TAILS, Calibrator, Floats, Grid, TensorStatistics
+from npuflow.calibrators._loss import Loss
+from npuflow.calibrators._pow2 import exponents, modal, span
 
 
 @CALIBRATORS.entry

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid, TensorStatistics
-from npuflow.ir.pow2 import exponents, modal, span
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics
+from npuflow.calibrators._pow2 import exponents, modal, span
 
 
 @CALIBRATORS.entry

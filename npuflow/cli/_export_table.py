@@ -26,7 +26,7 @@ def write(
 ) -> list[str]:
     """Write the table; what to tell of it."""
     from npuflow.engine.exchange import table_of_graph
-    from npuflow.ir.ranges import EXCHANGE
+    from npuflow.exchange import EXCHANGE
     from npuflow.stages.quantize import Quantized
     from npuflow.stages.thresholds import Thresholds
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.base.errors import RecipeError, UsageError
-from npuflow.ir.contracts import Bindings
+from npuflow.frontends import Bindings
 
 if TYPE_CHECKING:
     from npuflow.engine.place import Placement

@@ -71,7 +71,7 @@ def _gathered(
 ) -> tuple[list[_Found], str]:
     from npuflow.cli._engine import plan, recipe, store
     from npuflow.cli._records import record_of
-    from npuflow.ir.ranges import span
+    from npuflow.ir.types import span
     from npuflow.stages.parse import Parsed
     from npuflow.stages.statistics import Statistics
 

@@ -61,7 +61,7 @@ def thresholds(
 @app.command()
 def formats() -> None:
     """The formats of calibration tables, and what each cannot express."""
-    from npuflow.ir.ranges import EXCHANGE
+    from npuflow.exchange import EXCHANGE
 
     for name in EXCHANGE.names():
         typer.echo(f"{name:<20} {EXCHANGE[name].suffix:<22} {EXCHANGE[name].tells or 'says everything'}")

@@ -57,8 +57,8 @@ def inspect(
     """Show a model as npuflow sees it: nodes before and after rewriting, placement with reasons, refusals."""
     from npuflow.cli._inspected import asked
     from npuflow.engine.rewrite import rewrite
-    from npuflow.ir.contracts import Bindings
-    from npuflow.ir.rule import RULES
+    from npuflow.frontends import Bindings
+    from npuflow.rules import RULES
     from npuflow.stages.model import gathered
 
     shapes = {n: tuple(_number(d, int, n) for d in v.split(",") if d) for n, v in _pairs(inputs)}

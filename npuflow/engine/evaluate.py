@@ -14,9 +14,8 @@ from npuflow.base.tables import Doc, table_of
 from npuflow.engine.data.config import Data, Found
 from npuflow.engine.data.labels import label_file
 from npuflow.engine.data.listing import found
-from npuflow.ir.contracts import METRICS, Metric
-from npuflow.ir.ragged import alike, is_ragged, stacked, unlike
 from npuflow.ir.types import Array
+from npuflow.metrics import METRICS, Metric, alike, is_ragged, stacked, unlike
 
 LABELS = "an npz with a label array, a .csv of files and labels, a `labels` key, or a metric that needs none"
 CHUNK = 32                                       # samples whose inputs are in memory at once

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from npuflow.base.errors import DataError, nearest
 from npuflow.base.tables import Config, FilePath
 from npuflow.engine.place import op_name
+from npuflow.exchange import EXCHANGE, Entry, Table, exact
 from npuflow.ir.graph import Graph
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, exact
 from npuflow.ir.types import QuantType
 
 BY_HAND = "by hand"

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.pixels import TOP, Pixels
-from npuflow.ir.affine import Affine, weighed
-from npuflow.ir.graph import Graph, Node, constant, prune
-from npuflow.ir.match import kind, users
-from npuflow.ir.movement import MoveOp
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant, prune
+from npuflow.ir.op import OPS, Node, Op
+from npuflow.ir.queries import kind, users
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.ir.verify import verify
+from npuflow.rules._affine import Affine, weighed
 
 # operators that the rewriting may introduce
 MAKES = ("add", "concat", "conv", "host", "mul", "pad", "slice")
@@ -245,7 +244,7 @@ class _Folding:
             if channels is None or np.any(channels.scale < 0) or any(node.outputs[1:]):
                 return False
             self.maps[node.outputs[0]] = old
-        elif isinstance(node.op, MoveOp):
+        elif node.op.moves_data:
             self.maps.update(self.carried(node))
         else:
             return False

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.onnx_types import PLAIN
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
+from npuflow.onnx.types import PLAIN
 
 WIDE = 8                       # bytes of an element whose type numpy does not have
 

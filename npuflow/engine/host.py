@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from npuflow.engine.partition import boundary, is_npu
 from npuflow.hw.target import Target
 from npuflow.ir.elements import node_elements
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
+from npuflow.ir.op import Node
 
 CODE_BITS = 8                             # of a value that has no codes yet
 Judge = Callable[[Node], bool]

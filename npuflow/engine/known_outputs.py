@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.onnx_run import EXPORT_OPSET
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.onnx.run import EXPORT_OPSET
 
 _WHY = "the output is the same for every input"
 

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
+from npuflow.ir.op import Node
 
 Kind = Literal["npu", "host"]
 StepKind = Literal["model", "quantize", "dequantize"]

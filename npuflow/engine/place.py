@@ -12,11 +12,11 @@ from npuflow.engine.islands import Doing, Least, Prices, stranded
 from npuflow.engine.partition import share
 from npuflow.hw.target import Target
 from npuflow.ir.elements import node_elements
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
 from npuflow.ir.limits import allowed
 from npuflow.ir.macs import node_macs
-from npuflow.ir.onnx_types import is_tensor
-from npuflow.ir.op import No, Yes, first_no
+from npuflow.ir.op import No, Node, Yes, first_no
+from npuflow.onnx.types import is_tensor
 
 
 @dataclass(frozen=True)

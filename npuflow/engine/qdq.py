@@ -18,8 +18,8 @@ from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.pixels import Pixels, metadata
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 OPSET = 21                                # the first with 16-bit QuantizeLinear

@@ -20,8 +20,8 @@ from npuflow.engine.interpret import Interpreter
 from npuflow.engine.qdq_probe import forced, rounded, showing
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
-from npuflow.ir.onnx_run import CannotRunError
 from npuflow.ir.types import Array, QuantType, TensorType
+from npuflow.onnx.run import CannotRunError
 
 if TYPE_CHECKING:
     import onnxruntime

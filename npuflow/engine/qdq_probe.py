@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from npuflow.ir.onnx_types import value_info
 from npuflow.ir.types import TensorType
+from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
     import onnx

@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.place import op_name
-from npuflow.ir.graph import Graph, Node, merge_consts, prune
-from npuflow.ir.match import kind
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph, merge_consts, prune
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
 from npuflow.ir.verify import verify
+from npuflow.rules import RULES, Change, Refusal, Rule
 
 _ROUNDS = 10_000      # changes after which a pair of rules must be undoing each other
 

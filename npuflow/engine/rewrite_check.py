@@ -12,8 +12,8 @@ import numpy as np
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
-from npuflow.ir.onnx_run import CannotRunError, session
 from npuflow.ir.types import Array
+from npuflow.onnx.run import CannotRunError, session
 
 # of an output's largest value: two orders of the same sums in float32
 SAME = 1e-4

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuflow.base.errors import InternalError, ModelError
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.onnx_run import EXPORT_OPSET, model_of
-from npuflow.ir.onnx_types import UNRANKED, value_info
-from npuflow.ir.op import Bound, OnnxCall, bound_array
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Bound, Node, OnnxCall, bound_array
+from npuflow.ir.types import UNRANKED, Array, TensorType
+from npuflow.onnx.run import EXPORT_OPSET, model_of
+from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
     import onnx

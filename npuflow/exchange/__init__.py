@@ -1,1 +1,11 @@
-"""Floor 3: one format of calibration tables per file."""
+"""The contract of calibration tables, one format per file: text of other tools, and ranges by tensor name."""
+
+from npuflow.exchange._tables import EXCHANGE as EXCHANGE
+from npuflow.exchange._tables import Entry as Entry
+from npuflow.exchange._tables import Format as Format
+from npuflow.exchange._tables import Table as Table
+from npuflow.exchange._tables import exact as exact
+from npuflow.exchange._tables import plain_row as plain_row
+from npuflow.exchange._tables import read_table as read_table
+from npuflow.exchange._tables import row_of as row_of
+from npuflow.exchange._tables import tree as tree

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, exact, tree
+from npuflow.exchange import EXCHANGE, Entry, Table, exact, tree
 from npuflow.ir.types import QuantType
 
 KINDS = (("activation_encodings", False), ("param_encodings", True))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, tree
+from npuflow.exchange import EXCHANGE, Entry, Table, tree
 from npuflow.ir.types import QuantType
 
 SHOWN, INFO = "just_for_display", "quantization_info"

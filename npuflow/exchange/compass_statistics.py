@@ -6,7 +6,7 @@ import json
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, tree
+from npuflow.exchange import EXCHANGE, Entry, Table, tree
 
 KEYS = ("running_min", "running_max", "extrema_min", "extrema_max")
 

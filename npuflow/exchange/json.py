@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of, tree
+from npuflow.exchange import EXCHANGE, Entry, Table, plain_row, row_of, tree
 
 
 @EXCHANGE.entry

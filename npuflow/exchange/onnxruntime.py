@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, tree
+from npuflow.exchange import EXCHANGE, Entry, Table, tree
 
 
 @EXCHANGE.entry

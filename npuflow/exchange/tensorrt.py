@@ -8,7 +8,7 @@ import struct
 from typing import ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table
+from npuflow.exchange import EXCHANGE, Entry, Table
 
 # readers compare the calibrator's name; the version is not looked at
 HEAD = "TRT-8601-EntropyCalibration2"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tomli
 
-from npuflow.ir.ranges import EXCHANGE, Entry, Table, plain_row, row_of
+from npuflow.exchange import EXCHANGE, Entry, Table, plain_row, row_of
 
 HEAD = "# Ranges of tensors. Edit `lo` and `hi`, and put it into the recipe: [ranges] file = \"this file\".\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, Table
+from npuflow.exchange import EXCHANGE, Entry, Table
 
 COLUMNS = "# op_name    threshold    min    max"
 OTHERS = ("#weight_scale", "#int4_th", "#asym_op")       # sections of other things at the end

@@ -1,1 +1,85 @@
-"""One source format per file."""
+"""The contract of source formats, one format per file or folder: a model's files become a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy.typing as npt
+
+from npuflow.base.registry import Registry
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import QuantType
+
+FRONTENDS = Registry("frontends", "npuflow.frontends")
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """What the recipe fixes of a model: shapes of inputs by name, sizes of named dimensions, cut points, and
+    inputs that always have the same value."""
+
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source model as a graph, with notes on what had to be assumed. `stated`: the
+    codes of a quantised model."""
+
+    graph: Graph
+    notes: tuple[str, ...] = ()
+    stated: Mapping[str, QuantType] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model file: its bytes, and tensors by name that are kept apart from them,
+    mapped where they lie in files.
+    `format`: the entry of FRONTENDS that reads the bytes, where it is another than
+    the one that gathered them."""
+
+    data: bytes
+    tensors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    format: str = ""
+
+
+class Gatherer(Protocol):
+    """A source format whose models become those of another format as they are gathered."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """Every file that the model at `path` consists of."""
+
+    def gather(self, path: Path) -> Source:
+        """The whole model, from all its files."""
+
+
+class Frontend(Gatherer, Protocol):
+    """A source format. Where it takes a `Source`, the bytes alone will do for a model
+    without tensors of its own."""
+
+    def operators(self, source: Source | bytes) -> tuple[str, ...]:
+        """Names in OPS whose code reading the model may use."""
+
+    def read(self, source: Source | bytes, bindings: Bindings) -> Reading: ...
+
+
+@runtime_checkable
+class Runnable(Protocol):
+    """A source format whose models onnxruntime runs."""
+
+    def runnable(self, source: Source | bytes, bindings: Bindings) -> bytes:
+        """The model as ONNX bytes that nothing of npuflow has rewritten. Its rounding to codes, if it has
+        any, is left out, as `read` leaves it out; inputs held constant hold their numbers, and outputs are
+        those asked for. CannotRunError of `onnx_run` where they are too many.
+        """
+
+    def rounding(self, source: Source | bytes) -> float:
+        """The relative rounding of the coarsest floating-point type that the model computes in."""

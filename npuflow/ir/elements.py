@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
 from npuflow.ir.macs import attributes_of, kind_of, node_macs
+from npuflow.ir.op import Node
 
 VIEWS = frozenset(
     ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant")

@@ -9,9 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.base.digest import digest_array
-from npuflow.ir.op import Node as Node
-from npuflow.ir.op import Param as Param
-from npuflow.ir.op import Site
+from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 

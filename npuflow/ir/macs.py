@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 
 Shape = tuple[int, ...]

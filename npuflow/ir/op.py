@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.errors import TargetError
 from npuflow.base.registry import Registry
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.space import Box, Space, extent
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.moves import Move
+from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray, QuantType, TensorType, Value
 
 OPS = Registry("ops", "npuflow.ops")
@@ -71,121 +73,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Move:
-    """A strided copy between logical tensors, in elements: out[dst_offset + i.dst] =
-    input[src_offset + i.src], i < dims.
-
-    `source` is the input's position, or None to write `value` (a float in real units, put through the
-    output's quantisation). Strides may be 0 on the source side (repetition) and negative. At most 6 dims.
-    """
-
-    source: int | None
-    dims: tuple[int, ...]
-    src_strides: tuple[int, ...] = ()
-    dst_strides: tuple[int, ...] = ()
-    src_offset: int = 0
-    dst_offset: int = 0
-    output: int = 0
-    value: float = 0.0
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tensor's box resident in local memory: byte address, container dtype, byte
-    strides by tensor dimension."""
-
-    address: int
-    dtype: str
-    box: Box
-    strides: tuple[int, ...]
-
-    @property
-    def extent(self) -> tuple[int, ...]:
-        return extent(self.box)
-
-    def as4(self, name: str) -> dict[str, object]:
-        """Fields of a 4-dimensional tensor operand: leading dimensions of extent 1 (stride 0) are added."""
-        pad = (0,) * (4 - len(self.strides))
-        return {name: self.address, f"{name}_type": self.dtype, f"{name}_strides": (*pad, *self.strides)}
-
-    def dims4(self) -> tuple[int, ...]:
-        return (1,) * (4 - len(self.box)) + self.extent
-
-    def as3(
-        self, name: str, first: int, last: int, at: tuple[int, ...] = ()
-    ) -> tuple[dict[str, object], tuple[int, int, int]]:
-        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer,
-        reduced and inner parts merged.
-        `at` fixes an index of each leading dimension, which A then leaves out.
-        """
-        parts = [(len(at), first), (first, last), (last, len(self.box))]
-        merged = [_merge(self.extent[a:b], self.strides[a:b]) for a, b in parts]
-        address = self.address + sum(i * stride for i, stride in zip(at, self.strides, strict=False))
-        fields3 = {name: address, f"{name}_type": self.dtype, f"{name}_strides": tuple(s for _, s in merged)}
-        a, r, i = (e for e, _ in merged)
-        return fields3, (a, r, i)
-
-    def loops(self, end: int) -> int:
-        """How many leading dimensions an operator of [A, R, I] views must go through one by one: those before
-        `end` that do not lie behind each other without gaps, as where a tile is a part of what is held.
-        """
-        return next(k for k in range(end + 1) if _dense(self.extent[k:end], self.strides[k:end]))
-
-
-def _dense(extents: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    real = [(e, s) for e, s in zip(extents, strides, strict=True) if e != 1]
-    return all(outer == e * s for (_, outer), (e, s) in pairwise(real))
-
-
-def _merge(extents: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """One (extent, stride) for several dimensions; they must lie behind each other without gaps."""
-    extent_all, stride = 1, 0
-    for size, step in zip(reversed(extents), reversed(strides), strict=True):
-        if size == 1:
-            continue
-        assert extent_all == 1 or step == stride * extent_all, (
-            f"dimensions {extents} with strides {strides} do not merge"
-        )
-        stride = step if extent_all == 1 else stride
-        extent_all *= size
-    return extent_all, stride
-
-
-@dataclass(frozen=True)
-class TileView:
-    """What `lower` sees: the axis ranges of this tile and the resident buffers. `acc`
-    holds partial sums (dense)."""
-
-    ranges: Mapping[str, tuple[int, int]]
-    sizes: Mapping[str, int]
-    inputs: tuple[Buffer | None, ...]
-    outputs: tuple[Buffer, ...]
-    params: Mapping[str, Buffer]
-    acc: Buffer | None = None
-
-    def first(self, axis: str) -> bool:
-        return self.ranges[axis][0] == 0
-
-    def last(self, axis: str) -> bool:
-        return self.ranges[axis][1] == self.sizes[axis]
-
-    def input(self, index: int) -> Buffer:
-        buffer = self.inputs[index]
-        assert buffer is not None, f"input {index} has no buffer"
-        return buffer
-
-
-class Emitter(Protocol):
-    """Receives commands for the compute queues; loads, stores and waits are the code generator's business."""
-
-    numerics: Numerics
-
-    def emit(self, opcode: str, **values: object) -> None:
-        """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields
-        take names, vectors tuples."""
-
-
-@dataclass(frozen=True)
 class Op:
     """Base of every operator. Fields of a subclass are its attributes (named as in
     ONNX where ONNX has them)."""
@@ -197,6 +84,10 @@ class Op:
     domain: ClassVar[str] = ""
     shares_scale: ClassVar[bool] = False  # outputs and activation inputs must have one QuantType
     fuses_clip: ClassVar[bool] = False    # a following Relu/Clip may become `clip`
+    # every result is a function of the operands' elements at its place, with broadcasting
+    elementwise: ClassVar[bool] = False
+    unary: ClassVar[bool] = False         # a function of one number, applied to every element: `f`
+    moves_data: ClassVar[bool] = False    # results are elements of the operands as they are, or a constant
     # what the function never leaves: its extrema are not clipped
     bounded: ClassVar[tuple[float, float] | None] = None
     # a square, quotient, root or logarithm: the first to be given wide codes
@@ -229,6 +120,10 @@ class Op:
         """Float semantics in plain numpy, without the clip (see `clipped`)."""
         raise NotImplementedError
 
+    def f(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The function of a `unary` operator in float64."""
+        raise NotImplementedError
+
     def clipped(self, *inputs: Array | None) -> tuple[Array, ...]:
         """`reference` with the fused clip applied."""
         outputs = self.reference(*inputs)
@@ -250,6 +145,10 @@ class Op:
         """How many places an output has that are sums of the input's columns times the rows of a constant
         weight; 0 for operators that are no such products."""
         return 0
+
+    def reduced(self, rank: int) -> tuple[int, ...] | None:
+        """The dimensions of an input of that rank that are reduced; None: it is no reduction."""
+        return None
 
     def column_groups(self) -> int:
         """In how many groups the input's channels, and the weight's rows, fall."""
@@ -380,6 +279,15 @@ class Site:
         assert quant is not None, f"{self.node.name}: output is not quantised"
         return quant
 
+    def accumulator_bits(self, numerics: Numerics) -> int:
+        """Of the node's sums: wide operands may have wider ones."""
+        widths = [
+            v.quant.bits
+            for i, v in enumerate(self.inputs)
+            if v is not None and v.quant and self.op.role(i) != "bias"
+        ]
+        return numerics.accumulator(max(widths))
+
     def param(self, name: str) -> int:
         value = self.params[name]
         assert isinstance(value, int), f"{self.node.name}: parameter {name} is an array"
@@ -389,6 +297,14 @@ class Site:
         value = self.params[name]
         assert not isinstance(value, int), f"{self.node.name}: parameter {name} is a number"
         return value
+
+
+class Overflow(TargetError):
+    """The sums of a layer may leave the accumulator by `excess` bits."""
+
+    def __init__(self, message: str, excess: int, *, hint: str, code: str) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.excess = excess
 
 
 def bound_array(bound: Bound, rank: int) -> npt.NDArray[np.float64]:

@@ -12,10 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from npuflow.base.errors import InputError
-from npuflow.ir.graph import Graph, Node, Param
-from npuflow.ir.onnx_types import UNRANKED
-from npuflow.ir.op import OPS, Op
-from npuflow.ir.types import UNKNOWN, Array, QuantType, TensorType, Value
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node, Op, Param
+from npuflow.ir.types import UNKNOWN, UNRANKED, Array, QuantType, TensorType, Value
 
 _HEADER = "npuflow graph 1"
 _BARE = re.compile(r"[A-Za-z0-9_./:\-$@#]+")

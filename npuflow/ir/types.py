@@ -16,6 +16,8 @@ IntArray = npt.NDArray[Any]            # integers, exact in int64 or in their co
 Array = npt.NDArray[Any]
 
 UNKNOWN = -1  # a dimension that only the host runtime can know
+UNRANKED = (-2,)      # shape of a value whose rank is unknown, or which is no tensor
+UNTYPED = ""          # dtype of a value about which nothing is known
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,14 @@ class QuantType:
 
     def with_(self, **changes: object) -> QuantType:
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def span(quant: QuantType) -> tuple[float, float]:
+    """The real numbers at both ends of the codes; of several scales the widest."""
+    ends = [
+        (s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, quant.zero_point, strict=True)
+    ]
+    return min(lo for lo, _ in ends), max(hi for _, hi in ends)
 
 
 def quant_of(row: Mapping[str, Any]) -> QuantType:

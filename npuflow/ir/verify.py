@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npuflow.base.errors import InternalError
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.onnx_types import UNRANKED
-from npuflow.ir.op import Op
-from npuflow.ir.types import UNKNOWN, QuantType, TensorType, Value
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node, Op
+from npuflow.ir.types import UNKNOWN, UNRANKED, QuantType, TensorType, Value
 
 
 def verify(graph: Graph, after: str = "") -> Graph:

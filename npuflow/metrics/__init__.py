@@ -1,1 +1,38 @@
-"""One accuracy metric per file."""
+"""The contract of accuracy metrics, one metric per file: outputs and references become named figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.registry import Registry
+from npuflow.base.tables import Config
+from npuflow.metrics._ragged import alike as alike
+from npuflow.metrics._ragged import is_ragged as is_ragged
+from npuflow.metrics._ragged import stacked as stacked
+from npuflow.metrics._ragged import unlike as unlike
+
+METRICS = Registry("metrics", "npuflow.metrics")
+Outputs = Mapping[str, npt.NDArray[np.generic]]
+
+
+class Metric(Config):
+    """An accuracy metric. Its fields are its options (`[evaluate.<name>]`); calling it gives named figures.
+
+    `outputs`: by output name, first axis the samples; `reference`: the float model's, likewise;
+    `labels`: what the evaluation data state per sample (None without labels). The first figure is the
+    one to watch; higher is better.
+    """
+
+    Options: ClassVar[type[Metric]]
+    needs_labels: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.Options = cls
+
+    def __call__(self, outputs: Outputs, reference: Outputs, labels: list[Any] | None) -> dict[str, float]:
+        raise NotImplementedError

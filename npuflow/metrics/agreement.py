@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuflow.ir.contracts import METRICS, Metric, Outputs
-from npuflow.ir.ragged import is_ragged
 from npuflow.ir.types import Array
+from npuflow.metrics import METRICS, Metric, Outputs
+from npuflow.metrics._ragged import is_ragged
 
 
 @METRICS.entry

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import METRICS, Metric, Outputs
+from npuflow.metrics import METRICS, Metric, Outputs
 
 Floats = npt.NDArray[np.float64]
 Share = Annotated[float, Range(0, 1)]

@@ -9,8 +9,8 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import FilePath
-from npuflow.ir.contracts import METRICS, Metric, Outputs
-from npuflow.ir.ragged import judged_output
+from npuflow.metrics import METRICS, Metric, Outputs
+from npuflow.metrics._ragged import judged_output
 
 
 @METRICS.entry

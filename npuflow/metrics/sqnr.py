@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuflow.ir.contracts import METRICS, Metric, Outputs
-from npuflow.ir.ragged import alike
+from npuflow.metrics import METRICS, Metric, Outputs
+from npuflow.metrics._ragged import alike
 
 
 @METRICS.entry

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.ir.contracts import METRICS, Metric, Outputs
-from npuflow.ir.labels import accepted
-from npuflow.ir.ragged import judged_output
+from npuflow.metrics import METRICS, Metric, Outputs
+from npuflow.metrics._labels import accepted
+from npuflow.metrics._ragged import judged_output
 
 
 @METRICS.entry

@@ -13,13 +13,15 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Emitter, No, Sample, Site, TileView, Yes
-from npuflow.ir.pool import PoolOp, pool_operands, pool_space
-from npuflow.ir.requant import accumulator_bits, centred, clamp_bounds, prove
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, No, Sample, Site, Yes
 from npuflow.ir.space import Space, whole
 from npuflow.ir.types import Array, IntArray
-from npuflow.ir.windows import Window, pair, taps
+from npuflow.ir.windows import Window
+from npuflow.ops._draw import draw
+from npuflow.ops._pool import PoolOp, pool_operands, pool_space
+from npuflow.ops._requant import centred, clamp_bounds, prove
+from npuflow.ops._windows import pair, taps
 
 
 @OPS.entry
@@ -57,7 +59,7 @@ class AveragePool(PoolOp):
         occurring = [int(k) for k in np.unique(self.counts(self.windows(site.shape(0)[2:]))) if k > 0]
         m, shift = multiplier_shift([x.scale[0] / y.scale[0] / k for k in occurring], numerics)
         low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
-        prove(area * low, area * high, accumulator_bits(site, numerics), f"a window of {area} elements")
+        prove(area * low, area * high, site.accumulator_bits(numerics), f"a window of {area} elements")
         table = np.zeros(area + 1, np.uint32)
         table[occurring] = m
         lo, hi = clamp_bounds(self.clip, y)

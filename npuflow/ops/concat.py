@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.movement import MoveOp, dense, merged
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site, Yes, need
+from npuflow.ir.moves import Move, dense, merged
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Yes, need
 from npuflow.ir.types import Array, TensorType
+from npuflow.ops._movement import MoveOp
 
 
 @OPS.entry

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Sample, Site, TileView, Yes, first_no
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ir.weighted import ConvOp, conv_rows
-from npuflow.ir.windows import Window, convolve, spatial_names, window_columns, windows, within
+from npuflow.ir.windows import Window, windows
+from npuflow.ops._weighted import ConvOp, conv_rows
+from npuflow.ops._windows import convolve, spatial_names, window_columns, within
 
 
 @OPS.entry

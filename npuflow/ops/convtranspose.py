@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Sample, Site, TileView
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ir.weighted import ConvOp, conv_rows
-from npuflow.ir.windows import spatial_names
+from npuflow.ops._draw import draw
+from npuflow.ops._weighted import ConvOp, conv_rows
+from npuflow.ops._windows import spatial_names
 
 
 @OPS.entry

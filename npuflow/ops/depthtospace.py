@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.draw import draw
-from npuflow.ir.movement import BlockOp
 from npuflow.ir.op import OPS, Sample
+from npuflow.ops._draw import draw
+from npuflow.ops._movement import BlockOp
 
 
 @OPS.entry

@@ -10,11 +10,11 @@ import numpy as np
 
 from npuflow.hw.numerics import divide_round
 from npuflow.hw.target import Numerics
-from npuflow.ir.draw import draw
-from npuflow.ir.elementwise import RatioOp
 from npuflow.ir.op import OPS, Sample, Site
-from npuflow.ir.requant import centred
 from npuflow.ir.types import Array, IntArray
+from npuflow.ops._draw import draw
+from npuflow.ops._elementwise import RatioOp
+from npuflow.ops._requant import centred
 
 
 @OPS.entry

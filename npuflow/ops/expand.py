@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.movement import MoveOp, dense, merged
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
+from npuflow.ir.moves import Move, dense, merged
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, TensorType
+from npuflow.ops._movement import MoveOp
 
 
 @OPS.entry

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op
-from npuflow.ir.reshaping import static_input
+from npuflow.ops._reshaping import static_input
 
 
 @OPS.entry

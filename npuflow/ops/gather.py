@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.movement import MoveOp, dense, merged
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
-from npuflow.ir.reshaping import static_input
+from npuflow.ir.moves import Move, dense, merged
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, TensorType
+from npuflow.ops._movement import MoveOp
+from npuflow.ops._reshaping import static_input
 
 MOST = 256                                # indices; each may become a copy of its own
 

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Emitter, No, Sample, Site, TileView, Yes, first_no, need
-from npuflow.ir.requant import channel_params, emit_requant
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, No, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ir.weighted import WeightedOp, zero_fields
-from npuflow.ir.windows import within
+from npuflow.ops._draw import draw
+from npuflow.ops._requant import channel_params, emit_requant
+from npuflow.ops._weighted import WeightedOp, zero_fields
+from npuflow.ops._windows import within
 
 
 @OPS.entry

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from npuflow.ir.op import OPS
-from npuflow.ir.reduction import GlobalReduction
+from npuflow.ops._reduction import GlobalReduction
 
 
 @OPS.entry

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npuflow.hw.target import Target
-from npuflow.ir.onnx_nodes import Frozen, rename, thawed
-from npuflow.ir.onnx_run import run_node
 from npuflow.ir.op import OPS, No, OnnxCall, Op, Role, Site, Yes
 from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.nodes import Frozen, rename, thawed
+from npuflow.onnx.run import run_node
 
 if TYPE_CHECKING:
     import onnx

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.broadcast import broadcast_shape
-from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Buffer, Emitter, No, Op, Role, Sample, Site, TileView, Yes, first_no, need
-from npuflow.ir.requant import (
-    accumulator_bits,
+from npuflow.ir.lowering import Buffer, Emitter, TileView
+from npuflow.ir.op import OPS, No, Op, Role, Sample, Site, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._broadcast import broadcast_shape
+from npuflow.ops._draw import draw
+from npuflow.ops._requant import (
     centred,
     channel_params,
     emit_requant,
@@ -28,10 +30,8 @@ from npuflow.ir.requant import (
     sum_bounds,
     zero_points,
 )
-from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray, TensorType
-from npuflow.ir.weighted import zero_fields
-from npuflow.ir.windows import exact, within
+from npuflow.ops._weighted import zero_fields
+from npuflow.ops._windows import exact, within
 
 
 @OPS.entry
@@ -73,7 +73,7 @@ class MatMul(Op):
         else:
             columns = np.moveaxis(centred(weight, site.quant(1)), -2, -1).reshape(-1, depth)
             bounds = sum_bounds(columns, site.quant(0), None, 0)
-        prove(*bounds, accumulator_bits(site, numerics), f"a product over {depth} terms")  # type: ignore[arg-type]
+        prove(*bounds, site.accumulator_bits(numerics), f"a product over {depth} terms")  # type: ignore[arg-type]
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
 
     def integer(

@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.draw import draw
-from npuflow.ir.op import OPS, Emitter, Imported, No, OnnxCall, Sample, Site, TileView
-from npuflow.ir.pool import PoolOp, pool_operands, pool_space
-from npuflow.ir.requant import clamp_bounds
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, IntArray
-from npuflow.ir.windows import taps
+from npuflow.ops._draw import draw
+from npuflow.ops._pool import PoolOp, pool_operands, pool_space
+from npuflow.ops._requant import clamp_bounds
+from npuflow.ops._windows import taps
 
 
 @OPS.entry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.ir.elementwise import ExtremumOp
 from npuflow.ir.op import OPS
+from npuflow.ops._elementwise import ExtremumOp
 
 
 @OPS.entry

@@ -10,10 +10,10 @@ import numpy as np
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.elementwise import RatioOp
 from npuflow.ir.op import OPS, Site
-from npuflow.ir.requant import centred
 from npuflow.ir.types import Array, IntArray
+from npuflow.ops._elementwise import RatioOp
+from npuflow.ops._requant import centred
 
 
 @OPS.entry

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.movement import MoveOp, Piece, dense, fill_code, merged, pieces_to_moves
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
-from npuflow.ir.reshaping import static_input
+from npuflow.ir.moves import Move, dense, merged
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._movement import MoveOp, Piece, fill_code, pieces_to_moves
+from npuflow.ops._reshaping import static_input
 
 
 @OPS.entry

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from npuflow.hw.numerics import along, quantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.boundary import BoundaryOp
 from npuflow.ir.op import OPS, Site
 from npuflow.ir.types import Array, IntArray, QuantType
+from npuflow.ops._boundary import BoundaryOp
 
 
 @OPS.entry

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npuflow.ir.op import OPS
-from npuflow.ir.table import Real, TableOp
+from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry

@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from npuflow.hw.numerics import requantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.boundary import UnchangedOp
-from npuflow.ir.op import OPS, Emitter, No, OnnxCall, Site, TileView, Yes, need
-from npuflow.ir.requant import centred, requant_params
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, No, OnnxCall, Site, Yes, need
 from npuflow.ir.space import Operand, Space
-from npuflow.ir.table import elementwise_axes
 from npuflow.ir.types import Array, IntArray
+from npuflow.ops._boundary import UnchangedOp
+from npuflow.ops._requant import centred, requant_params
+from npuflow.ops._table import elementwise_axes
 
 
 @OPS.entry

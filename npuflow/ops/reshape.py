@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from npuflow.ir.movement import MoveOp
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
-from npuflow.ir.reshaping import integers, static_input
+from npuflow.ir.moves import Move
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, TensorType
+from npuflow.ops._movement import MoveOp
+from npuflow.ops._reshaping import integers, static_input
 
 
 @OPS.entry

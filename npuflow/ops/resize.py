@@ -10,24 +10,12 @@ import numpy as np
 
 from npuflow.hw.numerics import shift_round
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import (
-    OPS,
-    Emitter,
-    Imported,
-    No,
-    OnnxCall,
-    Op,
-    Sample,
-    Site,
-    TileView,
-    Yes,
-    first_no,
-    need,
-)
-from npuflow.ir.reshaping import static_input
-from npuflow.ir.sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._reshaping import static_input
+from npuflow.ops._sampling import COORDINATES, ROUNDINGS, WEIGHT_BITS, Sampling, exact, table
 
 
 @OPS.entry

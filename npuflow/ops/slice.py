@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuflow.ir.movement import MoveOp, pieces_to_moves
-from npuflow.ir.op import OPS, Imported, Move, No, OnnxCall, Sample, Site
-from npuflow.ir.reshaping import static_input
+from npuflow.ir.moves import Move
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
 from npuflow.ir.types import Array, TensorType
+from npuflow.ops._movement import MoveOp, pieces_to_moves
+from npuflow.ops._reshaping import static_input
 
 
 @OPS.entry

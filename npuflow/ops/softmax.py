@@ -10,20 +10,8 @@ import numpy as np
 
 from npuflow.hw.elements import wide
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import (
-    OPS,
-    Emitter,
-    Imported,
-    No,
-    OnnxCall,
-    Op,
-    Sample,
-    Site,
-    TileView,
-    Yes,
-    first_no,
-    need,
-)
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space, whole
 from npuflow.ir.types import Array, IntArray, TensorType
 

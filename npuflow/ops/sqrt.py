@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.ir.op import OPS
-from npuflow.ir.table import Real, TableOp
+from npuflow.ops._table import Real, TableOp
 
 
 @OPS.entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Op
-from npuflow.ir.reshaping import integers, static_input
+from npuflow.ops._reshaping import integers, static_input
 
 
 @OPS.entry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.ir.elementwise import SumOp
 from npuflow.ir.op import OPS
+from npuflow.ops._elementwise import SumOp
 
 
 @OPS.entry

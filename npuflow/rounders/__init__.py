@@ -1,1 +1,122 @@
-"""Rounding methods, one per file: weights become codes by the second moments of what the layer reads."""
+"""The contract of a rounding method: a layer's weights and the second moments of its
+inputs become codes and scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.registry import Registry
+from npuflow.base.tables import Config
+from npuflow.ir.types import Array, QuantType
+
+ROUNDERS = Registry("rounders", "npuflow.rounders")
+
+Reals = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """`codes` [groups, outputs, terms], whole numbers as float64; `scale` [groups, outputs]."""
+
+    codes: Reals
+    scale: Reals
+
+
+@dataclass(frozen=True)
+class LayerProblem:
+    """One layer: its weight as a matrix for every group of channels, and the second
+    moments of what that multiplies.
+
+    `weight` [groups, outputs, terms]; `gram` [groups, terms, terms], the mean product of every two terms,
+    around their means where the layer's bias takes up the mean; `scale` and `zero` [groups, outputs], the
+    format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
+    which must stay one. `fixed`: scales may not change at all (powers of two).
+    """
+
+    weight: Reals
+    gram: Reals
+    scale: Reals
+    zero: Reals
+    lo: int
+    hi: int
+    bits: int
+    shared: bool = False
+    fixed: bool = False
+
+    def nearest(self, scale: Reals | None = None) -> Rounding:
+        """Every weight by itself."""
+        scale = self.scale if scale is None else scale
+        codes = np.rint(self.weight / scale[..., None]) + self.zero[..., None]
+        return Rounding(np.clip(codes, self.lo, self.hi), scale)
+
+    def real(self, made: Rounding) -> Reals:
+        """The weights that codes stand for."""
+        return np.asarray(made.scale[..., None] * (made.codes - self.zero[..., None]))
+
+    def errors(self, made: Rounding) -> Reals:
+        """[groups, outputs]: mean squared error of what the layer's outputs sum up."""
+        off = self.weight - self.real(made)
+        return np.asarray((np.matmul(off, self.gram) * off).sum(-1))
+
+    def damped(self, share: float) -> Reals:
+        """The moments with a share of their mean diagonal added to it, so that terms the samples say little
+        of stay near their weights; terms that are always zero count as one."""
+        terms = self.gram.shape[-1]
+        diagonal = np.diagonal(self.gram, axis1=1, axis2=2)
+        usual = diagonal.mean(-1, keepdims=True)
+        more = share * usual + np.where(diagonal > 0, 0.0, np.where(usual > 0, usual, 1.0))
+        found = self.gram.copy()
+        found[:, np.arange(terms), np.arange(terms)] += more
+        return found
+
+    def best(self, *tried: Rounding) -> Rounding:
+        """Output by output the rounding of least error (of all outputs together where they share a
+        scale); the first of equals."""
+        found = np.stack([self.errors(one) for one in tried])
+        if self.shared:
+            return tried[int(found.sum((1, 2)).argmin())]
+        at = found.argmin(0)[None]
+        codes = np.take_along_axis(np.stack([one.codes for one in tried]), at[..., None], 0)[0]
+        scale = np.take_along_axis(np.stack([one.scale for one in tried]), at, 0)[0]
+        return Rounding(codes, scale)
+
+
+def stored(scale: Reals) -> Reals:
+    """Scales as models keep them: float32."""
+    return scale.astype(np.float32).astype(np.float64)
+
+
+class Rounder(Config):
+    """A rounding method. Its fields are its options in the recipe (`[round.<name>]`);
+    calling it gives codes and scales.
+
+    It sees no image and no network. What it gives must not be worse than rounding every weight by itself.
+    """
+
+    judged: ClassVar[bool] = False        # kept only where held-out samples say so
+    plain: ClassVar[bool] = False         # looks at no moments at all
+
+    def wants(self, bits: int) -> bool:
+        """Whether weights of so many bits are rounded by moments."""
+        return not self.plain
+
+    def __call__(self, problem: LayerProblem) -> Rounding:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RoundedWeight:
+    """A weight tensor as it was rounded: its codes, their type, and what the layer's bias takes up for it.
+
+    `bias`: the id of the constant bias, "" where it stays as it is; `shift`: what is
+    added to it, one number per output.
+    """
+
+    codes: Array
+    quant: QuantType
+    bias: str = ""
+    shift: Reals | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.rounding import LayerProblem, Reals, Rounding
+from npuflow.rounders import LayerProblem, Reals, Rounding
 
 
 def feedback(problem: LayerProblem, gram: Reals, scale: Reals, block: int, ordered: bool) -> Rounding:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from npuflow.base.tables import Range
-from npuflow.ir.rounding import ROUNDERS, LayerProblem, Rounder, Rounding
+from npuflow.rounders import ROUNDERS, LayerProblem, Rounder, Rounding
 
 
 @ROUNDERS.entry

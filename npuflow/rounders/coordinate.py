@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.ir.rounding import ROUNDERS, LayerProblem, Reals, Rounder, Rounding, stored
+from npuflow.rounders import ROUNDERS, LayerProblem, Reals, Rounder, Rounding, stored
 from npuflow.rounders._feedback import feedback
 
 FINER = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)    # scales that are tried, as shares of the format's usual ones

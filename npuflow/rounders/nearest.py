@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npuflow.ir.rounding import ROUNDERS, LayerProblem, Rounder, Rounding
+from npuflow.rounders import ROUNDERS, LayerProblem, Rounder, Rounding
 
 
 @ROUNDERS.entry

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npuflow.ir.graph import Node
-from npuflow.ir.match import attribute, kind, maker
-from npuflow.ir.movement import MoveOp
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, maker
+from npuflow.rules._match import attribute
 from npuflow.rules._parts import Parts
 
 MAKES = ("sub", "sign", "abs", "clip", "mul", "max", "reshape")
@@ -27,7 +27,7 @@ def mask(parts: Parts, value_id: str) -> str | Refused:
     node = maker(parts.graph, value_id)
     if node is None:
         return Refused(f'the truth value "{value_id}" comes from outside')
-    if isinstance(node.op, MoveOp) and len(node.outputs) == 1:
+    if node.op.moves_data and len(node.outputs) == 1:
         return _combined(parts, node, lambda *m: parts.op_as(node.op, m, "mask"))
     name = kind(node).removeprefix("host:")
     if name in _COMPARISONS:

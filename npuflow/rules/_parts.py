@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.match import attribute, kind, plain_float
-from npuflow.ir.op import OPS, Op
-from npuflow.ir.rule import Change, Refusal, Rule
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.rules import Change, Refusal, Rule
+from npuflow.rules._match import attribute, plain_float
 
 Operand = str | float                     # a value, or a number that becomes a constant
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from npuflow.ir.affine import batchnorm
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import plain_float
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._affine import batchnorm
+from npuflow.rules._match import plain_float
 from npuflow.rules._parts import Parts
 
 

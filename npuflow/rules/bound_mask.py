@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, plain_float, users
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, users
 from npuflow.ir.types import Array
+from npuflow.rules import RULES, Change, Refusal, Rule
 from npuflow.rules._attention import LOWEST
+from npuflow.rules._match import plain_float
 from npuflow.rules._parts import Parts
 
 

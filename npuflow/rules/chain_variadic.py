@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import fresh, kind, plain_float
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Value
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import fresh, plain_float
 
 
 @RULES.entry

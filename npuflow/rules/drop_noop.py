@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from math import inf
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, maker, users
-from npuflow.ir.onnx_types import is_tensor
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, maker, users
+from npuflow.onnx.types import is_tensor
+from npuflow.rules import RULES, Change, Refusal, Rule
 
 
 @RULES.entry

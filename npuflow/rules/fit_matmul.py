@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.rule import RULES, Change, Refusal
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.rules import RULES, Change, Refusal
 from npuflow.rules._parts import Decomposition, Parts
 
 

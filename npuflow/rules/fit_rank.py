@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from npuflow.ir.broadcast import BinaryOp
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, plain_float
-from npuflow.ir.reduction import GlobalReduction, Reduction
-from npuflow.ir.rule import RULES, Change, Refusal
-from npuflow.ir.table import TableOp
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
+from npuflow.rules import RULES, Change, Refusal
+from npuflow.rules._match import plain_float
 from npuflow.rules._parts import Decomposition, Parts
 
 _RANK = 4                                 # of the NPU's operands
@@ -37,12 +36,12 @@ class FitRank(Decomposition):
         if len(node.outputs) != 1:
             return None
         made: str | None = None
-        if isinstance(node.op, TableOp):
+        if node.op.unary:
             made = parts.op_as(node.op, (parts.reshape(node.inputs[0], (parts.type(node.inputs[0]).size,)),))
-        elif isinstance(node.op, BinaryOp):
+        elif node.op.elementwise:
             made = self.binary(parts)
-        elif isinstance(node.op, Reduction):
-            made = self.reduction(parts, node.op)
+        elif (gone := node.op.reduced(len(parts.shape(node.inputs[0])))) is not None:
+            made = self.reduction(parts, gone)
         elif kind(node) == "softmax":
             made = self.softmax(parts)
         elif kind(node) == "matmul":
@@ -59,12 +58,11 @@ class FitRank(Decomposition):
             parts.reshape(i, _merged(s, groups)) for i, s in zip(parts.node.inputs, shapes, strict=True)
         ])
 
-    def reduction(self, parts: Parts, op: Reduction) -> str:
-        x = parts.node.inputs[0]
+    def reduction(self, parts: Parts, gone: tuple[int, ...]) -> str:
+        op, x = parts.node.op, parts.node.inputs[0]
         shape = parts.shape(x)
-        gone = op.reduced(len(shape))
         groups = _groups(shape, [[d in gone for d in range(len(shape))]])
-        if isinstance(op, GlobalReduction):
+        if kind(parts.node).startswith("global"):      # everything behind the channels, of any rank
             return parts.op_as(op, (parts.reshape(x, (*shape[:2], prod(shape[2:]))),))
         if len(groups) > _RANK:
             kept = [d for d in range(len(shape)) if d not in gone]

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, plain_float
-from npuflow.ir.rule import RULES, Change, Refusal
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
+from npuflow.rules import RULES, Change, Refusal
+from npuflow.rules._match import plain_float
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._phases import Phase, phases
 

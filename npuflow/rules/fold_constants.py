@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.match import kind
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
+from npuflow.rules import RULES, Change, Refusal, Rule
 
 _LIMIT = 1 << 24      # elements
 

@@ -3,10 +3,11 @@ channel) moves into its weights."""
 
 from __future__ import annotations
 
-from npuflow.ir.affine import affine, before
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import made_by, sole_user
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import made_by, sole_user
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._affine import affine, before
 
 
 @RULES.entry

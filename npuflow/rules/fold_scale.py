@@ -3,10 +3,12 @@ into the weights before it."""
 
 from __future__ import annotations
 
-from npuflow.ir.affine import WEIGHTED, affine, after, batchnorm
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, made_by, plain_float, sole_user
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, made_by, sole_user
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._affine import WEIGHTED, affine, after, batchnorm
+from npuflow.rules._match import plain_float
 
 
 @RULES.entry

@@ -6,11 +6,12 @@ from math import prod
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.match import fresh, made_by, origins, per_channel, plain_float, sole_user
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import made_by, sole_user
 from npuflow.ir.types import TensorType, Value
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import fresh, origins, per_channel, plain_float
 
 
 @RULES.entry

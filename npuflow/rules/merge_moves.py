@@ -3,10 +3,11 @@ moves no data becomes a Reshape."""
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, made_by, origins
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import kind, made_by
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import origins
 
 
 @RULES.entry

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, made_by, origins, sole_user
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, made_by, sole_user
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import origins
 
 
 @RULES.entry

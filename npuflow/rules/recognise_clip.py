@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from math import inf, isnan
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, made_by, origins, plain_float, sole_user, with_scalar
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import kind, made_by, sole_user
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import origins, plain_float, with_scalar
 
 
 @RULES.entry

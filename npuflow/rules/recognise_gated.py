@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import close, kind, made_by, origins, plain_float, sole_user
-from npuflow.ir.op import OPS, Op
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
-from npuflow.ir.terms import product, total
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node, Op
+from npuflow.ir.queries import kind, made_by, sole_user
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import close, origins, plain_float
+from npuflow.rules._terms import product, total
 
 _GATES = ("sigmoid", "hardsigmoid", "tanh", "clip")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.match import attribute, fresh, kind, made_by, maker, origins, plain_float, scalar
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
-from npuflow.ir.terms import product
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import kind, made_by, maker
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import attribute, fresh, origins, plain_float, scalar
+from npuflow.rules._terms import product
 
 
 @RULES.entry

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import users
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import users
+from npuflow.rules import RULES, Change, Refusal, Rule
 
 
 @RULES.entry

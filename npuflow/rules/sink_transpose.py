@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import fresh, kind, made_by, scalar, sole_user
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal, Rule
-from npuflow.ir.table import TableOp
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.ir.queries import kind, made_by, sole_user
+from npuflow.rules import RULES, Change, Refusal, Rule
+from npuflow.rules._match import fresh, scalar
 
 _BINARY = ("add", "sub", "mul", "div", "min", "max")
 
@@ -25,7 +25,7 @@ class SinkTranspose(Rule):
         moved = [made_by(graph, i, "transpose") for i in node.inputs]
         if not any(moved) or len(node.outputs) != 1:
             return None
-        if isinstance(node.op, TableOp) and moved[0] is not None:
+        if node.op.unary and moved[0] is not None:
             return self.sunk(graph, node, moved) if self.meets(graph, node) else None
         if kind(node) not in _BINARY:
             return None
@@ -43,7 +43,7 @@ class SinkTranspose(Rule):
     def meets(self, graph: Graph, node: Node) -> bool:
         """Whether only element-wise operators with one reader lie between here and the next Transpose."""
         user = sole_user(graph, node.outputs[0])
-        while user is not None and isinstance(user.op, TableOp):
+        while user is not None and user.op.unary:
             user = sole_user(graph, user.outputs[0])
         return user is not None and kind(user) == "transpose"
 

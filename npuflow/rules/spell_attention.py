@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._attention import MAKES, added, attended, causal, heads, joined, with_past
 from npuflow.rules._masks import Refused
 from npuflow.rules._parts import Decomposition, Parts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.match import kind
-from npuflow.ir.rule import RULES
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 
 _MOST = 1 << 24                           # elements of the matrix

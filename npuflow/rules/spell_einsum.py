@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 
 Term = tuple[str, str]                    # a value, and the label of each of its dimensions

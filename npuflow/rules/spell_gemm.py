@@ -3,10 +3,10 @@ column, as MatMul, Mul and Add."""
 
 from __future__ import annotations
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import per_channel
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.rules import RULES, Change, Refusal
+from npuflow.rules._match import per_channel
 from npuflow.rules._parts import Decomposition, Parts
 
 

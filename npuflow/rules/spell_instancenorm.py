@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from math import prod
 
-from npuflow.ir.match import kind
-from npuflow.ir.rule import RULES
+from npuflow.ir.queries import kind
+from npuflow.rules import RULES
 from npuflow.rules._norms import NORM, normalized, per_channel, scaled
 from npuflow.rules._parts import Decomposition, Parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 
 _LEAST = float(np.finfo(np.float32).tiny)      # a norm of 0 gives 0, not 0 / 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 
 

@@ -6,8 +6,8 @@ from math import sqrt
 
 import numpy as np
 
-from npuflow.ir.match import kind
-from npuflow.ir.rule import RULES
+from npuflow.ir.queries import kind
+from npuflow.rules import RULES
 from npuflow.rules._attention import MAKES, added, attended, causal, constant_mask, heads, joined, with_past
 from npuflow.rules._masks import Refused
 from npuflow.rules._parts import Decomposition, Parts

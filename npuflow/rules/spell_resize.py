@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuflow.ir.onnx_run import CannotRunError
-from npuflow.ir.rule import RULES
 from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.run import CannotRunError
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 
 _MOST = 1 << 20                           # elements of a matrix

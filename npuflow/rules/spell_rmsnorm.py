@@ -3,7 +3,7 @@ x over its root mean square."""
 
 from __future__ import annotations
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._norms import NORM, root_mean_square, scaled
 from npuflow.rules._parts import Decomposition, Parts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, users
-from npuflow.ir.rule import RULES, Change, Refusal
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, users
+from npuflow.rules import RULES, Change, Refusal
 from npuflow.rules._masks import MAKES, Refused, mask, opposite
 from npuflow.rules._parts import Decomposition, Parts
 

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Refusal
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
+from npuflow.rules import RULES, Change, Refusal
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._phases import Phase, phases
 

@@ -3,7 +3,7 @@ input's, and functions of them."""
 
 from __future__ import annotations
 
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.rules._parts import Decomposition, Parts
 from npuflow.rules._recurrent import MAKES, Direction, Layer, read, written
 

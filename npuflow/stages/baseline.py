@@ -19,7 +19,6 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.precision import NARROW, Output
 from npuflow.stages._held_out import is_random, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -27,6 +26,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.strategies import NARROW, Output
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import METRICS, Metric
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
+from npuflow.metrics import METRICS, Metric
 from npuflow.stages.codegen import Compiled
 from npuflow.stages.labelled import Labelled, identities
 from npuflow.stages.parse import Parsed

@@ -12,10 +12,10 @@ from npuflow.base.tables import Config, Fault, FilePath
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.ir.contracts import FRONTENDS, Bindings, Frontend, Gatherer, Source
+from npuflow.frontends import FRONTENDS, Bindings, Frontend, Gatherer, Source
 from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES
 from npuflow.ir.types import Array
+from npuflow.rules import RULES
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.ir.contracts import FRONTENDS, Frontend, Reading, Source
+from npuflow.frontends import FRONTENDS, Frontend, Reading, Source
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
-from npuflow.ir.rule import RULES, Refusal
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.ir.verify import verify
+from npuflow.rules import RULES, Refusal
 from npuflow.stages.model import Model, ModelTable
 
 

@@ -17,8 +17,6 @@ from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
-from npuflow.ir.contracts import STRATEGIES
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Output, Strategy
 from npuflow.stages._held_out import rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
@@ -28,6 +26,7 @@ from npuflow.stages.samples import Sample
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Output, Strategy
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from npuflow.engine.qdq_verdict import Verdict, verdict
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.onnx_run import CannotRunError
+from npuflow.onnx.run import CannotRunError
 from npuflow.stages.parse import Parsed
 from npuflow.stages.qdq import Qdq
 from npuflow.stages.quantize import Quantized

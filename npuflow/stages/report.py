@@ -22,7 +22,7 @@ from npuflow.engine.report.suggest import of_network
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.ir.graph import Graph
-from npuflow.ir.ranges import span
+from npuflow.ir.types import span
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.channels import ChannelRanges
 from npuflow.stages.codegen import Compiled

@@ -15,9 +15,9 @@ from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
-from npuflow.ir.contracts import FRONTENDS, Frontend, Runnable
+from npuflow.frontends import FRONTENDS, Frontend, Runnable
 from npuflow.ir.graph import Graph
-from npuflow.ir.onnx_run import CannotRunError
+from npuflow.onnx.run import CannotRunError
 from npuflow.stages.model import Model, ModelTable
 from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
 from npuflow.stages.samples import Sample, feeds

@@ -20,8 +20,8 @@ from npuflow.engine.rounding.rounded import rounded as rounded_by
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.rounding import RoundedWeight
 from npuflow.ir.types import quant_of
+from npuflow.rounders import RoundedWeight
 from npuflow.stages.moments import Moments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.samples import Sample, feeds

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from npuflow.base.errors import DataError, RecipeError, Where
+from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate.rate import Marks, Rating, by_name, mark, rate
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
@@ -20,7 +21,7 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS, METRICS, Metric
+from npuflow.metrics import METRICS, Metric
 from npuflow.stages.labelled import Labelled
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement

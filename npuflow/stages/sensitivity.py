@@ -16,7 +16,6 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.precision import Noise
 from npuflow.stages._held_out import rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
@@ -25,6 +24,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.strategies import Noise
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from npuflow.engine.rounding.rounded import Matrix
 from npuflow.engine.rounding.sequential import sequential as in_turn
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.rounding import RoundedWeight
+from npuflow.rounders import RoundedWeight
 from npuflow.stages.moments import Moments
 from npuflow.stages.parse import Parsed
 from npuflow.stages.rounded import Rounded

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate import thresholds as choosing
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.trial import Trial, summary
@@ -14,7 +15,6 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS
 from npuflow.ir.types import QuantType, quant_of
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.calibrate.tune import Tune, best, spans_to_tune
 from npuflow.engine.calibrate.tune import judged as judge
@@ -16,7 +17,6 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, part, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS, Grid
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.samples import Sample, feeds

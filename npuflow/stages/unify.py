@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.assess import observed_ranges
 from npuflow.engine.correct.config import Unify
@@ -15,7 +16,6 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS
 from npuflow.ir.graph import Graph
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement

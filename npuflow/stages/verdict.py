@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config
+from npuflow.calibrators import CALIBRATORS
 from npuflow.calibrators.auto import Auto
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
@@ -29,9 +30,7 @@ from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
-from npuflow.ir.contracts import CALIBRATORS, STRATEGIES
 from npuflow.ir.graph import Graph
-from npuflow.ir.precision import Budget, Output
 from npuflow.ir.types import Array
 from npuflow.stages._held_out import is_random
 from npuflow.stages.input_check import InputCheck
@@ -43,6 +42,7 @@ from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
+from npuflow.strategies import STRATEGIES, Budget, Output
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,112 @@
-"""One precision-search strategy per file."""
+"""The contract of a precision search: units with bit widths, what a mixture of widths
+costs, and how close it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.registry import Registry
+from npuflow.base.tables import Config
+
+STRATEGIES = Registry("strategies", "npuflow.strategies")
+
+# the recipe's width, the target's widest integers, float on the host
+NARROW, WIDE, FLOAT = 0, 1, 2
+Levels = tuple[int, ...]                  # one of the three for every unit
+Noise = npt.NDArray[np.float64]           # [samples, outputs]: noise over signal
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What has a width of its own: activations that share one type, or the weight of a layer.
+
+    `noise`: noise over signal at the outputs when this unit alone is quantised, at the recipe's width.
+    `neighbours`: units whose cost depends on this one's width.
+    """
+
+    name: str
+    kind: Literal["activation", "weight"]
+    noise: Noise
+    neighbours: tuple[int, ...]
+    sensitive: bool = False               # squares, quotients, roots: operators that are widened first
+
+
+@dataclass(frozen=True)
+class Output:
+    """How close one output comes to the float network's on held-out samples.
+
+    `sqnr`: in dB, all samples pooled. `low`: in dB, what four samples of five reach. `agreement`: share of
+    equal answers (arg-max, thresholded mask); None where the output has no answers.
+    """
+
+    name: str
+    sqnr: float
+    low: float
+    agreement: float | None = None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every output must reach: so many dB, or so large a share of equal answers."""
+
+    sqnr_db: float = 20.0
+    agreement: float = 0.99
+    # below which layers may be left in float on the host; None: below sqnr_db
+    host_db: float | None = None
+
+    def holds(self, outputs: Sequence[Output]) -> bool:
+        return all(self.met(one) for one in outputs)
+
+    def met(self, one: Output) -> bool:
+        answers = one.agreement is not None and one.agreement >= self.agreement
+        return answers or min(one.sqnr, one.low) >= self.sqnr_db
+
+    def level(self, outputs: Sequence[Output]) -> float:
+        """The least dB of an output that does not meet the budget, or of all outputs where all do."""
+        missing = [one for one in outputs if not self.met(one)] or list(outputs)
+        return min((min(one.sqnr, one.low) for one in missing), default=200.0)
+
+
+class Problem(Protocol):
+    """A network, a target and a budget, as a strategy sees them."""
+
+    @property
+    def units(self) -> Sequence[Unit]: ...
+
+    @property
+    def budget(self) -> Budget: ...
+
+    def cycles(self, levels: Levels) -> float:
+        """Estimated cycles of the whole network, host parts included."""
+
+    def delta(self, levels: Levels, unit: int, level: int) -> float:
+        """Cycles that another level of one unit adds."""
+
+    def measured(self, levels: Levels) -> Sequence[Output]:
+        """Outputs of the float network with fake quantisation: quick, biases not corrected."""
+
+    def steady(self, levels: Levels) -> float:
+        """The same in dB where noise adds up, before a last Softmax or Sigmoid: the worst output's mean over
+        samples. It grows with every unit that is widened, where outputs behind an arg-max jump."""
+
+    def verified(self, levels: Levels) -> Sequence[Output]:
+        """Outputs of the quantised network, biases corrected as the recipe says: the judge."""
+
+    def floor(self) -> Noise:
+        """Noise over signal with every unit wide."""
+
+    def wide_noise(self) -> Sequence[Noise]:
+        """As `Unit.noise`, at the widest integers."""
+
+
+class Strategy(Config):
+    """A search for widths. Its fields are its options in the recipe; calling it
+    gives the level of every unit."""
+
+    def __call__(self, problem: Problem) -> Levels:
+        raise NotImplementedError

@@ -17,8 +17,7 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.ir.contracts import STRATEGIES
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Problem, Strategy
+from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Levels, Noise, Problem, Strategy
 
 # of all cycles: what a unit costs at least, so that ratios stay finite
 LEAST = 2e-5

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npuflow.ir.contracts import STRATEGIES
-from npuflow.ir.precision import NARROW, Levels, Problem, Strategy
+from npuflow.strategies import NARROW, STRATEGIES, Levels, Problem, Strategy
 
 
 @STRATEGIES.entry

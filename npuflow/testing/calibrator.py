@@ -8,9 +8,9 @@ from math import isfinite
 
 import numpy as np
 
+from npuflow.calibrators import Calibrator, Grid
 from npuflow.engine.calibrate.observe import Counter
 from npuflow.engine.calibrate.statistics import TensorStatistics, merged
-from npuflow.ir.contracts import Calibrator, Grid
 from npuflow.ir.types import Array
 
 SIGNED = Grid(8, True, True)

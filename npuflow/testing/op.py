@@ -24,8 +24,8 @@ from npuflow.engine.sim.order import order_of
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Sample, Site
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Sample, Site
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType, Value
 

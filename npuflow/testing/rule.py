@@ -9,7 +9,7 @@ import numpy as np
 from npuflow.engine.interpret import host_session
 from npuflow.engine.rewrite import Rewritten, rewrite
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import Array, TensorType

@@ -11,8 +11,8 @@ import pytest
 from npuflow import build, load_recipe
 from npuflow.engine.calibrate.channels import Channels, axis_of, extrema, merged, watched
 from npuflow.flow.recipe_build import Settings, open_cache
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.stages.channels import ChannelRanges
 from tests.stages.test_sharded_builds import network as saved

@@ -24,10 +24,10 @@ from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import build
 from npuflow.flow.run import Result
 from npuflow.flow.store import Store
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 
 LAYERS = 40
 RECIPE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.engine.calibrate.observe import Counter
 from npuflow.engine.calibrate.rate import Rating, rating
 from npuflow.engine.calibrate.statistics import merged
@@ -21,9 +22,8 @@ from npuflow.engine.calibrate.tune import (
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS, Grid
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from npuflow.stages.search import Rated, Rival, winner
 from npuflow.stages.thresholds import Thresholds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.engine.calibrate.infinite import trimmed
-from npuflow.ir.contracts import CALIBRATORS, Grid
 from npuflow.testing.calibrator import statistics_of
 
 

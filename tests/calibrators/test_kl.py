@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.ir.contracts import CALIBRATORS, Grid
+from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.testing.calibrator import SIGNED, UNSIGNED, distributions, statistics_of
 from tests.calibrators.test_methods import KINDS, data, observed
 

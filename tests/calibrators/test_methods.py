@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npuflow.calibrators import CALIBRATORS, TAILS, Grid
 from npuflow.engine.calibrate.thresholds import Layer
-from npuflow.ir.contracts import CALIBRATORS, TAILS, Grid
 from npuflow.testing.calibrator import SIGNED, UNSIGNED, check, distributions, statistics_of
 
 KINDS = ("normal", "laplace", "relu6", "skewed", "outlier")
@@ -286,8 +286,8 @@ def test_a_range_is_judged_as_it_will_be_trimmed() -> None:
     from npuflow.engine.calibrate.thresholds import Calibrate, thresholds
     from npuflow.engine.quantize.config import Quantize
     from npuflow.hw.target import Numerics
-    from npuflow.ir.graph import Graph, Node
-    from npuflow.ir.op import OPS
+    from npuflow.ir.graph import Graph
+    from npuflow.ir.op import OPS, Node
     from npuflow.ir.types import TensorType, Value
 
     rng = np.random.default_rng(5)

@@ -16,7 +16,8 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS, Buffer
+from npuflow.ir.lowering import Buffer
+from npuflow.ir.op import OPS
 from tests.networks import random_tilings
 from tests.networks.harness import SMALL, check_exact, local, machine
 from tests.networks.small import Builder

@@ -17,7 +17,7 @@ from npuflow.flow.events import Event, StepEvent, Warned
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
 from npuflow.flow.stage import STAGES
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.stages import footprints
 
 SIZE, LAYERS = 64, 20

@@ -16,8 +16,8 @@ from npuflow.engine.runner import Runner
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 
 

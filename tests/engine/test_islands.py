@@ -15,8 +15,8 @@ from npuflow.engine.place import Placement, place
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import rewrite
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Host, Limits, Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 
 TARGET = Target()

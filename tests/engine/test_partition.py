@@ -12,10 +12,10 @@ from npuflow.engine.partition import boundary_bytes, host_model, segments
 from npuflow.engine.place import place
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Limits, Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
-from npuflow.ir.onnx_run import run
+from npuflow.onnx.run import run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,4,8,8] x, float[1,3] free) => (float[1,4,8,8] y, float[2,M] z, float[8] w) {

@@ -18,9 +18,9 @@ from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.engine.rewrite_check import READING, SourceModel, culprits
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
-from npuflow.ir.rule import RULES
+from npuflow.rules import RULES
 from npuflow.stages.parse import rewritten
 from npuflow.stages.rewrite_check import RewriteCheck
 from tests.networks.onnx_text import model, normal
@@ -37,9 +37,8 @@ NET = model(
 )
 # A rule whose product differs from what it replaces: where a Relu gives 0 it leaves a hundredth.
 LEAKY = '''"""A Relu with a leak."""
-from npuflow.ir.graph import Node
-from npuflow.ir.op import OPS
-from npuflow.ir.rule import RULES, Change, Rule
+from npuflow.ir.op import OPS, Node
+from npuflow.rules import RULES, Change, Rule
 
 
 @RULES.entry

@@ -16,8 +16,8 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.runner import Array, Runner
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 from tests.networks.harness import SMALL, build
 from tests.networks.random_networks import network

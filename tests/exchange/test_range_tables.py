@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import DataError
-from npuflow.ir.ranges import EXCHANGE, Entry, exact, read_table
+from npuflow.exchange import EXCHANGE, Entry, exact, read_table
 from npuflow.ir.types import QuantType
 
 FULL = {

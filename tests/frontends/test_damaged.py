@@ -11,7 +11,7 @@ import pytest
 from npuflow.base.errors import ModelError
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from tests.networks.onnx_cases import cases
 
 SECONDS = 30.0

@@ -11,7 +11,7 @@ from onnx import parser
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import FilePath
-from npuflow.ir.contracts import FRONTENDS
+from npuflow.frontends import FRONTENDS
 from npuflow.stages.model import Model, ModelTable, plugins
 from npuflow.stages.parse import Parse, Parsed, parse
 

@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 from npuflow import Runner
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import FRONTENDS, Bindings, Reading
 from npuflow.frontends.onnx.floats import single
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
 from npuflow.ir.graph import Graph
-from npuflow.ir.match import kind
-from npuflow.ir.onnx_run import run
+from npuflow.ir.queries import kind
+from npuflow.onnx.run import run
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.rewrite_check import RewriteCheck

@@ -15,9 +15,9 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
-from npuflow.ir.match import kind
-from npuflow.ir.onnx_run import run
+from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.ir.queries import kind
+from npuflow.onnx.run import run
 from npuflow.stages.parse import Parsed
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from npuflow.base.errors import ModelError
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
+from npuflow.frontends import FRONTENDS, Bindings, Reading
 
 Dims = Sequence[str | int | None]
 

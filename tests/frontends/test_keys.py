@@ -17,7 +17,7 @@ from npuflow.base.registry import touching
 from npuflow.base.tables import FilePath
 from npuflow.cli import main
 from npuflow.flow.keys import used_code
-from npuflow.ir.contracts import FRONTENDS
+from npuflow.frontends import FRONTENDS
 from npuflow.stages.model import ModelTable, plugins
 from npuflow.stages.parse import parse, parsed
 from tests.networks.onnx_cases import cases

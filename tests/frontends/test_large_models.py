@@ -21,8 +21,8 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Reader, seal
 from npuflow.flow.refs import Files
 from npuflow.flow.store_writer import Writer
-from npuflow.ir.contracts import FRONTENDS, Bindings
-from npuflow.ir.onnx_run import CannotRunError, run
+from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.run import CannotRunError, run
 from npuflow.stages.model import Model, ModelTable, listing, model
 from npuflow.stages.parse import Parse, Parsed, parse
 

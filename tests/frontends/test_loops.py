@@ -10,10 +10,10 @@ from onnx import TensorProto, helper
 from npuflow.engine.place import place
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
-from npuflow.ir.match import kind
-from npuflow.ir.onnx_run import run
+from npuflow.ir.queries import kind
+from npuflow.onnx.run import run
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -12,10 +12,10 @@ import pytest
 from npuflow.engine.place import place
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
-from npuflow.ir.match import kind
-from npuflow.ir.onnx_run import run
+from npuflow.ir.queries import kind
+from npuflow.onnx.run import run
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model
 

@@ -10,9 +10,9 @@ import pytest
 
 from npuflow import load_program
 from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.onnx.upgrade import compatible
-from npuflow.ir.contracts import FRONTENDS, Bindings
-from npuflow.ir.onnx_run import run
+from npuflow.onnx.run import run
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import Arrays, built, model
 

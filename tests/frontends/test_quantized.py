@@ -23,9 +23,9 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.quantize.stated import moved
+from npuflow.frontends import Bindings
 from npuflow.frontends.onnx import Onnx
 from npuflow.hw.target import Target
-from npuflow.ir.contracts import Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 from npuflow.stages.model import ModelTable

@@ -12,10 +12,10 @@ from onnx import helper, parser
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading
-from npuflow.ir.match import kind
-from npuflow.ir.onnx_run import run
+from npuflow.frontends import FRONTENDS, Bindings, Reading
+from npuflow.ir.queries import kind
 from npuflow.ir.verify import verify
+from npuflow.onnx.run import run
 
 
 def read(text_or_proto: str | onnx.ModelProto, bindings: Bindings | None = None) -> tuple[Reading, bytes]:

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS, Bindings
-from npuflow.ir.onnx_run import run
+from npuflow.frontends import FRONTENDS, Bindings
+from npuflow.onnx.run import run
 from npuflow.stages.simulate import Simulation
 from tests.frontends.building import built, model
 from tests.networks.onnx_cases import cases, judge

@@ -22,8 +22,8 @@ from npuflow.base.isolated import isolated
 from npuflow.cli import main
 from npuflow.cli._model import ports
 from npuflow.engine.rewrite import rewrite
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.convert import converted, model
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from tests.frontends.test_damaged import damaged
 from tests.frontends.tflite_models import MOBILE, Net, mobile, per_layer, reference
 

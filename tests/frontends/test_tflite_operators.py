@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
 pytest.importorskip("ai_edge_litert", reason="the reference kernels (ai-edge-litert) are not installed")
 
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.frontends.tflite.convert import CONVERTERS, model
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from tests.frontends.test_tflite import outputs
 from tests.frontends.tflite_models import Net, reference
 

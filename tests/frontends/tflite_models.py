@@ -15,9 +15,9 @@ from npuflow.engine.partition import is_npu
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.frontends import FRONTENDS
 from npuflow.frontends.tflite.convert import model
 from npuflow.hw.target import Target
-from npuflow.ir.contracts import FRONTENDS
 from npuflow.ir.graph import Graph
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed

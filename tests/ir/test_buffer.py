@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npuflow.ir.op import Buffer
+from npuflow.ir.lowering import Buffer
 
 # what a tile has, what more is held
 DIMS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), min_size=2, max_size=4)

@@ -179,6 +179,8 @@ EXPECTED = {
     "sensitivity thresholds tune.candidates unify verdict",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
+    "f": "",
+    "reduced": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct evaluate evaluation_inputs "
     "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check quantize "
     "report rewrite_check search.items search.rivals segments sensitivity simulate spans thresholds "

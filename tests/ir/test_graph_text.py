@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuflow.base.errors import InputError, InternalError
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.text import from_text, to_text
 from npuflow.ir.types import QuantType, TensorType, Value
 from npuflow.ir.verify import faults, verify

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from npuflow.ir.elements import node_elements
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs, macs_known, node_macs
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 
 Shape = tuple[int, ...]

@@ -14,8 +14,8 @@ from npuflow.engine.interpret import Interpreter
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 
 Array = npt.NDArray[Any]

@@ -16,8 +16,8 @@ from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.rewrite import Rewritten
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Memory, Target
-from npuflow.ir.match import kind
-from npuflow.ir.onnx_run import run
+from npuflow.ir.queries import kind
+from npuflow.onnx.run import run
 from npuflow.testing.op import check_program
 from npuflow.testing.rule import check_rewrite, graph_of
 

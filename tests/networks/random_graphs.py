@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from npuflow.engine.quantize.config import Quantize
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 from tests.networks.random_targets import fitting, scheme, target
 

@@ -10,8 +10,8 @@ import numpy as np
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import TensorType, Value
 
 

@@ -12,7 +12,7 @@ from npuflow.engine.interpret import interpret
 from npuflow.engine.quantize.config import Activations, Quantize, Weights
 from npuflow.hw.target import Compute, Dma, Memory, Numerics, Rounding, Target
 from npuflow.ir.op import OPS, Sample
-from npuflow.ir.table import TableOp
+from npuflow.ops._table import TableOp
 from npuflow.testing.op import (
     OpSuite,
     check_infer,

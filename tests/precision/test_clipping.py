@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from npuflow.calibrators import Grid
 from npuflow.engine.precision.clipping import clip, unclippable
 from npuflow.engine.precision.problem import Rig
-from npuflow.ir.contracts import Grid
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.networks.floats import Feed, Net

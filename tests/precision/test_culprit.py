@@ -10,7 +10,7 @@ from npuflow.engine.precision.culprit import culprits
 from npuflow.engine.precision.problem import Rig
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from npuflow.ir.precision import NARROW
+from npuflow.strategies import NARROW
 from tests.networks.floats import Net
 from tests.precision.rigs import mixed_net, rig_of
 from tests.precision.test_fakequant import node_by_node

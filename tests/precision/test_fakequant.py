@@ -12,8 +12,8 @@ from npuflow.engine.precision.fakequant import FakeQuant, unclipped_steps
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
 from npuflow.ir.graph import Graph
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels
 from npuflow.ir.types import Array, QuantType
+from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 from tests.networks.floats import integers
 from tests.precision.rigs import BOTH, mixed_net, rig_of
 

@@ -8,7 +8,7 @@ import pytest
 from npuflow.engine.precision.config import Precision
 from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.rewrite import rewrite
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from tests.networks.onnx_text import model
 from tests.rules.test_recurrent import layer

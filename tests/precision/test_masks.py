@@ -9,8 +9,8 @@ import numpy as np
 from npuflow.engine.calibrate.observe import Counter
 from npuflow.engine.calibrate.statistics import Statistics, merged
 from npuflow.engine.precision.masks import NOTHING, masked
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import TensorType, Value
 
 SHAPE = TensorType((1, 2, 4, 4))

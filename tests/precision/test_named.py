@@ -13,7 +13,7 @@ import pytest
 from npuflow.cli import main
 from npuflow.engine.precision.named import better
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.precision import Output
+from npuflow.strategies import Output
 from tests.precision.rigs import feeds_of, mixed_net
 
 RECIPE = """

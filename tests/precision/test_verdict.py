@@ -22,10 +22,10 @@ from npuflow.engine.precision.statement import Statement, evaluated, statement
 from npuflow.engine.precision.widened import override_text, widened
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import OPS
-from npuflow.ir.precision import Budget, Output
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import QuantType, TensorType, Value
+from npuflow.strategies import Budget, Output
 from tests.networks.floats import Net, floats
 
 WIDE = Numerics(weight_bits=(8, 16), activation_bits=(8, 16))

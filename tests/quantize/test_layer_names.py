@@ -9,7 +9,7 @@ from npuflow.base.errors import RecipeError
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.names import unknown_layers
 from npuflow.engine.rewrite import Applied, rewrite
-from npuflow.ir.contracts import FRONTENDS, Bindings
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 
 REPLACED = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,4,4] x) => (float[1,2,4,4] y)

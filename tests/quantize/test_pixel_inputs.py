@@ -21,8 +21,8 @@ from npuflow.engine.program.container import load_program
 from npuflow.engine.quantize.border import largest
 from npuflow.engine.runner import Runner
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import FRONTENDS
-from npuflow.ir.match import kind
+from npuflow.frontends import FRONTENDS
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.stages.model import ModelTable
 from npuflow.stages.parse import parsed

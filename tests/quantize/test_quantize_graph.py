@@ -20,8 +20,8 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import located
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.op import OPS, Op
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, TensorType, Value
 
 rng = np.random.default_rng(7)

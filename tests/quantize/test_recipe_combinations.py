@@ -27,8 +27,8 @@ from npuflow.engine.runner import Runner
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.to_onnx import export_model
+from npuflow.frontends import FRONTENDS, Bindings
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.contracts import FRONTENDS, Bindings
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 

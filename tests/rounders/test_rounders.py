@@ -14,7 +14,7 @@ from npuflow.engine.rounding.moments import of_columns
 from npuflow.engine.rounding.rounded import Matrix, rounded
 from npuflow.engine.rounding.sequential import aimed
 from npuflow.hw.target import Numerics
-from npuflow.ir.rounding import ROUNDERS, LayerProblem, Rounder
+from npuflow.rounders import ROUNDERS, LayerProblem, Rounder
 
 METHODS = sorted(ROUNDERS.names())
 

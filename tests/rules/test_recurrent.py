@@ -126,8 +126,8 @@ def test_batch_first() -> None:
     the other layout, transposed."""
     from npuflow.engine.rewrite import rewrite
     from npuflow.engine.to_onnx import export_model
-    from npuflow.ir.contracts import FRONTENDS, Bindings
-    from npuflow.ir.onnx_run import run
+    from npuflow.frontends import FRONTENDS, Bindings
+    from npuflow.onnx.run import run
 
     for op in GATES:
         graph = FRONTENDS["onnx"]().read(layer(op, layout=1, states="input"), Bindings()).graph

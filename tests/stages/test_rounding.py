@@ -13,7 +13,7 @@ from npuflow.engine.correct.trial import NETWORK
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
-from npuflow.ir.rounding import ROUNDERS
+from npuflow.rounders import ROUNDERS
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
 from npuflow.stages.simulate import Simulation

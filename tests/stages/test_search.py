@@ -13,7 +13,7 @@ from npuflow.engine.calibrate.rate import Rating, by_name, mark
 from npuflow.engine.calibrate.tune import Search
 from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.refs import Files, Item
-from npuflow.ir.contracts import METRICS
+from npuflow.metrics import METRICS
 from npuflow.stages.evaluate import Evaluation, without
 from npuflow.stages.labelled import identities
 from npuflow.stages.search import Marked, Rated, Rival, winner

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from npuflow.ir.contracts import STRATEGIES
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
+from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Levels, Noise, Output, Unit
 
 BASE = 1000.0
 

@@ -13,10 +13,10 @@ from npuflow.base.tables import Config
 from npuflow.engine.calibrate.observe import needed_values, session
 from npuflow.engine.quantize.names import answers
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.onnx_run import EXPORT_OPSET
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.onnx.run import EXPORT_OPSET
 
 Floats = npt.NDArray[np.float32]
 # [2, channels] by value id: the lowest and the highest value of each

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import ModelError
+from npuflow.calibrators import TAILS
 from npuflow.engine.quantize.scales import activation_inputs
-from npuflow.ir.contracts import TAILS
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 

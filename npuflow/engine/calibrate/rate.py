@@ -14,10 +14,9 @@ from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import Stranded, quantize_graph
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import Metric, Outputs
 from npuflow.ir.graph import Graph
-from npuflow.ir.ragged import stacked
 from npuflow.ir.types import Array, QuantType
+from npuflow.metrics import Metric, Outputs, stacked
 
 Marks = Mapping[str, float]               # a metric's figures; the first one counts
 

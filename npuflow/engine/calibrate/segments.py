@@ -10,8 +10,9 @@ import numpy as np
 
 from npuflow.base.digest import Hasher, digest
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.graph import Graph, Node, prune
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.macs import node_macs
+from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 
 LEAST = 16                     # counted tensors of a segment, and

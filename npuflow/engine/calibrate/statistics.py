@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, InternalError
+from npuflow.calibrators import TAILS, Moments
 from npuflow.engine.calibrate.observe import COLUMNS, Int64s, Observation
-from npuflow.ir.contracts import TAILS
-from npuflow.ir.moments import Moments
 from npuflow.ir.types import Array
 
 Floats = npt.NDArray[np.float64]

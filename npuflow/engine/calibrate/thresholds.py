@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Fault
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.calibrate.infinite import trimmed
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.place import op_name
@@ -15,9 +16,7 @@ from npuflow.engine.quantize.config import Quantize, activation_grid, check_sche
 from npuflow.engine.quantize.names import Replaced, answers, stated, unknown_layers
 from npuflow.engine.quantize.scales import activation_types
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import CALIBRATORS, Calibrator, Grid
 from npuflow.ir.graph import Graph
-from npuflow.ir.table import TableOp
 
 Ranges = dict[str, tuple[float, float]]
 
@@ -166,7 +165,7 @@ def _as_trimmed(
 ) -> Ranges:
     """New ranges of tensors of which table functions need a part alone: what is cut
     off there costs no error."""
-    tables = {v for n in graph.nodes if isinstance(n.op, TableOp) for v in n.inputs}
+    tables = {v for n in graph.nodes if n.op.unary for v in n.inputs}
     if not tables & set(chosen):
         return {}
     nodes = [n for i, n in enumerate(graph.nodes) if on_npu(i)]

@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 from npuflow.base.tables import Config
 from npuflow.base.tables import Range as Within
+from npuflow.calibrators import CALIBRATORS, Grid
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.calibrate.thresholds import Choice, Ranges
 from npuflow.engine.correct.walk import plain_session
 from npuflow.engine.qdq import Builder
 from npuflow.engine.quantize.types import activation_type
 from npuflow.engine.to_onnx import export_model
-from npuflow.ir.contracts import CALIBRATORS, Grid
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.onnx_run import EXPORT_OPSET
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS, Node
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.onnx.run import EXPORT_OPSET
 
 Real = npt.NDArray[np.float64]
 Span = tuple[float, float]

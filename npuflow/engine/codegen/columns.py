@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from npuflow.ir.op import Buffer
+from npuflow.ir.lowering import Buffer
 from npuflow.ir.space import Interval
-from npuflow.ir.windows import image
 
 Fields = dict[str, object]
 Run = tuple[int, int, int, int]           # first tap, taps, and the outputs [a, b) that all of them reach
@@ -60,7 +59,7 @@ def gather(conv: Mapping[str, Any], columns: Buffer) -> Iterator[tuple[str, Fiel
 def on_columns(conv: Mapping[str, object], columns: Buffer) -> Fields:
     """The CONV over columns: a kernel of one point, channels and taps as channels;
     the weights lie as they did."""
-    return {**conv, **image(columns, "x"), **ONE}
+    return {**conv, **columns.image("x"), **ONE}
 
 
 def _runs(conv: Mapping[str, Any], d: int, size: int) -> list[Run]:

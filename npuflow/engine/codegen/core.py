@@ -10,7 +10,7 @@ from npuflow.engine.codegen.consts import ConstPool
 from npuflow.engine.codegen.data import Data
 from npuflow.engine.program.taps import Tap
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Buffer
+from npuflow.ir.lowering import Buffer
 from npuflow.ir.space import elements
 
 

@@ -34,11 +34,11 @@ from npuflow.engine.schedule.views import Views
 from npuflow.engine.search.plan import Plan
 from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.movement import reach
-from npuflow.ir.onnx_types import UNRANKED
+from npuflow.ir.graph import Graph
+from npuflow.ir.moves import reach
+from npuflow.ir.op import Node
 from npuflow.ir.space import elements
-from npuflow.ir.types import QuantType
+from npuflow.ir.types import UNRANKED, QuantType
 
 
 @dataclass

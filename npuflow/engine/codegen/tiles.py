@@ -16,7 +16,7 @@ from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.schedule.movers import item_of
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Buffer, TileView
+from npuflow.ir.lowering import Buffer, TileView
 from npuflow.ir.space import Box, elements, extent
 
 

@@ -25,10 +25,10 @@ from npuflow.engine.partition import is_npu
 from npuflow.engine.quantize.weights import coded_bias
 from npuflow.engine.to_onnx import export_model, unclipped
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node, Param, constant
-from npuflow.ir.onnx_run import EXPORT_OPSET
-from npuflow.ir.op import OPS
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, Node, Param
 from npuflow.ir.types import Array, TensorType, Value
+from npuflow.onnx.run import EXPORT_OPSET
 
 Real = npt.NDArray[np.float64]
 Feed = Mapping[str, Array]

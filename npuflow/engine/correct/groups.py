@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from npuflow.engine.quantize.scales import Groups
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]

@@ -16,7 +16,8 @@ from npuflow.engine.correct.groups import Probe
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.correct.walk import Feed
 from npuflow.engine.quantize.scales import activation_inputs
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 
 Range = tuple[float, float]
 Made = Callable[[Mapping[str, Range]], Graph]

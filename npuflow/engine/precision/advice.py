@@ -28,7 +28,7 @@ from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Output
+from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Output
 
 GAIN = 1.0                                # dB that a fix must bring to be worth a line
 SHARE = 0.02                              # or of answers

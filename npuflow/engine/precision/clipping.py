@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from npuflow.calibrators import Grid
 from npuflow.engine.calibrate.tune import judged
 from npuflow.engine.precision.fakequant import Feed, Ranges, Table
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import decibels
-from npuflow.ir.contracts import Grid
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from npuflow.base.tables import Config, Range
-from npuflow.ir.contracts import STRATEGIES
-from npuflow.ir.precision import Budget
+from npuflow.strategies import STRATEGIES, Budget
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Levels
+from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
 
 LEVEL = 3                                 # effort of the plan
 ALONE = 1                                 # effort at which every layer is a group of its own

@@ -13,7 +13,7 @@ from npuflow.engine.precision.quality import decibels
 from npuflow.engine.precision.sensitivity import runs
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.precision import FLOAT, NARROW
+from npuflow.strategies import FLOAT, NARROW
 
 EFFORT = 250e9                            # multiply-accumulates of all passes together
 FEWEST = 16                               # passes, however large the network

@@ -27,9 +27,10 @@ from npuflow.engine.quantize.scales import Groups, activation_inputs, activation
 from npuflow.engine.quantize.types import encode, weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.rounding import RoundedWeight
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
+from npuflow.rounders import RoundedWeight
 
 Ranges = Mapping[str, tuple[float, float]]
 Table = npt.NDArray[np.float32]           # [groups, 3]: step, and the end codes counted from the zero point

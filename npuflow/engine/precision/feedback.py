@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from npuflow.engine.precision.config import Precision
 from npuflow.ir.graph import Graph
-from npuflow.ir.precision import Budget
+from npuflow.strategies import Budget
 
 
 def budget_of(table: Precision, graph: Graph) -> Budget:

@@ -19,8 +19,8 @@ from npuflow.engine.precision.quality import EXACT, Outputs, quality, real_outpu
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.precision import Budget, Output
 from npuflow.ir.types import Array, QuantType
+from npuflow.strategies import Budget, Output
 
 Feed = Mapping[str, Array]
 EFFORT = 25e9                             # multiply-accumulates of the float network over all judging samples

@@ -13,7 +13,8 @@ import numpy as np
 
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.quantize.scales import activation_inputs
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 
 Range = tuple[float, float]
 # the empty band is at least so many times as wide as the band of scores ...

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from npuflow.calibrators import Grid
 from npuflow.engine.calibrate.statistics import Statistics
 from npuflow.engine.calibrate.thresholds import Calibrate, Layer
 from npuflow.engine.calibrate.thresholds import thresholds as chosen_by
@@ -19,8 +20,7 @@ from npuflow.engine.precision.fakequant import Ranges
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Quantize
-from npuflow.ir.contracts import Grid
-from npuflow.ir.precision import Output
+from npuflow.strategies import Output
 
 GAIN = 3.0                                # dB by which an output must be better: half of the noise
 CLEAN = 40.0                              # dB from which on nobody needs more

@@ -31,9 +31,9 @@ from npuflow.engine.quantize.config import Override
 from npuflow.engine.quantize.graph import Quantization, quantize_graph
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.target import Target
-from npuflow.ir.graph import Node
-from npuflow.ir.precision import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array
+from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
 
 STEADY = 8                                # held-out samples that rank mixtures
 

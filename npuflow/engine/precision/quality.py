@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.precision import Noise, Output
 from npuflow.ir.types import Array
+from npuflow.strategies import Noise, Output
 
 FAINT = 0.1                               # a sample's signal counts as at least this share of the mean one
 SHARE = 0.2                               # of samples that may lie below `Output.low`

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.precision.problem import Rig
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.precision import Noise
+from npuflow.strategies import Noise
 
 EFFORT = 400e9                            # multiply-accumulates of all passes together
 # share of the units, the noisiest, that more than one sample is spent on

@@ -9,7 +9,7 @@ from npuflow.engine.evaluate import Score
 from npuflow.engine.precision.advice import Fix
 from npuflow.engine.precision.culprit import Culprit
 from npuflow.engine.precision.judge import Shown
-from npuflow.ir.precision import Budget, Output
+from npuflow.strategies import Budget, Output
 
 MORE = "npuflow show verdict RECIPE"
 FEW = 8                                   # samples below which a good verdict says little

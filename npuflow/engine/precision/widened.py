@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.base.tables_write import value as toml
 from npuflow.engine.quantize.config import Override
 from npuflow.ir.graph import Graph
-from npuflow.ir.precision import Noise
+from npuflow.strategies import Noise
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
 from npuflow.base.tables import Config, Range
+from npuflow.calibrators import Grid
 from npuflow.engine.calibrate.weights import Method
 from npuflow.engine.quantize.names import answers
 from npuflow.hw.target import Bits, Numerics
-from npuflow.ir.contracts import Grid
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,10 @@ from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type, encode
 from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node, Param, constant, prune
-from npuflow.ir.op import OPS, Site
-from npuflow.ir.ranges import span
-from npuflow.ir.requant import Overflow
-from npuflow.ir.rounding import RoundedWeight
-from npuflow.ir.types import Array, QuantType, Value
+from npuflow.ir.graph import Graph, constant, prune
+from npuflow.ir.op import OPS, Node, Overflow, Param, Site
+from npuflow.ir.types import Array, QuantType, Value, span
+from npuflow.rounders import RoundedWeight
 
 
 @dataclass(frozen=True)

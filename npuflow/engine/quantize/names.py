@@ -10,7 +10,8 @@ from typing import Protocol
 
 from npuflow.base.errors import NpuflowError, RecipeError, Where, nearest
 from npuflow.engine.place import op_name
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 
 
 def names_of(node: Node) -> tuple[str, ...]:

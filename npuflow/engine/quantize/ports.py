@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from npuflow.engine.quantize.config import Quantize
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 
 T = TypeVar("T")

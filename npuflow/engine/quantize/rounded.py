@@ -13,8 +13,8 @@ from npuflow.engine.quantize.types import encode
 from npuflow.hw.numerics import along, dequantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
-from npuflow.ir.rounding import RoundedWeight
 from npuflow.ir.types import Array, QuantType
+from npuflow.rounders import RoundedWeight
 
 
 def suits(one: RoundedWeight | None, scheme: Weights, numerics: Numerics) -> bool:

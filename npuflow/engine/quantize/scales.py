@@ -17,9 +17,9 @@ from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.trim import narrower
 from npuflow.engine.quantize.types import activation_type
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.ranges import span
-from npuflow.ir.types import QuantType
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.types import QuantType, span
 
 Range = tuple[float, float]
 

@@ -7,15 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from npuflow.hw.numerics import quantize
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.table import TableOp
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node, Op
 from npuflow.ir.types import QuantType
 
 Range = tuple[float, float]
 STEPS = 8192                              # where the range is probed
 
 
-def trimmed(op: TableOp, span: Range, out: QuantType) -> Range:
+def trimmed(op: Op, span: Range, out: QuantType) -> Range:
     """The part of the range outside of which the output code is that of the nearer end.
     SiLU at 8 bits: about -5 and up.
 
@@ -48,12 +48,10 @@ def narrower(
     found: dict[str, Range] = {}
     for value_id in spans:
         readers = consumers.get(value_id, [])
-        tables = [n for n in readers if isinstance(n.op, TableOp) and id(n) in mine]
+        tables = [n for n in readers if n.op.unary and id(n) in mine]
         if not readers or len(tables) < len(readers) or value_id not in alone or value_id in graph.outputs:
             continue
-        parts = [
-            trimmed(n.op, spans[value_id], types[n.outputs[0]]) for n in tables if isinstance(n.op, TableOp)
-        ]
+        parts = [trimmed(n.op, spans[value_id], types[n.outputs[0]]) for n in tables]
         found[value_id] = min(p[0] for p in parts), max(p[1] for p in parts)
     # A table whose output is itself narrowed gets finer output codes than were looked
     # at here: it keeps its range.

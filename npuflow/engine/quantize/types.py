@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
+from npuflow.calibrators import Grid
 from npuflow.engine.calibrate.weights import ends
 from npuflow.engine.quantize.config import Weights, check_width
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.contracts import Grid
 from npuflow.ir.types import Array, QuantType
 
 Real = npt.NDArray[np.float64]

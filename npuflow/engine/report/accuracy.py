@@ -9,7 +9,7 @@ from typing import Any
 from npuflow.engine.precision.advice import Fix
 from npuflow.engine.precision.judge import Shown
 from npuflow.engine.precision.widened import Widened
-from npuflow.ir.precision import Output
+from npuflow.strategies import Output
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[Any]]]
 LEAST = 1e-6                              # share of clipped values that is worth a row

@@ -13,9 +13,10 @@ from npuflow.engine.place import Placement
 from npuflow.engine.precision.statement import Statement
 from npuflow.engine.profile import Profile
 from npuflow.engine.report.suggest import Suggestion
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.rule import Refusal
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import Value
+from npuflow.rules import Refusal
 
 # rectangles of the timeline; beyond that neighbours of one layer merge
 MOST_EVENTS = 8000

@@ -12,7 +12,8 @@ import numpy as np
 from npuflow.engine.calibrate.statistics import Statistics, TensorStatistics
 from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.elements import wide
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array, QuantType
 
 OUTLIER = 8.0                             # times the 99.9 % quantile

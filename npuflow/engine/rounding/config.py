@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.quantize.config import Quantize
-from npuflow.ir.rounding import ROUNDERS, Rounder
+from npuflow.rounders import ROUNDERS, Rounder
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from npuflow.engine.quantize.rounded import real_bias, real_weight
 from npuflow.engine.quantize.types import encode
 from npuflow.engine.rounding.rounded import Done
 from npuflow.ir.graph import Graph, constant
-from npuflow.ir.rounding import Reals, RoundedWeight
 from npuflow.ir.types import Array, QuantType
+from npuflow.rounders import Reals, RoundedWeight
 
 
 def with_weights(graph: Graph, weights: Mapping[str, RoundedWeight]) -> Graph:

@@ -10,7 +10,8 @@ from math import frexp
 
 from npuflow.engine.place import Placement
 from npuflow.engine.rounding.config import Counting
-from npuflow.ir.graph import Graph, Node
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 
 BITS = 14                                 # of a magnitude on the grid: sums of products stay exact in float64
 # of a sample's columns in one layer, beyond the least number of places

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.engine.rounding.columns import Codes
-from npuflow.ir.rounding import Reals
+from npuflow.rounders import Reals
 
 Int64s = npt.NDArray[np.int64]
 # products of two magnitudes of 15 bits whose sum float64 holds exactly

@@ -11,8 +11,8 @@ from npuflow.engine.quantize.types import weight_type
 from npuflow.engine.rounding.moments import Int64s, Moments
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.rounding import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
 from npuflow.ir.types import Array, QuantType
+from npuflow.rounders import LayerProblem, Reals, RoundedWeight, Rounder, Rounding
 
 TINY = 1e-200
 PULL = 0.3                                # damping of moved weights, as a share of the mean second moment

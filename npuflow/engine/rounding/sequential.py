@@ -20,8 +20,8 @@ from npuflow.engine.rounding.moments import Moments, of_columns
 from npuflow.engine.rounding.rounded import Aim, Done, Matrix, rounded
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.rounding import Rounder
 from npuflow.ir.types import Array
+from npuflow.rounders import Rounder
 
 Feed = Mapping[str, Array]
 

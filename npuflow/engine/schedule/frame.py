@@ -21,7 +21,8 @@ from npuflow.engine.schedule.units import Unit, units_of, windowed
 from npuflow.engine.schedule.views import Views, views_of
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Move, Site
+from npuflow.ir.moves import Move
+from npuflow.ir.op import Site
 from npuflow.ir.space import Box, Space, elements
 
 

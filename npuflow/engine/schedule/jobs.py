@@ -17,7 +17,8 @@ from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.model import Ref
 from npuflow.engine.schedule.moves import Piece
 from npuflow.engine.schedule.units import Unit
-from npuflow.ir.op import Move, Site
+from npuflow.ir.moves import Move
+from npuflow.ir.op import Site
 from npuflow.ir.space import Box, Interval, Tile, elements
 
 NO_BOX: Box = ()

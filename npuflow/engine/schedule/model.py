@@ -12,7 +12,6 @@ from npuflow.base.errors import InternalError
 from npuflow.hw.elements import ELEMENTS, container, packing, wide
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
-from npuflow.ir.requant import accumulator_bits
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
 
 # inner: made and used up tile by tile; source and result: lie in local memory before and
@@ -176,7 +175,7 @@ def describe(
     streams += bundles(constants, frozenset(a.name for a in space.axes))
     streams += [Stream(r.home, (r,)) for r in results if sites[r.member].outputs[int(r.key)].id not in kept]
     if space.accumulator is not None:
-        held = container(max(32, accumulator_bits(sites[0], numerics)), signed=True)
+        held = container(max(32, sites[0].accumulator_bits(numerics)), signed=True)
         streams.append(Stream("acc", (Ref("acc", "acc", space.accumulator, held),)))
     mac = _mac_map(space, [r for r in activations + constants if r.member == 0])
     return Layer(space, tuple(streams), mac, ops, len(sites) - 1, tuple(resident))

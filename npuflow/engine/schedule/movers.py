@@ -13,7 +13,8 @@ from npuflow.engine.schedule.cycles import Transfer, strided_transfer
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.jobs import NO_BOX, Fill, Outside, PieceCopy
 from npuflow.engine.schedule.moves import FILL_MOST, Piece, pieces_of, staging_bytes
-from npuflow.ir.op import Move, Site
+from npuflow.ir.moves import Move
+from npuflow.ir.op import Site
 
 
 def move(core: Core, frame: Frame) -> None:

@@ -10,8 +10,7 @@ from math import ceil, prod
 
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
-from npuflow.ir.movement import merged
-from npuflow.ir.op import Move
+from npuflow.ir.moves import Move, merged
 
 # elements of a constant that are written at once and stored repeatedly
 FILL_MOST = 4096

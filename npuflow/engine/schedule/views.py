@@ -9,9 +9,9 @@ from math import prod
 
 import numpy as np
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.movement import merged
-from npuflow.ir.op import Move
+from npuflow.ir.graph import Graph
+from npuflow.ir.moves import Move, merged
+from npuflow.ir.op import Node
 
 
 @dataclass

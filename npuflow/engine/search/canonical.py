@@ -18,8 +18,8 @@ import numpy as np
 from npuflow.base.digest import digest
 from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Group
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import Param
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node, Param
 from npuflow.ir.text import from_text, op_name, to_text
 from npuflow.ir.types import Array, QuantType, Value
 

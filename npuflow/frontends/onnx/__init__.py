@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from npuflow.base.errors import ModelError, NpuflowError, RecipeError, suggestion
 from npuflow.base.tables_toml import dotted
-from npuflow.ir.contracts import FRONTENDS, Bindings, Reading, Source
+from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
 from npuflow.ir.graph import prune
-from npuflow.ir.onnx_nodes import ordered
-from npuflow.ir.onnx_types import from_proto
 from npuflow.ir.op import OPS
+from npuflow.onnx.nodes import ordered
+from npuflow.onnx.types import from_proto
 
 if TYPE_CHECKING:
     import onnx

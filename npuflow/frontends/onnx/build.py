@@ -20,12 +20,12 @@ from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
 from npuflow.frontends.onnx.unroll import unrolled
 from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.onnx_nodes import captured, frozen, plain, rename_inputs, subgraphs
-from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
-from npuflow.ir.onnx_types import ELEMENTS, PLAIN, UNRANKED, is_tensor
-from npuflow.ir.op import OPS, No, OnnxCall
-from npuflow.ir.types import Array, TensorType, Value
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import OPS, No, Node, OnnxCall
+from npuflow.ir.types import UNRANKED, Array, TensorType, Value
+from npuflow.onnx.nodes import captured, frozen, plain, rename_inputs, subgraphs
+from npuflow.onnx.run import EXPORT_OPSET, newest_opset
+from npuflow.onnx.types import ELEMENTS, PLAIN, is_tensor
 
 
 class Builder:

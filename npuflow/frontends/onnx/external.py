@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
-from npuflow.ir.onnx_types import NAMES, PLAIN
 from npuflow.ir.types import Array
+from npuflow.onnx.types import NAMES, PLAIN
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from npuflow.ir.onnx_nodes import subgraphs
 from npuflow.ir.types import Array
+from npuflow.onnx.nodes import subgraphs
 
 OTHER = {"float16": 10, "float64": 11, "bfloat16": 16}     # floating-point types that become float32
 FLOAT = 1

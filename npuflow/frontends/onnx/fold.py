@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 
 from npuflow.frontends.onnx.upgrade import schema
-from npuflow.ir.onnx_nodes import captured, plain, rename, subgraphs
-from npuflow.ir.onnx_run import CannotRunError, run_node
-from npuflow.ir.onnx_types import PLAIN, UNRANKED
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import UNRANKED, Array, TensorType
+from npuflow.onnx.nodes import captured, plain, rename, subgraphs
+from npuflow.onnx.run import CannotRunError, run_node
+from npuflow.onnx.types import PLAIN
 
 LIMIT = 1 << 27       # elements of a folded result
 _RANDOM = {

@@ -13,9 +13,9 @@ import onnx
 from npuflow.base.errors import ModelError
 from npuflow.base.tables_toml import dotted
 from npuflow.base.tables_write import key
-from npuflow.ir.contracts import Bindings
-from npuflow.ir.onnx_types import PLAIN, UNRANKED, from_proto, is_tensor
-from npuflow.ir.types import UNKNOWN, TensorType
+from npuflow.frontends import Bindings
+from npuflow.ir.types import UNKNOWN, UNRANKED, TensorType
+from npuflow.onnx.types import PLAIN, from_proto, is_tensor
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 from onnx.inliner import inline_local_functions, inline_selected_functions
 
 from npuflow.base.errors import ModelError
+from npuflow.frontends import Source
 from npuflow.frontends.onnx.external import EXTERNAL, mapped, values
 from npuflow.frontends.onnx.upgrade import newer_functions
-from npuflow.ir.contracts import Source
-from npuflow.ir.onnx_nodes import subgraphs
-from npuflow.ir.onnx_run import CannotRunError, newest_opset
+from npuflow.onnx.nodes import subgraphs
+from npuflow.onnx.run import CannotRunError, newest_opset
 
 _KEPT = 1024 * 1024 * 1024 * 2 - 1
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from npuflow.ir.onnx_types import UNRANKED
-from npuflow.ir.types import Array, TensorType
+from npuflow.ir.types import UNRANKED, Array, TensorType
 
 MICROSOFT = "com.microsoft"
 # of values whose type is not known: any rank will do to see which operators are made

@@ -13,8 +13,7 @@ from npuflow.frontends.onnx import blocks
 from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.microsoft import MICROSOFT
 from npuflow.frontends.onnx.qoperators import Expander
-from npuflow.ir.ranges import span
-from npuflow.ir.types import Array, QuantType
+from npuflow.ir.types import Array, QuantType, span
 
 ROUNDING, BACK = "QuantizeLinear", "DequantizeLinear"
 MARKS = ("QLinear", "QGemm", "MatMulNBits")

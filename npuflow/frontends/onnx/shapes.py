@@ -10,10 +10,10 @@ import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx.upgrade import schema
-from npuflow.ir.onnx_nodes import captured, subgraphs
-from npuflow.ir.onnx_run import EXPORT_OPSET, CannotRunError, model_of, run, session
-from npuflow.ir.onnx_types import PLAIN, UNRANKED, UNTYPED, from_proto, is_tensor, to_proto, value_info
-from npuflow.ir.types import UNKNOWN, Array, TensorType
+from npuflow.ir.types import UNKNOWN, UNRANKED, UNTYPED, Array, TensorType
+from npuflow.onnx.nodes import captured, subgraphs
+from npuflow.onnx.run import EXPORT_OPSET, CannotRunError, model_of, run, session
+from npuflow.onnx.types import PLAIN, from_proto, is_tensor, to_proto, value_info
 
 _DATA = 4096      # constants up to this many elements take part in inference
 

@@ -12,10 +12,10 @@ from npuflow.base.errors import ModelError
 from npuflow.frontends.onnx.forms import rewritten
 from npuflow.frontends.onnx.microsoft import spelled
 from npuflow.frontends.onnx.recurrent import sequence_first
-from npuflow.ir.onnx_nodes import subgraphs
-from npuflow.ir.onnx_run import EXPORT_OPSET, newest_opset
-from npuflow.ir.onnx_types import is_tensor, value_info
 from npuflow.ir.types import TensorType
+from npuflow.onnx.nodes import subgraphs
+from npuflow.onnx.run import EXPORT_OPSET, newest_opset
+from npuflow.onnx.types import is_tensor, value_info
 
 # Same signature, other meaning: never taken for compatible.
 _CHANGED = {"GroupNormalization": 21, "RoiAlign": 16, "Split": 18}     # since these opsets

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from npuflow.base.isolated import isolated
-from npuflow.ir.contracts import FRONTENDS, Source
+from npuflow.frontends import FRONTENDS, Source
 
 
 @FRONTENDS.entry

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from npuflow.base.errors import DataError
 from npuflow.base.registry import Registry
-from npuflow.ir.types import QuantType
+from npuflow.ir.types import QuantType, span
 
 EXCHANGE = Registry("exchange", "npuflow.exchange")
 
@@ -109,14 +109,6 @@ def _checked(table: dict[str, Entry], name: str) -> dict[str, Entry]:
                 f'"{name}": "{tensor}" has a scale of {min(entry.quant.scale):g}', code="NF-TABLE-020",
             )
     return table
-
-
-def span(quant: QuantType) -> tuple[float, float]:
-    """The real numbers at both ends of the codes; of several scales the widest."""
-    ends = [
-        (s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, quant.zero_point, strict=True)
-    ]
-    return min(lo for lo, _ in ends), max(hi for _, hi in ends)
 
 
 def exact(quant: QuantType, method: str = "", constant: bool = False, node: str = "") -> Entry:

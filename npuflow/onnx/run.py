@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuflow.ir.onnx_types import value_info
 from npuflow.ir.types import Array, TensorType
+from npuflow.onnx.types import value_info
 
 if TYPE_CHECKING:
     import onnx

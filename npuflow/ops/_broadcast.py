@@ -14,10 +14,11 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.draw import draw
-from npuflow.ir.op import Buffer, No, Op, Sample, Site, Yes, first_no, need
+from npuflow.ir.lowering import Buffer
+from npuflow.ir.op import No, Op, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import UNKNOWN, TensorType
+from npuflow.ops._draw import draw
 
 NAMES = ("a", "b")
 
@@ -95,6 +96,7 @@ def operand_multipliers(ratios: npt.ArrayLike, numerics: Numerics) -> tuple[list
 class BinaryOp(Op):
     """Base of the element-wise operators of two operands; either may be a constant."""
 
+    elementwise: ClassVar[bool] = True
     fuses_clip: ClassVar[bool] = True
     operations: ClassVar[int] = 1         # of the vector unit, per element of the result
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.contracts import Grid
-from npuflow.ir.moments import Floats
+from npuflow.calibrators import Grid
+from npuflow.calibrators._moments import Floats
 
 
 def exponents(lo: Floats, hi: Floats, grid: Grid) -> Floats:

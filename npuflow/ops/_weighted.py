@@ -11,9 +11,11 @@ from typing import ClassVar
 import numpy as np
 
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import Buffer, Emitter, No, Op, Role, Site, TileView, Yes, first_no, need
-from npuflow.ir.requant import (
-    accumulator_bits,
+from npuflow.ir.lowering import Buffer, Emitter, TileView
+from npuflow.ir.op import No, Op, Role, Site, Yes, first_no, need
+from npuflow.ir.space import Axis, DimMap, Operand, Space
+from npuflow.ir.types import Array, IntArray
+from npuflow.ops._requant import (
     bias_shift,
     centred,
     channel_params,
@@ -25,9 +27,7 @@ from npuflow.ir.requant import (
     sum_bounds,
     zero_points,
 )
-from npuflow.ir.space import Axis, DimMap, Operand, Space
-from npuflow.ir.types import Array, IntArray
-from npuflow.ir.windows import exact, image, out_hw, pair, spatial_names, within
+from npuflow.ops._windows import exact, out_hw, pair, spatial_names, within
 
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
 
@@ -63,7 +63,7 @@ class WeightedOp(Op):
             params["bias_shift"] = bias_shift(site.quant(2), unit)
         rows = self.rows(centred(weight, site.quant(1)))
         bounds = sum_bounds(rows, site.quant(0), bias, int(params.get("bias_shift", 0)))
-        prove(*bounds, accumulator_bits(site, numerics), f"{self.what} over {rows.shape[1]} terms")
+        prove(*bounds, site.accumulator_bits(numerics), f"{self.what} over {rows.shape[1]} terms")
         return params
 
     def integer(
@@ -173,7 +173,7 @@ class ConvOp(WeightedOp):
         out_channels = y.extent[1]
         em.emit(
             "CONV",
-            **image(x, "x"),
+            **x.image("x"),
             x_zero=site.quant(0).zero_point[0],
             w=w.address,
             w_type=w.dtype,

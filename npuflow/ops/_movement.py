@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import Move, No, Op, Site, Yes, first_no, need
+from npuflow.ir.moves import Move, dense, merged
+from npuflow.ir.op import No, Op, Site, Yes, first_no, need
 from npuflow.ir.types import Array, IntArray, TensorType
 
 Piece = tuple[int, int, int, int]     # count, first source index, source step, first destination index
 MAX_DIMS = 6
-
-
-def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """C-order strides in elements."""
-    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
-def merged(move: Move) -> Move:
-    """The same copy with as few dimensions as possible (at least one)."""
-    dims: list[int] = []
-    src: list[int] = []
-    dst: list[int] = []
-    sources = move.src_strides or (0,) * len(move.dims)
-    for size, s, d in zip(move.dims, sources, move.dst_strides, strict=True):
-        if size == 1:
-            continue
-        if dims and src[-1] == s * size and dst[-1] == d * size:
-            dims[-1], src[-1], dst[-1] = dims[-1] * size, s, d
-        else:
-            dims.append(size)
-            src.append(s)
-            dst.append(d)
-    if not dims:
-        dims, src, dst = [1], [1], [1]
-    return replace(move, dims=tuple(dims), src_strides=tuple(src), dst_strides=tuple(dst))
-
-
-def reach(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """The lowest and the highest index that a copy meets, from its offset."""
-    steps = [(size - 1) * stride for size, stride in zip(dims, strides, strict=True)]
-    return sum(min(0, s) for s in steps), sum(max(0, s) for s in steps)
 
 
 def pieces_to_moves(
@@ -74,6 +43,7 @@ def pieces_to_moves(
 class MoveOp(Op):
     """Base of the movers: integers go through as they are, so `integer` is `reference` on integer arrays."""
 
+    moves_data: ClassVar[bool] = True
     shares_scale: ClassVar[bool] = True
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:

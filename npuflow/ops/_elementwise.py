@@ -12,12 +12,13 @@ import numpy as np
 
 from npuflow.hw.numerics import multiplier_shift, requantize
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
-from npuflow.ir.draw import draw
-from npuflow.ir.op import Emitter, No, Sample, Site, TileView, Yes, first_no, need
-from npuflow.ir.requant import centred, clamp_bounds
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import No, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, Space
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._broadcast import BinaryOp, broadcast_shape, operand, operand_multipliers, strided
+from npuflow.ops._draw import draw
+from npuflow.ops._requant import centred, clamp_bounds
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from npuflow.ir.types import UNKNOWN, TensorType
+from npuflow.ir.types import UNKNOWN, UNRANKED, UNTYPED, TensorType
 
 if TYPE_CHECKING:
     import onnx
-
-UNRANKED = (-2,)      # shape of a value whose rank is unknown, or which is no tensor
-UNTYPED = ""          # dtype of a value about which nothing is known
 
 ELEMENTS = {
     "float32": 1,

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from npuflow.ir.graph import Graph, Node, constant
-from npuflow.ir.match import attribute, fresh, kind, origins, per_channel
-from npuflow.ir.rule import Change
+from npuflow.ir.graph import Graph, constant
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
+from npuflow.rules import Change
+from npuflow.rules._match import attribute, fresh, origins, per_channel
 
 Reals = npt.NDArray[np.float64]
 WEIGHTED = ("conv", "convtranspose", "gemm")

@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from npuflow.hw.target import Target
-from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, TileView, Yes, first_no, need
+from npuflow.ir.lowering import TileView
+from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import TensorType
-from npuflow.ir.windows import Window, image, out_hw, pair, spatial_names, windows, within
+from npuflow.ir.windows import Window, windows
+from npuflow.ops._windows import out_hw, pair, spatial_names, within
 
 SETTINGS = ("kernel_shape", "strides", "dilations", "pads", "auto_pad", "ceil_mode")
 
@@ -113,10 +115,10 @@ def pool_operands(site: Site, tile: TileView, spec: Sequence[Window]) -> dict[st
     starts = [tile.ranges[n][0] for n in names]
     origin = [a * w.stride - w.before - box[0] for a, w, box in zip(starts, spec, x.box[2:], strict=True)]
     height, width = out_hw(y)
-    result = image(y, "y")
+    result = y.image("y")
     del result["y_dims"]
     return {
-        **image(x, "x"),
+        **x.image("x"),
         **result,
         "out_height": height,
         "out_width": width,

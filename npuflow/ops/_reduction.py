@@ -13,23 +13,11 @@ import numpy as np
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift
 from npuflow.hw.target import Numerics, Target
-from npuflow.ir.op import (
-    Buffer,
-    Emitter,
-    Imported,
-    No,
-    OnnxCall,
-    Op,
-    Sample,
-    Site,
-    TileView,
-    Yes,
-    first_no,
-    need,
-)
-from npuflow.ir.requant import accumulator_bits, centred, emit_requant, finish, prove, requant_params
+from npuflow.ir.lowering import Buffer, Emitter, TileView
+from npuflow.ir.op import Imported, No, OnnxCall, Op, Sample, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
+from npuflow.ops._requant import centred, emit_requant, finish, prove, requant_params
 
 Group = tuple[int, int]               # extent and byte stride of dimensions that count as one
 
@@ -124,7 +112,7 @@ class Reduction(Op):
             exact = requant_params(site, 1.0, numerics)
             return {**exact, "multiplier": 1, "shift": 0}
         low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
-        prove(low * count, high * count, accumulator_bits(site, numerics), f"{count} elements")
+        prove(low * count, high * count, site.accumulator_bits(numerics), f"{count} elements")
         gain = 1.0 / count if self.kind == "mean" else 1.0
         return requant_params(site, gain * x.scale[0] / site.out_quant.scale[0], numerics)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuflow.ir.contracts import Grid, TensorStatistics
+from npuflow.calibrators import Grid, TensorStatistics
 
 
 def steps(lo: float, hi: float, grid: Grid) -> tuple[float, float, float]:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from npuflow.base.errors import TargetError
 from npuflow.hw.numerics import multiplier_shift, quantize, requantize
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Bound, Emitter, Site, TileView
+from npuflow.ir.lowering import Emitter, TileView
+from npuflow.ir.op import Bound, Overflow, Site
 from npuflow.ir.space import DimMap, Operand
 from npuflow.ir.types import Array, IntArray, QuantType
 
@@ -135,24 +136,6 @@ def channel_params(site: Site, axis: str) -> tuple[Operand, ...]:
         for name in ("multipliers", "w_zeros", "los", "his")
         if name in site.params
     )
-
-
-class Overflow(TargetError):
-    """The sums of a layer may leave the accumulator by `excess` bits."""
-
-    def __init__(self, message: str, excess: int, *, hint: str, code: str) -> None:
-        super().__init__(message, hint=hint, code=code)
-        self.excess = excess
-
-
-def accumulator_bits(site: Site, numerics: Numerics) -> int:
-    """Of the node's sums: wide operands may have wider ones."""
-    widths = [
-        v.quant.bits
-        for i, v in enumerate(site.inputs)
-        if v is not None and v.quant and site.op.role(i) != "bias"
-    ]
-    return numerics.accumulator(max(widths))
 
 
 def prove(low: npt.ArrayLike, high: npt.ArrayLike, have: int, what: str) -> None:

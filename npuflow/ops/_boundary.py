@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.hw.target import Numerics
-from npuflow.ir.draw import draw
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Sample, Site
 from npuflow.ir.types import Array, QuantType, TensorType
+from npuflow.ops._draw import draw
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.match import kind, maker, scalar, sole_user
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.queries import kind, maker, sole_user
+from npuflow.rules._match import scalar
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,119 @@
+"""What an operator's `lower` sees of one tile: resident buffers, axis ranges, and where commands go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from npuflow.hw.target import Numerics
+from npuflow.ir.space import Box, extent
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor's box resident in local memory: byte address, container dtype, byte
+    strides by tensor dimension."""
+
+    address: int
+    dtype: str
+    box: Box
+    strides: tuple[int, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return extent(self.box)
+
+    def as4(self, name: str) -> dict[str, object]:
+        """Fields of a 4-dimensional tensor operand: leading dimensions of extent 1 (stride 0) are added."""
+        pad = (0,) * (4 - len(self.strides))
+        return {name: self.address, f"{name}_type": self.dtype, f"{name}_strides": (*pad, *self.strides)}
+
+    def image(self, name: str) -> dict[str, object]:
+        """Fields of an [n, c, w] or [n, c, h, w] image, with its extents (1-D: of one row)."""
+        strides, dims = self.strides, self.extent
+        if len(strides) == 3:
+            strides, dims = (*strides[:2], 0, strides[2]), (*dims[:2], 1, dims[2])
+        return {
+            name: self.address,
+            f"{name}_type": self.dtype,
+            f"{name}_strides": strides,
+            f"{name}_dims": dims,
+        }
+
+    def dims4(self) -> tuple[int, ...]:
+        return (1,) * (4 - len(self.box)) + self.extent
+
+    def as3(
+        self, name: str, first: int, last: int, at: tuple[int, ...] = ()
+    ) -> tuple[dict[str, object], tuple[int, int, int]]:
+        """Fields and extents of the view [A, R, I], R being dimensions first..last-1: outer,
+        reduced and inner parts merged.
+        `at` fixes an index of each leading dimension, which A then leaves out.
+        """
+        parts = [(len(at), first), (first, last), (last, len(self.box))]
+        merged = [_merge(self.extent[a:b], self.strides[a:b]) for a, b in parts]
+        address = self.address + sum(i * stride for i, stride in zip(at, self.strides, strict=False))
+        fields3 = {name: address, f"{name}_type": self.dtype, f"{name}_strides": tuple(s for _, s in merged)}
+        a, r, i = (e for e, _ in merged)
+        return fields3, (a, r, i)
+
+    def loops(self, end: int) -> int:
+        """How many leading dimensions an operator of [A, R, I] views must go through one by one: those before
+        `end` that do not lie behind each other without gaps, as where a tile is a part of what is held.
+        """
+        return next(k for k in range(end + 1) if _dense(self.extent[k:end], self.strides[k:end]))
+
+
+def _dense(extents: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    real = [(e, s) for e, s in zip(extents, strides, strict=True) if e != 1]
+    return all(outer == e * s for (_, outer), (e, s) in pairwise(real))
+
+
+def _merge(extents: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """One (extent, stride) for several dimensions; they must lie behind each other without gaps."""
+    extent_all, stride = 1, 0
+    for size, step in zip(reversed(extents), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        assert extent_all == 1 or step == stride * extent_all, (
+            f"dimensions {extents} with strides {strides} do not merge"
+        )
+        stride = step if extent_all == 1 else stride
+        extent_all *= size
+    return extent_all, stride
+
+
+@dataclass(frozen=True)
+class TileView:
+    """What `lower` sees: the axis ranges of this tile and the resident buffers. `acc`
+    holds partial sums (dense)."""
+
+    ranges: Mapping[str, tuple[int, int]]
+    sizes: Mapping[str, int]
+    inputs: tuple[Buffer | None, ...]
+    outputs: tuple[Buffer, ...]
+    params: Mapping[str, Buffer]
+    acc: Buffer | None = None
+
+    def first(self, axis: str) -> bool:
+        return self.ranges[axis][0] == 0
+
+    def last(self, axis: str) -> bool:
+        return self.ranges[axis][1] == self.sizes[axis]
+
+    def input(self, index: int) -> Buffer:
+        buffer = self.inputs[index]
+        assert buffer is not None, f"input {index} has no buffer"
+        return buffer
+
+
+class Emitter(Protocol):
+    """Receives commands for the compute queues; loads, stores and waits are the code generator's business."""
+
+    numerics: Numerics
+
+    def emit(self, opcode: str, **values: object) -> None:
+        """One command of hw.isa; a field left out is 0 (optional pointers: hw.command.NONE). Enum fields
+        take names, vectors tuples."""
