@@ -1,7 +1,8 @@
 """A quantised graph on whole tensors, a batch of samples at a time: fast, and equal to the reference
 interpreter on every bit.
 
-Integer nodes are lowered as for one tile that is the whole tensor; their commands run on compiled kernels. A node without such kernels runs by its operator's own specification. Host parts run on onnxruntime.
+Integer nodes are lowered as for one tile that is the whole tensor; their commands run on compiled kernels. A
+node without such kernels runs by its operator's own specification. Host parts run on onnxruntime.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from npuflow.ir.movement import dense
 from npuflow.ir.op import Move, Site
 from npuflow.ir.types import Array
 
+
 def moved(
     site: Site, moves: Sequence[Move], inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> list[Step]:
