@@ -1,9 +1,9 @@
 """The whole-tensor executor beside plain onnxruntime fp32, in the same run: execute.py NETWORK ...
 
 NETWORK: the file of an ONNX model, or resnet50 (its shape, random weights). Processor seconds of one thread;
-ranges are those of one random sample. Samples are float arrays, as they come out of preprocessing. Printed are
-medians of interleaved rounds, and where the executor's time goes; `slow` is the share of nodes without compiled
-kernels.
+ranges are those of one random sample. Samples are float arrays, as they come out of preprocessing. It prints
+medians of interleaved rounds, and where the executor's time goes; `slow` is the share of nodes without
+compiled kernels.
 """
 
 from __future__ import annotations
