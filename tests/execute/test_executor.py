@@ -3,9 +3,7 @@ host parts."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +20,7 @@ from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
 from npuflow.testing.op import quantised, samples
 from tests.execute.nets import small
-
-sys.path.append(str(Path(__file__).parent.parent / "sim"))
-from random_graphs import subject
+from tests.networks.random_graphs import subject
 
 NUMERICS = Numerics(wide_acc_bits=48, weight_zero_point=True, weight_bits=(4, 8, 16), activation_bits=(8, 16))
 OPERATORS = sorted(n for n in OPS if n not in ("host", "quantizelinear", "dequantizelinear"))
@@ -105,4 +101,4 @@ def test_a_sample_of_another_shape_is_refused() -> None:
     graph, feeds, ranges = small()
     graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), NUMERICS).graph
     with pytest.raises(DataError, match="has shape"):
-        Executor(graph, NUMERICS).run_many([feeds[0], {"x0": np.zeros((1, 3, 4, 4), np.float32)}])
+        Executor(graph, NUMERICS).run_many([feeds[0], {"x": np.zeros((1, 3, 4, 4), np.float32)}])

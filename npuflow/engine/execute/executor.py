@@ -20,7 +20,7 @@ from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
-KINDS = 2                        # bound stretches that are kept: whole batches and a rest
+KINDS = 2  # bound stretches that are kept: whole batches and a rest
 _Values = dict[str, list[Array]]
 
 
@@ -93,9 +93,7 @@ class Executor:
 
     def _step(self, step: Step, values: _Values, count: int) -> _Values:
         if step.kind == "model":
-            rows = [
-                self._host.model(step, {v: values[v][b] for v in step.inputs}) for b in range(count)
-            ]
+            rows = [self._host.model(step, {v: values[v][b] for v in step.inputs}) for b in range(count)]
             return {v: [row[v] for row in rows] for v in step.outputs}
         (node,) = step.nodes
         source, quant = values[node.inputs[0]], self.graph.values[node.outputs[0]].quant

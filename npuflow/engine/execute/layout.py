@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from npuflow.hw.elements import ELEMENTS
-from npuflow.ir.op import Buffer
+from npuflow.ir.lowering import Buffer
 from npuflow.ir.types import Array
 
 

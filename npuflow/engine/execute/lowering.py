@@ -9,7 +9,8 @@ import numpy as np
 from npuflow.hw.command import NONE, Command, FieldValue
 from npuflow.hw.encode import layout
 from npuflow.hw.target import Numerics
-from npuflow.ir.op import Buffer, Site, TileView
+from npuflow.ir.lowering import Buffer, TileView
+from npuflow.ir.op import Site
 from npuflow.ir.space import Space
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from npuflow.engine.execute.layout import Tensor
 from npuflow.engine.sim.opcode import Step
 from npuflow.hw.numerics import quantize
-from npuflow.ir.movement import dense
-from npuflow.ir.op import Move, Site
+from npuflow.ir.moves import Move, dense
+from npuflow.ir.op import Site
 from npuflow.ir.types import Array
 
 

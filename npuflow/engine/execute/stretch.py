@@ -23,9 +23,8 @@ from npuflow.engine.sim.fast import usable
 from npuflow.engine.sim.opcode import Step, simulated
 from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import Site
-from npuflow.ir.requant import accumulator_bits
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node, Site
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array
 
@@ -149,7 +148,7 @@ class Stretch:
         acc = None
         if space.accumulator is not None:
             shape = space.accumulator.shape
-            dtype = container(max(32, accumulator_bits(site, self.numerics)), signed=True)
+            dtype = container(max(32, site.accumulator_bits(self.numerics)), signed=True)
             flat = self.bench.scratch("sums", dtype, (self.batch * prod(shape),))
             address = self.bench.address(prod(shape) * ELEMENTS[dtype].bytes)
             acc = self.bench.know(Tensor(address, dtype, plain(shape), flat))
