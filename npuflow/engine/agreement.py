@@ -1,4 +1,5 @@
-"""Reference and simulator side by side: every integer tensor of some samples, element by element."""
+"""Reference, simulator and whole-tensor executor side by side: every integer tensor of some samples,
+element by element."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuflow.base.errors import BuildError, Where
+from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import model_inputs, of_program
 from npuflow.engine.program.container import Program
@@ -19,14 +21,15 @@ from npuflow.ir.types import Array
 
 @dataclass(frozen=True)
 class TensorCheck:
-    """One integer tensor over all compared samples: elements compared, and those that no
-    command of the program makes."""
+    """One integer tensor over all compared samples: elements of the simulator's compared, and those that no
+    command of the program makes. `executor`: elements in which the whole-tensor executor differs."""
 
     value: str
     elements: int
     different: int
     max_abs: int
     unseen: int = 0
+    executor: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,22 +46,24 @@ def compare(
     graph: Graph, program: Program, numerics: Numerics, feeds: Sequence[Mapping[str, Array]]
 ) -> tuple[TensorCheck, ...]:
     """Every integer tensor, in external memory or in local memory alone, and every
-    float output, in the graph's order.
+    float output, in the graph's order: the simulator's and the executor's beside the reference's.
 
     A tensor that the simulator shows nothing of has a check with 0 elements."""
     reference, runner = Interpreter(graph, numerics), Runner(program, batch=max(1, min(8, len(feeds))))
+    executor = Executor(graph, numerics, runner.batch)
     pixels = of_program(program.meta)
     found: dict[str, TensorCheck] = {}
     for start in range(0, len(feeds), runner.batch):
         batch = feeds[start : start + runner.batch]
         outputs = runner.run_many([model_inputs(feed, pixels) for feed in batch], dump=True)
-        for sample, (feed, got) in enumerate(zip(batch, outputs, strict=True)):
+        whole = executor.run_many(batch, keep=lambda _: True)
+        for sample, (feed, got, fast) in enumerate(zip(batch, outputs, whole, strict=True)):
             want = reference.run(feed, keep=lambda _: True)
             for node in graph.nodes:
                 for value in node.outputs:
                     kept = graph.values[value].quant is not None or value in graph.outputs if value else False
                     if kept and value in want:
-                        _add(found, value, want[value], list(_seen(runner, value, got, sample)))
+                        _add(found, value, want[value], list(_seen(runner, value, got, sample)), fast[value])
     return tuple(found.values())
 
 
@@ -71,7 +76,9 @@ def _seen(runner: Runner, value: str, got: Mapping[str, Array], sample: int) -> 
         yield _Seen(got[value])
 
 
-def _add(found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[_Seen]) -> None:
+def _add(
+    found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[_Seen], executed: Array
+) -> None:
     before = found.get(value, TensorCheck(value, 0, 0, 0))
     wrong, known, most = np.zeros(want.shape, bool), np.zeros(want.shape, bool), 0
     for one in seen:
@@ -93,25 +100,48 @@ def _add(found: dict[str, TensorCheck], value: str, want: Array, seen: Sequence[
         before.different + int(np.count_nonzero(wrong)),
         max(before.max_abs, most),
         before.unseen + want.size - count,
+        before.executor + _apart(want, executed),
     )
+
+
+def _apart(want: Array, found: Array) -> int:
+    """How many elements differ; all of them where shape or type do."""
+    if want.shape != found.shape or want.dtype != found.dtype:
+        return max(want.size, 1)
+    same = (want == found) | ((want != want) & (found != found))
+    return int(want.size - np.count_nonzero(same))
 
 
 def require_equal(checks: Sequence[TensorCheck], program: Program) -> None:
     """A BuildError that names the first tensor to differ, and the node that made it."""
     wrong = [c for c in checks if c.different]
-    if not wrong:
-        return
-    first = wrong[0]
-    node = program.meta["values"].get(first.value, {}).get("node")
-    if node is None and first.value in program.taps.values:
-        node = program.taps.values[first.value].node
-    name = program.meta["nodes"][node]["name"] if node is not None else None
-    raise BuildError(
-        f"the simulator differs from the reference in {len(wrong)} of "
-        f"{sum(1 for c in checks if c.elements)} tensors",
-        where=Where(node=name, value=first.value),
-        because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to "
-        f"{first.max_abs}",
-        hint="this is a bug of npuflow: please report it with the recipe",
-        code="NF-BUILD-001",
-    )
+    if wrong:
+        first = wrong[0]
+        raise BuildError(
+            f"the simulator differs from the reference in {len(wrong)} of "
+            f"{sum(1 for c in checks if c.elements)} tensors",
+            where=_where(first.value, program),
+            because=f"first in {first.value!r}: {first.different} of {first.elements} elements, by up to "
+            f"{first.max_abs}",
+            hint="this is a bug of npuflow: please report it with the recipe",
+            code="NF-BUILD-001",
+        )
+    wrong = [c for c in checks if c.executor]
+    if wrong:
+        first = wrong[0]
+        raise BuildError(
+            f"the whole-tensor executor differs from the reference in {len(wrong)} of {len(checks)} tensors",
+            where=_where(first.value, program),
+            because=f"first in {first.value!r}: {first.executor} elements; the program is right",
+            hint='this is a bug of npuflow: please report it with the recipe. [evaluate] by = "simulator" '
+            "does without the executor",
+            code="NF-BUILD-002",
+        )
+
+
+def _where(value: str, program: Program) -> Where:
+    """A tensor, and the node that made it."""
+    node = program.meta["values"].get(value, {}).get("node")
+    if node is None and value in program.taps.values:
+        node = program.taps.values[value].node
+    return Where(node=program.meta["nodes"][node]["name"] if node is not None else None, value=value)

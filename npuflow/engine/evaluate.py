@@ -27,7 +27,8 @@ class Evaluate(Data):
 
     choose: Literal["random", "first", "balanced"] = "first"
     metric: Annotated[str, METRICS, Doc("the first figure of it is the one to watch")] = "agreement"
-    by: Literal["simulator", "reference"] = "simulator"   # who runs the integers; they agree bit for bit
+    # who runs the integers: whole tensors, the program's commands, the slow reference; the bits are the same
+    by: Literal["executor", "simulator", "reference"] = "executor"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npuflow.engine.interpret import Interpreter, host_session
+from npuflow.engine.execute.executor import Executor
+from npuflow.engine.interpret import host_session
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize
 from npuflow.hw.target import Numerics
@@ -88,10 +89,10 @@ def measure(
     outputs = dict(zip(float_graph.outputs, graph.outputs, strict=True))
     wanted = list(dict.fromkeys([*shared, *float_graph.outputs]))
     session = host_session(export_model(float_graph, wanted))
-    interpreter, sums = Interpreter(graph, numerics), {v: _Sums() for v in wanted}
+    executor, sums = Executor(graph, numerics, 1), {v: _Sums() for v in wanted}
     for feed in feeds:
         real = dict(zip(wanted, session.run(wanted, dict(feed)), strict=True))
-        found = interpreter.run(feed, keep={*shared, *outputs.values()})
+        found = executor.run(feed, keep={*shared, *outputs.values()})
         for value_id in wanted:
             held = value_id if value_id in found else outputs.get(value_id, value_id)
             quant = graph.values[held].quant

@@ -39,7 +39,7 @@ class Interpreter:
         wanted = keep if callable(keep) else set(keep or ()).__contains__
         values: dict[str, Array] = {}
         for value_id in self.graph.inputs:
-            values[value_id] = self._fed(value_id, inputs)
+            values[value_id] = self.fed(value_id, inputs)
         last = self._last_uses()
         kept = {k: v for k, v in values.items() if wanted(k) or k in self.graph.outputs}
         for i, part in enumerate(self._parts):
@@ -54,7 +54,8 @@ class Interpreter:
                 kept[value_id] = stored
         return kept
 
-    def _fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
+    def fed(self, value_id: str, inputs: Mapping[str, Array]) -> Array:
+        """An input as the graph stores it, checked."""
         if value_id not in inputs:
             raise DataError(
                 f'no data for the input "{value_id}"',
@@ -105,7 +106,7 @@ class Interpreter:
     def _host(self, part: Segment, outer: Mapping[str, Array]) -> dict[str, Array]:
         values, made = dict(outer), {}
         for step in host_steps(self.graph, part):
-            result = self._model(step, values) if step.kind == "model" else self._boundary(step, values)
+            result = self.model(step, values) if step.kind == "model" else self._boundary(step, values)
             values.update(result)
             made.update(result)
         return made
@@ -115,7 +116,8 @@ class Interpreter:
         (result,) = node.op.integer(self.graph.site(node), [values[node.inputs[0]]], self.numerics)
         return {node.outputs[0]: np.asarray(result)}
 
-    def _model(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
+    def model(self, step: Step, values: Mapping[str, Array]) -> dict[str, Array]:
+        """A part of the host's on onnxruntime."""
         session = self._sessions.get(step.outputs)
         if session is None:
             session = self._sessions[step.outputs] = host_session(host_model(self.graph, step))

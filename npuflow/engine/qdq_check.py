@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from npuflow.engine.correct.walk import plain_session
-from npuflow.engine.interpret import Interpreter
+from npuflow.engine.execute.executor import Executor
 from npuflow.engine.qdq_probe import forced, rounded, showing
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
@@ -149,12 +149,12 @@ class QdqCheck:
         self.alone = _session(showing(self.model, self.sums))
         # nothing to fuse between tensors that are all shown
         self.fed = _session(fed, optimised=False)
-        self.interpreter = Interpreter(graph, self.numerics)
+        self.executor = Executor(graph, self.numerics, 1)
 
     def add(self, feed: Mapping[str, Array]) -> None:
         """One sample."""
         self.samples += 1
-        want = self.interpreter.run(feed, keep=lambda _: True)
+        want = self.executor.run(feed, keep=lambda _: True)
         names = list(self.sums)
         inputs = {i: want[i] for i in self.graph.inputs}
         for name, found in zip(names, _run(self.alone, names, inputs), strict=True):

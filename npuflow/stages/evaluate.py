@@ -14,6 +14,7 @@ from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.read import samples as read
 from npuflow.engine.evaluate import Evaluate, Score
+from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.engine.program.container import Program
@@ -87,7 +88,7 @@ class _Float:
         ]
 
 
-class _Integers:
+class _Reference:
     """The reference interpreter."""
 
     def __init__(self, graph: Graph, numerics: Numerics) -> None:
@@ -136,12 +137,14 @@ def evaluate(
     evaluate: Evaluate,
     numerics: Numerics,
 ) -> Evaluation:
-    """Run the program on the simulator (or its integers on the reference) beside the float model."""
+    """Run the program's integers beside the float model's numbers: on whole tensors, or as `by` says."""
     judges = frozenset(one.identity for one in labelled.values()) if labelled is not None else frozenset()
     if evaluate.by == "simulator":
         program = simulated(compiled.program, graph)
     else:
-        own, integers = quantized.graph.outputs, _Integers(quantized.graph, numerics)
+        own = quantized.graph.outputs
+        kind = Executor if evaluate.by == "executor" else _Reference
+        integers: scoring.Model = kind(quantized.graph, numerics)
         program = _Named(integers, own, graph.graph.outputs, [_quant(quantized.graph, name) for name in own])
     rest = without(files, judges)
     if len(rest) < len(files):

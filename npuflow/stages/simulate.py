@@ -1,4 +1,5 @@
-"""The program run on the simulator: hazards, equality with the reference on every integer tensor, cycles."""
+"""The program run on the simulator: hazards, equality with the reference on every integer tensor (of the
+whole-tensor executor too), cycles."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Simulate(Config):
     """How much the simulator checks."""
 
     samples: Annotated[int, Range(0, None)] = 2
-    """Samples on which every integer tensor is compared with the reference interpreter."""
+    """Samples on which every integer tensor, the program's and the whole-tensor executor's, is compared
+    with the reference interpreter's."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def simulate(
     rest = f", {unseen} elements not seen" if unseen else ""
     log(
         f"{len(order.sequence)} commands, no hazards; {seen} of {len(checks)} tensors equal on {len(fed)} "
-        f"samples{rest}"
+        f"samples{rest}, those of the whole-tensor executor too"
     )
     found = profile(program)
     if found.host:

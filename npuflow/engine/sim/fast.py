@@ -3,6 +3,7 @@ operands, checked tables."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -37,6 +38,17 @@ def enabled() -> bool:
         if got != [int(x) for x in want[1:-1]]:
             return False
     return True
+
+
+def usable() -> bool:
+    """Whether to use compiled kernels: unless NPUFLOW_KERNELS=exact; plain numpy is the answer to
+    whatever is wrong with them here."""
+    if os.environ.get("NPUFLOW_KERNELS") == "exact":
+        return False
+    try:
+        return enabled()
+    except ImportError:
+        return False
 
 
 def same(c: Command, first: str, second: str) -> bool:

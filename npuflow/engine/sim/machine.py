@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from math import prod
@@ -16,7 +15,7 @@ from npuflow.engine.program.taps import Tap
 from npuflow.engine.sim.access import regions
 from npuflow.engine.sim.bounds import check_bounds
 from npuflow.engine.sim.dataflow import facts_of
-from npuflow.engine.sim.fast import enabled
+from npuflow.engine.sim.fast import usable
 from npuflow.engine.sim.memory import Memory
 from npuflow.engine.sim.opcode import Step, simulated
 from npuflow.engine.sim.operands import Bench
@@ -58,7 +57,7 @@ class Machine:
         self._after = self._looks()
         for core, index in self.order.sequence:
             check_bounds(program, core, index)
-        self.steps = self._exact() if exact_only or not _compiled() else self._fast()
+        self.steps = self._exact() if exact_only or not usable() else self._fast()
 
     def write(self, value: str, array: Array) -> None:
         """Put [B, *shape] (or one sample, for all) into DATA."""
@@ -148,17 +147,6 @@ def owner(values: Mapping[str, Mapping[str, Any]], value: str) -> str:
     """The value whose bytes these are: itself, unless it is a view of another."""
     found: str = values[value].get("owner", value)
     return found
-
-
-def _compiled() -> bool:
-    """Compiled kernels are used unless NPUFLOW_KERNELS=exact; plain numpy is the answer to
-    whatever is wrong with them here."""
-    if os.environ.get("NPUFLOW_KERNELS") == "exact":
-        return False
-    try:
-        return enabled()
-    except ImportError:
-        return False
 
 
 def _last_stores(program: Program, order: Order, watch: tuple[str, ...]) -> Mapping[int, list[str]]:

@@ -1,0 +1,104 @@
+"""The whole-tensor executor makes the reference interpreter's integers: every operator, random graphs,
+host parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError, NpuflowError, TargetError
+from npuflow.engine.execute.executor import Executor
+from npuflow.engine.interpret import Interpreter
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Activations, Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from npuflow.ir.types import Array
+from npuflow.testing.op import quantised, samples
+from tests.execute.nets import small
+from tests.networks.random_graphs import subject
+
+NUMERICS = Numerics(wide_acc_bits=48, weight_zero_point=True, weight_bits=(4, 8, 16), activation_bits=(8, 16))
+OPERATORS = sorted(n for n in OPS if n not in ("host", "quantizelinear", "dequantizelinear"))
+SCHEMES = {8: Quantize(), 16: Quantize(activations=Activations(bits=16))}
+
+
+def agree(graph: Graph, numerics: Numerics, feeds: list[Mapping[str, Array]], batch: int) -> Executor:
+    """Every value of every sample is the interpreter's; also of a rest, and without keeping values."""
+    reference, executor = Interpreter(graph, numerics), Executor(graph, numerics, batch)
+    found = executor.run_many(feeds, keep=lambda _: True)
+    outputs = executor.run_many(feeds)
+    for feed, got, last in zip(feeds, found, outputs, strict=True):
+        want = reference.run(feed, keep=lambda _: True)
+        assert got.keys() == want.keys()
+        for value, array in want.items():
+            np.testing.assert_array_equal(got[value], array, err_msg=value, strict=True)
+        assert last.keys() == {*graph.outputs}
+        for value, array in last.items():
+            np.testing.assert_array_equal(array, want[value], err_msg=value, strict=True)
+    return executor
+
+
+@pytest.mark.parametrize("bits", SCHEMES)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator(name: str, bits: int) -> None:
+    rng = np.random.default_rng(7)
+    for sample in samples(name):
+        try:
+            graph, one = quantised(sample, NUMERICS, SCHEMES[bits])
+        except TargetError:                 # a table that no interpolation follows
+            continue
+        feeds = [one.inputs, *({v: rng.permuted(a) for v, a in one.inputs.items()} for _ in range(3))]
+        agree(graph, NUMERICS, feeds, 3)
+
+
+def drawn(seeds: range) -> int:
+    """How many of the seeds' graphs were compared."""
+    count = 0
+    for seed in seeds:
+        s = subject(seed)
+        try:
+            placed = place(s.graph, s.target)
+            graph = quantize_graph(s.graph, placed.on_npu, s.ranges, s.config, s.target.numerics).graph
+        except NpuflowError:
+            continue
+        agree(graph, s.target.numerics, list(s.feeds), 2)
+        count += 1
+    return count
+
+
+def test_random_graphs() -> None:
+    assert drawn(range(60)) > 40
+
+
+def test_a_network_of_several_layers() -> None:
+    graph, feeds, ranges = small()
+    graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), NUMERICS).graph
+    executor = agree(graph, NUMERICS, feeds, 2)
+    assert not [call for call, _ in executor.timed(feeds[:2]) if call.slow]
+
+
+def test_parts_on_the_host() -> None:
+    graph, feeds, ranges = small()
+    for host in (1, 4, 5):
+        done = quantize_graph(graph, lambda i, host=host: i != host, ranges, Quantize(), NUMERICS).graph
+        agree(done, NUMERICS, feeds, 2)
+
+
+def test_without_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUFLOW_KERNELS", "exact")
+    graph, feeds, ranges = small()
+    graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), NUMERICS).graph
+    executor = agree(graph, NUMERICS, feeds, 2)
+    assert {call.slow for call, _ in executor.timed(feeds[:2]) if call.what != "move"} == {True}
+
+
+def test_a_sample_of_another_shape_is_refused() -> None:
+    graph, feeds, ranges = small()
+    graph = quantize_graph(graph, lambda _: True, ranges, Quantize(), NUMERICS).graph
+    with pytest.raises(DataError, match="has shape"):
+        Executor(graph, NUMERICS).run_many([feeds[0], {"x": np.zeros((1, 3, 4, 4), np.float32)}])
