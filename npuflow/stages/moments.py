@@ -140,7 +140,7 @@ class Moments(Artifact):
         layer, one = self.layer, self.matrix
         about = {"axis": one.axis, "gain": one.gain, "names": list(one.names), "kind": one.kind}
         counts = {"fit": self.fit.count, "held": None if self.held is None else self.held.count}
-        folder.json("about", {"layer": vars(layer), "matrix": about, "counts": counts})
+        folder.json("about", {"layer": asdict(layer), "matrix": about, "counts": counts})
         arrays = {"tensor": one.tensor, "index": one.index, "sums": self.fit.sums, "gram": self.fit.gram}
         if self.held is not None:
             arrays |= {"held_sums": self.held.sums, "held_gram": self.held.gram}

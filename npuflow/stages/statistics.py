@@ -38,7 +38,7 @@ class Observed(Artifact):
             folder.bytes("observation.bin", self.content.packed())
 
     @classmethod
-    def load(cls, folder: Reader) -> Observed:
+    def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
         names = tuple(about["names"])
         if about["broken"]:
