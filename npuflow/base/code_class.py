@@ -39,11 +39,16 @@ class Wanted:
 class Narrowed:
     """The parts of a class that have been reached."""
 
-    def __init__(self, module: Module, name: str, parts: Class, followed: Collection[int]) -> None:
-        self.module = module
+    def __init__(
+        self, module: Module, name: str, parts: Class, followed: Collection[int], always: Set[str]
+    ) -> None:
+        """`always`: methods that are called although the code does not mention them."""
+        self.module, self._always = module, always
         self.label = f"{module.name}:{name}"
         self._parts, self._followed = parts, followed
         self._taken: set[str] = set()
+        self.whole = False
+        """All methods are needed: the code makes objects of the class, or may do anything with it."""
 
     @property
     def forms(self) -> Mapping[str, Form]:
@@ -65,7 +70,9 @@ class Narrowed:
             if name in self._taken:
                 continue
             if (
-                name in facets
+                self.whole
+                or name in facets
+                or name in self._always
                 or (name.startswith("__") and name.endswith("__"))
                 or wanted.names(name, self.forms[name])
             ):

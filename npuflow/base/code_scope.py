@@ -9,7 +9,7 @@ called with two arguments, `name(*)` with any number, `=name` is declared by a c
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from npuflow.base import syntax
@@ -26,7 +26,8 @@ class Reference(NamedTuple):
     """A use of a global name, or of what a local import brought, with the attributes that follow.
 
     `how` is "call" or "subscript" when that directly follows; `const` is the first argument or index if it is
-    a constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global.
+    a constant string. "maybe" is a name that a class body binds, but perhaps only after reading the global;
+    "given" is a name in a parameter's annotation.
     """
 
     root: str | Imported
@@ -92,6 +93,24 @@ def reads(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(getattr(mark, "attr", getattr(mark, "id", "")) not in plain for mark in node.decorator_list)
 
 
+def _quoted(node: ast.AST) -> Iterator[str]:
+    """The strings of an annotation that stand for types: not the values of a Literal, nor what Annotated
+    adds to a type."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and node.value.isprintable():
+            yield node.value
+        return
+    parts: list[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Subscript):
+        name = getattr(node.value, "attr", getattr(node.value, "id", ""))
+        if name == "Literal":
+            return
+        if name == "Annotated" and isinstance(node.slice, ast.Tuple):
+            parts = [node.slice.elts[0]]
+    for part in parts:
+        yield from _quoted(part)
+
+
 class _Scope:
     """The local names of a function, lambda, comprehension or class, and which of them are imports."""
 
@@ -110,6 +129,8 @@ class References(ast.NodeVisitor):
         self.found: dict[Reference, None] = {}
         self.mentions: set[str] = set()
         self.scopes: list[_Scope] = []
+        self._plain = "use"
+        """What a name is that is neither called nor indexed, where it stands."""
 
     # ***** names and chains *****
 
@@ -194,8 +215,9 @@ class References(ast.NodeVisitor):
         return True
 
     def _chain(
-        self, name: ast.Name, attrs: tuple[str, ...], how: str = "use", const: str | None = None
+        self, name: ast.Name, attrs: tuple[str, ...], how: str | None = None, const: str | None = None
     ) -> None:
+        how = how or self._plain
         for scope in reversed(self.scopes):
             if scope.is_class and scope is not self.scopes[-1]:
                 continue  # methods do not see their class's names
@@ -223,8 +245,11 @@ class References(ast.NodeVisitor):
             node.args.vararg,
             node.args.kwarg,
         ]
-        for annotation in (*(arg.annotation for arg in every if arg), node.returns):
-            self._annotation(annotation)
+        self._plain, outer = "given", self._plain
+        for arg in every:
+            self._annotation(arg.annotation if arg else None)
+        self._plain = outer
+        self._annotation(node.returns)
         self._function(node.args, node.body)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
@@ -309,13 +334,12 @@ class References(ast.NodeVisitor):
         if node is None:
             return
         self.visit(node)
-        for part in ast.walk(node):
-            if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isprintable():
-                try:
-                    quoted = syntax.expression(part.value)
-                except SyntaxError:
-                    continue  # a Literal's value or a Doc's text
-                self.visit(quoted.body)
+        for text in _quoted(node):
+            try:
+                quoted = syntax.expression(text).body
+            except SyntaxError:
+                continue
+            self._annotation(quoted)
 
     def visit_Import(self, node: ast.Import) -> None:
         """Imports bind names (see `_bind`); it is the uses of the names that count."""

@@ -24,6 +24,8 @@ class Sources:
         self._mentions: dict[int, tuple[Facts, frozenset[str], frozenset[str]]] = {}
         self.registries: dict[str, Registry] = {}
         """Those of which code names entries by constants."""
+        self.artifacts: dict[tuple[str, str], bool] = {}
+        """Which classes are artifacts, by module and name."""
         self.data: dict[str, str] = {}
         """Package data read: path -> digest."""
 

@@ -24,6 +24,8 @@ _READERS = {"importlib.resources", "pkgutil.get_data"}
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
 _PACKAGE_FILE = "npuflow.base.code:package_file"
 _STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
+_ARTIFACT = "npuflow.flow.artifact:Artifact"
+_LOADED = frozenset({"load"})  # what the build system calls of an artifact that a stage is given
 
 Origin = tuple[Module, Reference]
 
@@ -44,6 +46,7 @@ class Walk:
         self._own = Wanted()
         self._facets: frozenset[str] = frozenset()
         self._narrowed: dict[tuple[str, str], Narrowed] = {}
+        self._plugins: set[tuple[str, str]] = set()
         self._entered: set[str] = set()
         self._wholes: set[str] = set()
         self._bounds: set[tuple[object, ...]] = set()
@@ -199,7 +202,7 @@ class Walk:
         if mark in self._bounds:
             return
         self._bounds.add(mark)
-        if name in module.units and (module.name, name) not in self._narrowed:
+        if name in module.units and (module.name, name) not in self._plugins:
             self._define(module, name, attrs, origin)
         for target in module.imports.get(name, ()):
             if target == (module.name, name):  # `from . import submodule`
@@ -213,6 +216,9 @@ class Walk:
             self._registry(registry, attrs, origin)
             return
         label = f"{module.name}:{name}"
+        if self._is_artifact(module, name):
+            self._artifact(module, name, origin)
+            return
         if label in self.definitions:
             return
         found = [self._without_stage(module, unit) for unit in module.units[name]]
@@ -276,23 +282,57 @@ class Walk:
                 return facts
         return unit.facts
 
-    def _narrow(self, module: Module, name: str) -> None:
-        """Take a class and the classes it is made from in parts, method by method."""
+    def _is_artifact(self, module: Module, name: str) -> bool:
+        """Whether a name is that of a class made from `Artifact`, all of it in source code."""
+        key = module.name, name
+        if key not in self.sources.artifacts:
+            self.sources.artifacts[key] = False
+            parts = module.units[name][-1].parts
+            named = [self.sources.final_of(module, chain) for chain, _ in parts.bases] if parts else []
+            self.sources.artifacts[key] = _ARTIFACT in named or any(
+                self._is_artifact(*base) for base in (self._class(full) for full in named) if base is not None
+            )
+        return self.sources.artifacts[key]
+
+    def _artifact(self, module: Module, name: str, origin: Origin | None) -> None:
+        """A stage is given an artifact to load it and to call what it mentions; whatever else is done with
+        the class may do anything."""
+        self._narrow(module, name, _LOADED)
+        narrowed = self._narrowed[module.name, name]
+        if narrowed.whole or (origin is not None and origin[1].how == "given"):
+            return
+        narrowed.whole = True
+        parts = module.units[name][-1].parts
+        self._todo += [(module, facts) for _, facts in parts.bases] if parts is not None else []
+
+    def _class(self, full: str | None) -> tuple[Module, str] | None:
+        """The module and name of a class whose source is at hand."""
+        home, _, name = (full or "").partition(":")
+        place = self.find(home) if home else None
+        source = self.sources.module(place) if place is not None and place.kind == "source" else None
+        if source is None or name not in source.units or source.units[name][-1].parts is None:
+            return None
+        return source, name
+
+    def _narrow(self, module: Module, name: str, always: frozenset[str] | None = None) -> None:
+        """Take a class and the classes it is made from in parts, method by method. `always`: of an artifact,
+        which may still be taken whole; plug-ins are not."""
+        if always is None:
+            self._plugins.add((module.name, name))
         parts = module.units[name][-1].parts
         if (module.name, name) in self._narrowed or parts is None:
             return
         bases: dict[int, tuple[Module, str]] = {}
         for index, (chain, _) in enumerate(parts.bases):
-            home, _, label = (self.sources.final_of(module, chain) or "").partition(":")
-            place = self.find(home) if home else None
-            source = self.sources.module(place) if place is not None and place.kind == "source" else None
-            if source is not None and label in source.units and source.units[label][-1].parts is not None:
-                bases[index] = source, label
-        narrowed = self._narrowed[module.name, name] = Narrowed(module, name, parts, bases)
+            base = self._class(self.sources.final_of(module, chain))
+            if base is not None:
+                bases[index] = base
+        narrowed = Narrowed(module, name, parts, bases, always or frozenset())
+        self._narrowed[module.name, name] = narrowed
         self._take(module, *narrowed.start())
         for source, label in bases.values():
             self._enter(self.find(source.name))
-            self._narrow(source, label)
+            self._narrow(source, label, always)
 
     # ***** places where static sight ends *****
 

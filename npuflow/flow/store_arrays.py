@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 
 from npuflow.base.digest import Hasher
 from npuflow.base.errors import StoreError
 from npuflow.base.mapped import forget
+from npuflow.flow import store_npz
+from npuflow.flow.store_files import Counted
 from npuflow.flow.store_manifest import bytes_digest, file_digest
 
 if TYPE_CHECKING:
@@ -27,45 +26,59 @@ SMALL = 1 << 22  # bytes of an array up to which it goes into the entry's npz fi
 CHUNK = 1 << 22
 MAPPED = 1 << 20  # bytes from which an array that is to be mapped is a file of its own
 _KINDS = "biufc"
+_GROUP = b'{"zarr_format":3,"node_type":"group","attributes":{}}\n'
+_RESERVED = ("zarr.json", ".", "..")  # what an array in a group or a file cannot be called
+_LONGEST = 200
 
 
 def write_arrays(
     folder: Path | None, name: str, arrays: Mapping[str, Array], mapped: bool = False
 ) -> tuple[dict[str, Any], Files]:
     """Write the arrays of one entry; return their members and the files that hold them.
-    `mapped`: large ones as npy files."""
+
+    Small ones share NAME.npz, each large one is an array of the zarr group NAME.zarr. `mapped`: each large
+    one is a file NAME.npy/ARRAY.npy. One array without a name is NAME.zarr or NAME.npy itself.
+    """
     members: dict[str, Any] = {}
     files: Files = {}
     small: dict[str, Array] = {}
-    for index, key in enumerate(sorted(arrays)):
+    for key in sorted(arrays):
         array = _plain(key, arrays[key])
+        members[key] = one = {
+            "dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array)
+        }
         if mapped and array.nbytes >= MAPPED:
-            place = f"{name}.npy/{index}.npy"
-            members[key] = {
-                "dtype": array.dtype.str,
-                "shape": list(array.shape),
-                "digest": _content(array),
-                "npy": place,
-            }
+            one["npy"] = place = f"{name}.npy/{_file(key)}.npy" if key else f"{name}.npy"
             if folder is not None:
                 files[place] = _write_npy(folder / place, array)
             forget(array)
-            continue
-        members[key] = {"dtype": array.dtype.str, "shape": list(array.shape), "digest": _content(array)}
-        if array.nbytes <= SMALL or array.ndim == 0:
+        elif array.nbytes <= SMALL or array.ndim == 0:
             small[key] = array
-            members[key]["npz"] = f"{name}.npz"
+            one["npz"] = f"{name}.npz"
         else:
-            place = f"{name}.zarr/{index}"
-            members[key]["zarr"] = place
+            one["zarr"] = place = f"{name}.zarr/{_file(key)}" if key else f"{name}.zarr"
             if folder is not None:
                 files |= _write_zarr(folder / place, place, array.dtype, array.shape, [array])
+                files |= _write_group(folder, name) if key else {}
     if folder is not None and (small or not members):
-        data = _npz(small)
-        (folder / f"{name}.npz").parent.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.npz").write_bytes(data)
-        files[f"{name}.npz"] = (len(data), bytes_digest(data))
+        files[f"{name}.npz"] = _write_npz(folder / f"{name}.npz", small)
     return members, files
+
+
+def _write_npz(path: Path, arrays: Mapping[str, Array]) -> tuple[int, str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        sink = Counted(file)
+        store_npz.write(arrays, sink)
+    return sink.size, sink.hexdigest()
+
+
+def _write_group(folder: Path, name: str) -> Files:
+    """What makes the large arrays of an entry a zarr group, once."""
+    place = f"{name}.zarr/zarr.json"
+    if not (folder / place).exists():
+        (folder / place).write_bytes(_GROUP)
+    return {place: (len(_GROUP), bytes_digest(_GROUP))}
 
 
 def write_blocks(
@@ -95,8 +108,8 @@ def write_blocks(
         for _ in checked():
             pass
     else:
-        files = _write_zarr(path / "0", f"{place}/0", kind, shape, checked())
-    member = {"dtype": kind.str, "shape": list(shape), "digest": hasher.hexdigest(), "zarr": f"{place}/0"}
+        files = _write_zarr(path, place, kind, shape, checked())
+    member = {"dtype": kind.str, "shape": list(shape), "digest": hasher.hexdigest(), "zarr": place}
     return {"": member}, files
 
 
@@ -141,18 +154,10 @@ def _content(array: Array) -> str:
     return hasher.hexdigest()
 
 
-def _npz(arrays: Mapping[str, Array]) -> bytes:
-    # numpy's own savez cannot name a member "file"; names are quoted so that any text is a safe member.
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        for key, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(_member(key)), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
-    return out.getvalue()
-
-
-def _member(key: str) -> str:
-    return (quote(key, safe=" :,;=+@()[]") or "array") + ".npy"
+def _file(key: str) -> str:
+    """The name in a folder of an array, which can have any text for a name."""
+    name = store_npz.quoted(key)
+    return bytes_digest(key.encode()).partition(":")[2] if len(name) > _LONGEST or name in _RESERVED else name
 
 
 def _chunks(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -194,16 +199,6 @@ def _write_zarr(
         array[row : row + pending.shape[0]] = pending
     files = sorted(one for one in path.rglob("*") if one.is_file())
     return {f"{place}/{one.relative_to(path).as_posix()}": file_digest(one) for one in files}
-
-
-def read_npz(data: bytes, keys: Iterable[str]) -> dict[str, Array]:
-    """The arrays of these names from an npz file's checked bytes."""
-    found: dict[str, Array] = {}
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for key in keys:
-            with archive.open(_member(key)) as file:
-                found[key] = np.lib.format.read_array(file, allow_pickle=False)
-    return found
 
 
 def open_zarr(place: str, files: Mapping[str, Any], verified: Verified) -> Any:

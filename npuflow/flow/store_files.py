@@ -10,7 +10,9 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
+from npuflow.base.digest import Hasher
 from npuflow.base.errors import InputError, StoreError
 
 _REFUSED = {
@@ -131,6 +133,24 @@ def create(path: str, data: bytes, scratch: str) -> bool:
         return True
     finally:
         unlink(made)
+
+
+class Counted:
+    """A binary file that digests what passes through it; without a file it only digests."""
+
+    def __init__(self, stream: BinaryIO | None) -> None:
+        self._stream, self._hasher, self.size = stream, Hasher("bytes"), 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        view = memoryview(data).cast("B")
+        self._hasher.update(view)
+        self.size += len(view)
+        if self._stream is not None:
+            self._stream.write(view)
+        return len(view)
+
+    def hexdigest(self) -> str:
+        return self._hasher.hexdigest()
 
 
 def unlink(path: str) -> None:

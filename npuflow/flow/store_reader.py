@@ -62,8 +62,18 @@ class Reader:
         return self._member(name, "array", "")
 
     def arrays(self, name: str) -> dict[str, Array]:
-        """All arrays of an entry, whole in memory, by name."""
-        return dict(self.lazy(name))
+        """All arrays of an entry, whole in memory, by name; those that share a file are read at once."""
+        from npuflow.flow import store_npz
+
+        members = self._entry(name, "arrays")["members"]
+        small: dict[str, list[str]] = {}
+        for key, one in members.items():
+            if "npz" in one:
+                small.setdefault(one["npz"], []).append(key)
+        found: dict[str, Array] = {}
+        for file, keys in small.items():
+            found |= store_npz.read(self._bytes(file), keys)
+        return {k: found[k] if k in found else self._member(name, "arrays", k) for k in sorted(members)}
 
     def lazy(self, name: str) -> Mapping[str, Array]:
         """The arrays of an entry, each read when it is asked for."""
@@ -79,13 +89,14 @@ class Reader:
         return open_zarr(member["zarr"], self.manifest.files, self._bytes)
 
     def _member(self, name: str, kind: str, key: str) -> Array:
-        from npuflow.flow.store_arrays import open_npy, open_zarr, read_npz
+        from npuflow.flow import store_npz
+        from npuflow.flow.store_arrays import open_npy, open_zarr
 
         member = self._entry(name, kind)["members"][key]
         if "npy" in member:
             return open_npy(self.checked(member["npy"]))
         if "npz" in member:
-            return read_npz(self._bytes(member["npz"]), [key])[key]
+            return store_npz.read(self._bytes(member["npz"]), [key])[key]
         array: Array = open_zarr(member["zarr"], self.manifest.files, self._bytes)[...]
         return array
 

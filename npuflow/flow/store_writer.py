@@ -7,11 +7,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from npuflow.base.digest import Hasher
 from npuflow.base.errors import StoreError
-from npuflow.flow.store_files import write
+from npuflow.flow.store_files import Counted, write
 from npuflow.flow.store_manifest import (
     MANIFEST,
     Manifest,
@@ -32,24 +31,6 @@ class Sink(Protocol):
     """Where a stream's bytes go."""
 
     def write(self, data: bytes | memoryview, /) -> int: ...
-
-
-class _Counted:
-    """A binary file that digests what passes through it; without a file it only digests."""
-
-    def __init__(self, stream: BinaryIO | None) -> None:
-        self._stream, self._hasher, self.size = stream, Hasher("bytes"), 0
-
-    def write(self, data: bytes | memoryview, /) -> int:
-        view = memoryview(data).cast("B")
-        self._hasher.update(view)
-        self.size += len(view)
-        if self._stream is not None:
-            self._stream.write(view)
-        return len(view)
-
-    def hexdigest(self) -> str:
-        return self._hasher.hexdigest()
 
 
 class Writer:
@@ -87,11 +68,11 @@ class Writer:
         """Raw bytes too large for memory: write them as they come."""
         path = self._claim(name, name)
         if path is None:
-            sink = _Counted(None)
+            sink = Counted(None)
             yield sink
         else:
             with open(path, "wb") as file:  # noqa: PTH123
-                sink = _Counted(file)
+                sink = Counted(file)
                 yield sink
         self._close(name, "bytes", name, sink.size, sink.hexdigest(), sink.hexdigest())
 
@@ -101,9 +82,10 @@ class Writer:
             while block := source.read(_BLOCK):
                 sink.write(block)
 
-    def array(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """One array of numbers or booleans."""
-        self._arrays(name, "array", {"": array})
+    def array(self, name: str, array: np.ndarray[Any, Any], mapped: bool = False) -> None:
+        """One array of numbers or booleans. `mapped`: a large one as a plain file, which readers map
+        instead of reading."""
+        self._arrays(name, "array", {"": array}, mapped)
 
     def arrays(self, name: str, arrays: Mapping[str, np.ndarray[Any, Any]], mapped: bool = False) -> None:
         """Named arrays; any text can be a name. `mapped`: large ones as plain files, which

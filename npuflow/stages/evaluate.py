@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from npuflow.base.errors import DataError, ModelError
 from npuflow.engine import evaluate as scoring
@@ -43,7 +43,7 @@ class Evaluation(Artifact):
         folder.json("score", {**asdict(self.score), "delta": self.score.delta})
 
     @classmethod
-    def load(cls, folder: Reader) -> Evaluation:
+    def load(cls, folder: Reader) -> Self:
         held = dict(folder.json("score"))
         held.pop("delta", None)
         return cls(Score(**held))

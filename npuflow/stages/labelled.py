@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from npuflow.base.digest import digest, digest_file
 from npuflow.engine.data.config import Data
@@ -34,7 +34,7 @@ class Labelled(Artifact):
         folder.json("labelled", {"label": self.label, "identity": self.identity})
 
     @classmethod
-    def load(cls, folder: Reader) -> Labelled:
+    def load(cls, folder: Reader) -> Self:
         return cls(Sample.load(folder), **folder.json("labelled"))
 
     def summary(self) -> dict[str, Any]:

@@ -92,16 +92,14 @@ class Columns(Artifact):
 
     def save(self, folder: Writer) -> None:
         folder.json("shapes", {name: list(codes.shape) for name, codes in self.layers.items()})
-        with folder.stream("columns.bin") as sink:
-            for codes in self.layers.values():
-                sink.write(np.ascontiguousarray(codes, "<i2").tobytes())
+        flat = [np.zeros(0, np.int16), *(codes.reshape(-1) for codes in self.layers.values())]
+        folder.array("columns", np.concatenate(flat), mapped=True)
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         """Mapped, and read layer by layer when they are asked for."""
         shapes: dict[str, list[int]] = folder.json("shapes")
-        whole = np.memmap(folder.path("columns.bin"), "<i2", "r") if shapes else np.zeros(0, "<i2")
-        found, at = {}, 0
+        whole, found, at = folder.array("columns"), {}, 0
         for name, shape in shapes.items():
             found[name] = whole[at : at + prod(shape)].reshape(shape)
             at += prod(shape)
@@ -140,7 +138,7 @@ class Moments(Artifact):
         layer, one = self.layer, self.matrix
         about = {"axis": one.axis, "gain": one.gain, "names": list(one.names), "kind": one.kind}
         counts = {"fit": self.fit.count, "held": None if self.held is None else self.held.count}
-        folder.json("about", {"layer": vars(layer), "matrix": about, "counts": counts})
+        folder.json("about", {"layer": asdict(layer), "matrix": about, "counts": counts})
         arrays = {"tensor": one.tensor, "index": one.index, "sums": self.fit.sums, "gram": self.fit.gram}
         if self.held is not None:
             arrays |= {"held_sums": self.held.sums, "held_gram": self.held.gram}

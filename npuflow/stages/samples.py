@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.config import Sample as Content
@@ -38,7 +38,7 @@ class Sample(Artifact):
         folder.arrays("arrays", dict(held.arrays))
 
     @classmethod
-    def load(cls, folder: Reader) -> Sample:
+    def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
         steps = tuple(about["steps"])
         return cls(Content(folder.arrays("arrays"), steps, about["picture"], about["noise"], about["broken"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from npuflow.base.errors import DataError, RecipeError, Where
 from npuflow.calibrators import CALIBRATORS
@@ -44,7 +44,7 @@ class Rival(Artifact):
         folder.json("ranges", rows)
 
     @classmethod
-    def load(cls, folder: Reader) -> Rival:
+    def load(cls, folder: Reader) -> Self:
         rows = folder.json("ranges")
         return cls(
             {n: (float(r["lo"]), float(r["hi"])) for n, r in rows.items()},
@@ -62,7 +62,7 @@ class Rated(Artifact):
         folder.json("rating", [self.rating.sqnr, self.rating.cosine])
 
     @classmethod
-    def load(cls, folder: Reader) -> Rated:
+    def load(cls, folder: Reader) -> Self:
         return cls(Rating(*map(float, folder.json("rating"))))
 
     def summary(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Marked(Artifact):
         folder.json("marks", [[name, value, self.baseline[name]] for name, value in self.figures.items()])
 
     @classmethod
-    def load(cls, folder: Reader) -> Marked:
+    def load(cls, folder: Reader) -> Self:
         rows = folder.json("marks")
         return cls({name: float(own) for name, own, _ in rows}, {name: float(real) for name, _, real in rows})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from npuflow.engine.calibrate import segments as cutting
 from npuflow.engine.calibrate.observe import needed_values
@@ -38,7 +38,7 @@ class Segment(Artifact):
         folder.bytes("segment.onnx", one.model)
 
     @classmethod
-    def load(cls, folder: Reader) -> Segment:
+    def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
         inputs = {
             name: TensorType(tuple(kind["shape"]), kind["dtype"]) for name, kind in about["inputs"].items()

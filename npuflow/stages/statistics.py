@@ -22,6 +22,8 @@ from npuflow.ir.types import Array
 from npuflow.stages.samples import Sample
 from npuflow.stages.segments import Segment
 
+_FIELDS = ("lo", "hi", "tails", "counts", "offsets", "groups", "cells", "large")
+
 
 @dataclass(frozen=True)
 class Observed(Artifact):
@@ -35,15 +37,15 @@ class Observed(Artifact):
     def save(self, folder: Writer) -> None:
         folder.json("about", {"names": list(self.names), "broken": self.broken, "noise": self.noise})
         if self.content is not None:
-            folder.bytes("observation.bin", self.content.packed())
+            folder.arrays("observation", {field: getattr(self.content, field) for field in _FIELDS})
 
     @classmethod
-    def load(cls, folder: Reader) -> Observed:
+    def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
         names = tuple(about["names"])
         if about["broken"]:
             return cls(None, names, about["broken"])
-        return cls(Observation.unpacked(names, folder.bytes("observation.bin")), names, "", about["noise"])
+        return cls(Observation(names, **folder.arrays("observation")), names, "", about["noise"])
 
     def summary(self) -> dict[str, Any]:
         return {"broken": self.broken} if self.broken else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from npuflow.calibrators import CALIBRATORS
 from npuflow.engine.calibrate import thresholds as choosing
@@ -57,7 +57,7 @@ class Thresholds(Artifact):
             folder.json("codes", {name: asdict(quant) for name, quant in self.codes.items()})
 
     @classmethod
-    def load(cls, folder: Reader) -> Thresholds:
+    def load(cls, folder: Reader) -> Self:
         rows = folder.json("thresholds")
         ranges = {name: (float(row["lo"]), float(row["hi"])) for name, row in rows.items()}
         methods = {name: str(row.get("method", "by hand")) for name, row in rows.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ class Candidates(Artifact):
         folder.json("grid", {**grid, "narrow": one.narrow, "power_of_two": one.power_of_two})
 
     @classmethod
-    def load(cls, folder: Reader) -> Candidates:
+    def load(cls, folder: Reader) -> Self:
         return cls(
             tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), Grid(**folder.json("grid"))
         )
@@ -57,7 +58,7 @@ class Judged(Artifact):
         folder.array("losses", self.losses)
 
     @classmethod
-    def load(cls, folder: Reader) -> Judged:
+    def load(cls, folder: Reader) -> Self:
         return cls(tuple((float(lo), float(hi)) for lo, hi in folder.json("spans")), folder.array("losses"))
 
 

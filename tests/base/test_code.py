@@ -179,6 +179,70 @@ def test_annotations_decorators_bases_and_defaults_are_followed(write: Write) ->
     }
 
 
+def test_values_of_literal_and_annotated_are_no_forward_references(write: Write) -> None:
+    """Else an unknown name in them would reach the whole module, and all that it imports."""
+    found = closure_of(
+        write,
+        """
+        from typing import Annotated, Literal
+        from PIL import Image
+        Method = Literal["nearest", "unknown"]
+        class Value:
+            how: Literal["resized", "elsewhere"] = "resized"
+            what: Annotated["Field", "resized"]
+            some: "list[Literal['elsewhere', 'resized']]"
+        class Field: pass
+        def resized(): return Image
+        def run(a: Value, b: Method): ...
+        """,
+    )
+    assert set(found.definitions) == {f"pk.stage:{name}" for name in ("run", "Value", "Field", "Method")}
+    assert found.libraries == {}
+
+
+ARTIFACTS = """
+    from npuflow.flow.artifact import Artifact
+    from npuflow.flow.stage import Items, stage
+    def stored(): return 1
+    def shown(): return 2
+    def opened(): return 3
+    def measured(): return 4
+    class Part(Artifact):
+        def save(self, folder): stored()
+        @classmethod
+        def load(cls, folder): return opened()
+        def summary(self): return shown()
+    class Whole(Part):
+        @property
+        def size(self): return measured()
+    """
+
+
+def test_a_stage_takes_of_what_it_is_given_only_what_it_may_call(write: Write) -> None:
+    """How an input was saved and summed up is in the key of the stage that made it."""
+    given = closure_of(write, ARTIFACTS + "@stage\n    def run(whole: Items[Whole]) -> int: ...")
+    assert {name.partition(":")[2] for name in given.definitions} == {
+        "run", "Whole", "Part", "Part.load", "opened",
+    }
+    asked = closure_of(write, ARTIFACTS + "@stage\n    def run(whole: Whole | None): return whole.size")
+    assert "pk.stage:measured" in asked.definitions and "pk.stage:shown" not in asked.definitions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def run(whole: Whole) -> Whole: ...",
+        "def run(part: Part, whole: Whole): return Whole()",
+        "def run(whole: Whole): return made(whole)\n    def made(x) -> Whole: ...",
+    ],
+)
+def test_a_stage_takes_all_of_what_it_makes(write: Write, text: str) -> None:
+    """In whichever order the walk meets the two uses."""
+    found = closure_of(write, ARTIFACTS + f"@stage\n    {text}")
+    names = {name.partition(":")[2] for name in found.definitions}
+    assert {"stored", "shown", "opened", "measured"} <= names
+
+
 def test_conditional_definitions_and_imports(write: Write) -> None:
     text = """
         try:

@@ -110,8 +110,8 @@ def observations(
     found = {}
     for _, sample, one in walk.observed(parts, asked or list(parts), feeds, room):
         for i, name in enumerate(one.names):
-            cells = one.blob[one.offsets[i] : one.offsets[i + 1]]
-            fields = (one.lo[i], one.hi[i], one.tails[i], one.counts[i], cells)
+            part = slice(one.offsets[i], one.offsets[i + 1])
+            fields = (one.lo[i], one.hi[i], one.tails[i], one.counts[i], one.groups[part], one.cells[part])
             found[sample, name] = b"".join(np.ascontiguousarray(f).tobytes() for f in fields)
     return found
 
@@ -136,8 +136,8 @@ def test_segments_show_what_the_whole_network_does_to_the_bit(project: Path) -> 
     for i, x in enumerate(inputs(5)):
         one = whole.observe({"x": x[None]})
         for k, name in enumerate(names):
-            cells = one.blob[one.offsets[k] : one.offsets[k + 1]]
-            fields = (one.lo[k], one.hi[k], one.tails[k], one.counts[k], cells)
+            part = slice(one.offsets[k], one.offsets[k + 1])
+            fields = (one.lo[k], one.hi[k], one.tails[k], one.counts[k], one.groups[part], one.cells[part])
             assert cut[f"s{i}", name] == b"".join(np.ascontiguousarray(f).tobytes() for f in fields), name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from onnx import TensorProto, helper
 
 from npuflow.base.errors import DataError, InternalError, ModelError
 from npuflow.engine.calibrate.kernels import MANTISSA
-from npuflow.engine.calibrate.observe import Counter, Observation, Observer, session
+from npuflow.engine.calibrate.observe import Counter, Observation, Observer, Scratch, session
 from npuflow.engine.calibrate.statistics import Statistics, added, beside, empty, merged
+from npuflow.flow.artifact import Reader, Writer
 from npuflow.ir.types import TensorType
+from npuflow.stages.statistics import Observed
 from npuflow.testing.calibrator import statistics_of
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -128,16 +131,41 @@ def test_tensors_counted_apart_stand_beside_each_other(observer) -> None:
         beside([joined, empty(["w"])])
 
 
-@settings(max_examples=60, deadline=None)
-@given(x=VECTORS)
-def test_an_observation_is_read_as_it_was_written(observer, x) -> None:
-    one = observer.observe({"x": x})
-    back = Observation.unpacked(one.names, one.packed())
-    assert all(
-        np.array_equal(getattr(one, f), getattr(back, f))
-        for f in ("lo", "hi", "tails", "counts", "offsets", "blob")
-    )
-    assert back.packed() == one.packed()
+def test_an_observation_is_read_with_numpy_alone(tmp_path: Path) -> None:
+    """From its file, as the reference page has it: the cells are a histogram of leading bits."""
+    rng = np.random.default_rng(3)
+    arrays = [
+        rng.standard_normal(90_001).astype(np.float32),
+        np.repeat(np.float32([-2.5, 0, 3, 1e-30]), [254, 255, 256, 70_000]),
+        np.zeros(0, np.float32),
+        rng.standard_normal(300).astype(np.float32),
+    ]
+    writer = Writer(tmp_path)
+    Observed(Counter("abcd").observe(arrays), tuple("abcd")).save(writer)
+    one = np.load(tmp_path / "observation.npz")
+    counts = one["cells"].astype(np.int64)
+    counts.reshape(-1)[one["large"][:, 0]] = one["large"][:, 1]
+    for i, array in enumerate(arrays):
+        part = slice(one["offsets"][i], one["offsets"][i + 1])
+        keys = one["groups"][part, None] * np.int64(8) + np.arange(8)
+        found = np.zeros(1 << 18, np.int64)
+        found[keys] = counts[part]
+        np.testing.assert_array_equal(found, np.bincount(array.view(np.uint32) >> 14, minlength=1 << 18))
+    assert (one["large"][:, 1] >= 255).all() and {255, 256, 70_000} <= set(one["large"][:, 1])
+    sealed = Reader(tmp_path, writer.seal("Observed", {}, {}))
+    again = Observed.load(sealed).content
+    assert again is not None
+    whole, back = (merged([("s", x)]) for x in (Counter("abcd").observe(arrays), again))
+    assert whole is not None and back is not None and same(whole, back)
+
+
+def test_there_is_room_for_more_cells_than_expected() -> None:
+    """The buffer of cells grows; what it holds stays."""
+    scratch = Scratch()
+    every = (np.arange(1 << 18, dtype=np.uint32) << np.uint32(14)).view(np.float32)
+    every = every[np.isfinite(every)]
+    found = merged([("s", Counter("abcdef", scratch).observe([every] * 6))])
+    assert found is not None and (found.counts == 1).all() and len(found.keys) == 6 * every.size
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from npuflow.base.digest import digest_array
 from npuflow.base.errors import StoreError
-from npuflow.flow import store_arrays
+from npuflow.flow import store_arrays, store_npz
 from npuflow.flow.artifact import Artifact, Damaged, Manifest, Reader, Writer, seal
 
 
@@ -98,6 +99,53 @@ def test_an_array_is_in_zarr_by_its_own_size(tmp_path: Path, monkeypatch: pytest
     np.testing.assert_array_equal(
         zarr.open_array(tmp_path / "object" / members["b"]["zarr"], mode="r")[...], arrays["b"]
     )
+
+
+def test_arrays_are_read_without_npuflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones by numpy, large ones as a zarr group, large ones that are mapped by numpy."""
+    monkeypatch.setattr(store_arrays, "SMALL", 1000)
+    monkeypatch.setattr(store_arrays, "MAPPED", 1000)
+    arrays = {
+        "a": np.zeros((3, 4), "u1"), "": np.arange(4.0), "b/c": np.arange(400.0), "zarr.json": np.ones(900),
+        "l" * 300: np.zeros(2000), "none": np.zeros((0, 3), "<i8"), "one": np.array(7, "<i2"),
+    }
+    folder = tmp_path / "object"
+    bag = Bag.load(stored(Bag(arrays), folder)).arrays
+    assert all(np.array_equal(bag[name], array) for name, array in arrays.items())
+    small = np.load(folder / "bag.npz")
+    assert sorted(small.files) == ["a", "array", "none", "one"]
+    assert small["none"].shape == (0, 3) and small["one"] == 7
+    large = zarr.open(folder / "bag.zarr", mode="r")
+    assert len(list(large)) == 3
+    np.testing.assert_array_equal(large["b%2Fc"][...], arrays["b/c"])
+
+    writer = Writer(tmp_path)
+    writer.arrays("many", arrays, mapped=True)
+    writer.array("single", np.arange(300.0), mapped=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "many.npy" / "b%2Fc.npy"), arrays["b/c"])
+    np.testing.assert_array_equal(np.load(tmp_path / "single.npy", mmap_mode="r"), np.arange(300.0))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_npz_file_of_numpy_is_read(tmp_path: Path, save: Any) -> None:
+    arrays = {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "b": np.zeros(0, "u1")}
+    save(tmp_path / "x.npz", **arrays)
+    found = store_npz.read((tmp_path / "x.npz").read_bytes(), arrays)
+    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+    save(tmp_path / "y.npz", a=np.array([{}]))
+    with pytest.raises(ValueError, match="bject"):
+        store_npz.read((tmp_path / "y.npz").read_bytes(), ["a"])
+
+
+def test_an_npz_file_of_more_than_zip_takes_is_one_of_zip64(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for most in (1 << 31, 10):
+        monkeypatch.setattr(store_npz, "_MOST", most)
+        out = io.BytesIO()
+        store_npz.write({"a": np.arange(10.0)}, out)
+        made.append(out.getvalue())
+        np.testing.assert_array_equal(store_npz.read(out.getvalue(), ["a"])["a"], np.arange(10.0))
+    assert made[0] != made[1]
 
 
 def test_blocks_stream_to_the_digest_of_the_whole(tmp_path: Path) -> None:

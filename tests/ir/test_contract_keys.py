@@ -168,31 +168,32 @@ EXPECTED = {
     "simulate unify verdict",
     "clipped": "parse rewrite_check unify",
     "from_onnx": "parse rewrite_check",
-    "infer": "baseline clipping correct footprints parse pixels precision qdq rewrite_check search.items "
+    "infer": "baseline clipping correct parse pixels precision qdq rewrite_check search.items "
     "search.rivals "
     "sensitivity tune.items unify verdict",
     "integer": "evaluate fidelity qdq_check simulate",
     "lower": "budget codegen",
     "moves": "budget checked codegen layers placement precision spans tiling verdict",
-    "output_range": "baseline budget channels.items checked clipping precision quantize search.items "
+    "output_range": "baseline budget channels.items clipping precision quantize search.items "
     "search.rivals segments "
-    "sensitivity thresholds tune.candidates unify verdict",
+    "sensitivity thresholds unify verdict",
     "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
     "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
-    "f": "",
+    "f": "baseline budget clipping parse precision quantize rewrite_check search.items search.rivals "
+    "sensitivity thresholds unify verdict",
     "reduced": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct evaluate evaluation_inputs "
-    "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check quantize "
-    "report rewrite_check search.items search.rivals segments sensitivity simulate spans thresholds "
-    "tiles tiling tune.candidates tune.items unify verdict",
+    "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check "
+    "quantize report rewrite_check search.items search.rivals segments sensitivity simulate "
+    "spans thresholds tiles tiling tune.candidates tune.items unify verdict",
     "samples": "",
     "space": "budget codegen layers precision spans tiles tiling verdict",
-    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity footprints "
+    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity "
     "precision qdq qdq_check "
     "rewrite_check search.items search.rivals segments sensitivity simulate tune.items unify verdict",
-    "with_": "baseline budget checked clipping footprints parse pixels precision quantize rewrite_check "
+    "with_": "baseline budget clipping parse pixels precision quantize rewrite_check "
     "search.items "
-    "search.rivals sensitivity thresholds tiling tune.candidates tune.items unify verdict",
+    "search.rivals sensitivity thresholds tiling tune.items unify verdict",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of
 reductions refer to functions of which one asks it."""

@@ -16,7 +16,8 @@ SHIFT = 23 - MANTISSA
 KEYS = 1 << (32 - SHIFT)          # sign, exponent, leading mantissa bits
 SIGN = KEYS >> 1                  # key bit of the sign
 SPECIAL = 0x7F800000             # bits of infinity; larger magnitudes are NaN
-LINE, GROUP = 64, 8               # keys of a line of encoded cells, and of the groups that it is made of
+GROUP, LINE = 8, 64               # keys whose counts are kept together, and that are looked at together
+LARGE = 255                       # the least count that has no room of its own in a byte
 SMALL = 1 << 15                   # values of a tensor below which one table of counters does
 _BLOCK = 4096                     # stays in the first-level cache between the two passes over it
 
@@ -169,25 +170,9 @@ def _tails(counts: Any, top: int, bottom: int, low: int, limits: Any, out: Any) 
 
 
 @_compiled
-def _varint(value: Any, out: Any, at: int) -> int:
-    while value >= 128:
-        out[at] = (value & 127) | 128
-        value >>= 7
-        at += 1
-    out[at] = value
-    return at + 1
-
-
-@_compiled
-def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) -> tuple[int, int]:
-    """Append the occupied lines (LINE keys from a multiple of LINE on) from `first` to `last` and clear them;
-    returns the end and the last line.
-
-    A line is a varint of the lines passed over since the one before, a mask of its groups that are not
-    all zero, and of each of these GROUP bytes: counts up to 254, or 255 where the rest of the count
-    follows the group as a varint. Nothing hangs on what a single key holds but that rest, so that all is
-    written and read without branches.
-    """
+def _emit(counts: Any, first: int, last: int, groups: Any, cells: Any, large: Any, at: int, end: int) -> Any:
+    """Append the groups of keys of the occupied lines from `first` to `last` that are not all zero, and clear
+    them; returns the new ends of groups and of large counts (see `Observation`)."""
     for line in range(first, last + 1):
         part = counts[line * LINE : (line + 1) * LINE]
         any_of = np.uint32(0)
@@ -195,37 +180,45 @@ def _emit(counts: Any, first: int, last: int, previous: int, out: Any, at: int) 
             any_of |= n
         if not any_of:
             continue
-        at = _varint(line - previous - 1, out, at)
-        mask, place = np.uint8(0), at
-        at += 1
-        for group in range(LINE // GROUP):
-            own, into = np.uint64(line * LINE + group * GROUP), np.uint64(at)
-            any_of, large = np.uint32(0), np.uint32(0)
+        for group in range(line * (LINE // GROUP), (line + 1) * (LINE // GROUP)):
+            own, into = np.uint64(group * GROUP), np.uint64(at * GROUP)
+            any_of, most = np.uint32(0), np.uint32(0)
             for j in range(GROUP):
                 n = counts[own + np.uint64(j)]
                 any_of |= n
-                large = max(large, n)
-                out[into + np.uint64(j)] = min(n, np.uint32(255))
+                most = max(most, n)
+                cells[into + np.uint64(j)] = min(n, np.uint32(LARGE))
             if any_of:
-                mask |= np.uint8(1 << group)
-                at += GROUP
-                if large >= 255:
+                groups[at] = group
+                at += 1
+                if most >= LARGE:
                     for j in range(GROUP):
                         n = counts[own + np.uint64(j)]
-                        if n >= 255:
-                            at = _varint(np.int64(n) - 255, out, at)
-        out[place] = mask
+                        if n >= LARGE:
+                            large[end, 0], large[end, 1] = into + np.uint64(j), n
+                            end += 1
         part[:] = 0
-        previous = line
-    return at, previous
+    return at, end
 
 
 @_compiled
 def _encode(
-    peaks: Any, limits: Any, ends: Any, out: Any, at: int, single: bool, a: Any, b: Any, c: Any, d: Any
-) -> tuple[int, int]:
-    """After a survey: tails into `ends`, cells appended to `out`, tables cleared. Returns
-    the end and the exact zeros."""
+    peaks: Any,
+    limits: Any,
+    ends: Any,
+    groups: Any,
+    cells: Any,
+    large: Any,
+    at: int,
+    end: int,
+    single: bool,
+    a: Any,
+    b: Any,
+    c: Any,
+    d: Any,
+) -> tuple[int, int, int]:
+    """After a survey: tails into `ends`, counts appended to `groups`, `cells` and `large`, tables cleared.
+    Returns the new ends of groups and of large counts, and the exact zeros."""
     low = max(peaks[2] >> SHIFT, 1) if peaks[2] >= 0 else 1
     for side in range(2):
         base = SIGN * side
@@ -235,16 +228,14 @@ def _encode(
                 _gathered(base + low, base + (peaks[side] >> SHIFT), a, b, c, d)
     zeros = np.int64(a[0]) + np.int64(a[SIGN])
     _tails(a, peaks[0], peaks[1], low, limits, ends)
-    previous = -1
     for side in range(2):
         line = SIGN * side // LINE
         if zeros or low < LINE:
-            at, previous = _emit(a, line, line, previous, out, at)
+            at, end = _emit(a, line, line, groups, cells, large, at, end)
         if peaks[side] >= 0:
-            at, previous = _emit(
-                a, line + max(low // LINE, 1), line + (peaks[side] >> SHIFT) // LINE, previous, out, at
-            )
-    return at, int(zeros)
+            first, last = line + max(low // LINE, 1), line + (peaks[side] >> SHIFT) // LINE
+            at, end = _emit(a, first, last, groups, cells, large, at, end)
+    return at, end, int(zeros)
 
 
 def _as_pointer(context: Any, address: Any) -> Any:
@@ -269,24 +260,27 @@ def observe(
     zeros: Any,
     ends: Any,
     offsets: Any,
-    out: Any,
+    groups: Any,
+    cells: Any,
+    large: Any,
+    end: int,
     a: Any,
     b: Any,
     c: Any,
     d: Any,
-) -> int:
+) -> tuple[int, int]:
     """All tensors of a sample from `first` on, each `sizes[t]` float32 at `addresses[t]` (a multiple of
     8): one call, since sixty would cost as much as the smaller half of the counting. `shares` [tails, 2]:
-    fractions. Into `counts`: elements, NaN, +inf, -inf; the cells of tensor t into
-    out[offsets[t]:offsets[t + 1]]. Returns the first tensor for which `out` may have no room (a key takes
-    at most 8 bytes), or their number.
+    fractions. Into `counts`: elements, NaN, +inf, -inf; the groups of tensor t into
+    groups[offsets[t]:offsets[t + 1]] and `cells` (flat), large counts into `large` from `end` on. Returns
+    the first tensor for which `groups` may have no room, or their number, and the end of large counts.
     """
     limits = np.empty(shares.shape[0], np.int64)
     for t in range(first, sizes.shape[0]):
         at, size, own = offsets[t], sizes[t], peaks[t]
         offsets[t + 1] = at
-        if out.shape[0] - at < 8 * KEYS:
-            return t
+        if groups.shape[0] - at < KEYS // GROUP:
+            return t, end
         counts[t, :] = 0
         counts[t, 0] = size
         own[:] = -1
@@ -309,62 +303,35 @@ def observe(
         finite = size - counts[t, 1] - counts[t, 2] - counts[t, 3]
         for k in range(limits.shape[0]):
             limits[k] = finite * shares[k, 0] // shares[k, 1]
-        at, zeros[t] = _encode(own, limits, ends[t], out, at, single, a, b, c, d)
+        at, end, zeros[t] = _encode(
+            own, limits, ends[t], groups, cells, large, at, end, single, a, b, c, d
+        )
         offsets[t + 1] = at
-    return int(sizes.shape[0])
+    return int(sizes.shape[0]), end
 
 
 @_compiled
-def _read(blob: Any, at: int) -> tuple[Any, int]:
-    value, shift = np.int64(0), 0
-    while True:
-        byte = np.int64(blob[at])
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-
-
-@_compiled
-def collect(blob: Any, starts: Any, stops: Any, counts: Any, sign: int, span: Any) -> None:
-    """Add the cells of one tensor, encoded in so many parts of `blob`, to dense 64-bit
-    counts (sign -1 takes them away).
-
-    `span` [2, 2]: first and last key that may be touched on each side of zero,
-    widened. Lines ascend in a part.
-    """
-    half = np.int64(SIGN // LINE)
+def collect(
+    groups: Any, cells: Any, large: Any, starts: Any, stops: Any, counts: Any, sign: int, span: Any
+) -> None:
+    """Add the cells of one tensor in several observations, groups[starts[p]:stops[p]] each, to dense 64-bit
+    counts (sign -1 takes them away). `large` [n, 2]: keys with counts that have no room in a byte of `cells`.
+    `span` [2, 2]: first and last key that may be touched on each side of zero, widened. Groups ascend."""
+    half = SIGN // GROUP
     for part in range(starts.shape[0]):
-        at, stop, line = starts[part], stops[part], np.int64(-1)
-        first, last, least, most = np.int64(-1), np.int64(-1), np.int64(-1), np.int64(-1)
-        while at < stop:
-            gap, at = _read(blob, at)
-            line += gap + 1
-            mask = np.int64(blob[at])
-            at += 1
-            for group in range(LINE // GROUP):
-                if mask >> group & 1:
-                    # unsigned: no index from behind
-                    held, into = np.uint64(at), np.uint64(line * LINE + group * GROUP)
-                    at, large = at + GROUP, np.uint8(0)
-                    for j in range(GROUP):
-                        n = blob[held + np.uint64(j)]
-                        counts[into + np.uint64(j)] += sign * np.int64(n)
-                        large = max(large, n)
-                    if large == 255:
-                        for j in range(GROUP):
-                            if blob[held + np.uint64(j)] == 255:
-                                rest, at = _read(blob, at)
-                                counts[into + np.uint64(j)] += sign * rest
-            if line < half:
-                first, last = line if first < 0 else first, line
-            else:
-                least, most = line if least < 0 else least, line
-        if first >= 0:
-            span[0, 0], span[0, 1] = min(span[0, 0], first * LINE), max(span[0, 1], last * LINE + LINE - 1)
-        if least >= 0:
-            span[1, 0], span[1, 1] = min(span[1, 0], least * LINE), max(span[1, 1], most * LINE + LINE - 1)
+        start, stop = starts[part], stops[part]
+        for at in range(start, stop):
+            into, held = np.uint64(groups[at]) * np.uint64(GROUP), np.uint64(at) * np.uint64(GROUP)
+            for j in range(GROUP):
+                counts[into + np.uint64(j)] += sign * np.int64(cells[held + np.uint64(j)])
+        middle = start + np.searchsorted(groups[start:stop], half)
+        for side in range(2):
+            low, high = (start, middle) if side == 0 else (middle, stop)
+            if low < high:
+                span[side, 0] = min(span[side, 0], np.int64(groups[low]) * GROUP)
+                span[side, 1] = max(span[side, 1], np.int64(groups[high - 1]) * GROUP + GROUP - 1)
+    for at in range(large.shape[0]):
+        counts[large[at, 0]] += sign * (large[at, 1] - LARGE)
 
 
 @_compiled

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,8 +46,12 @@ class Observation:
     """One sample's statistics of every tensor, in the order of `names`.
 
     `counts` [T, 4]: elements, NaN, +inf, -inf. `lo`, `hi`: of finite values (0 where there are none). `tails`
-    [T, 2, len(TAILS)]: values that those shares of the finite ones lie below, and above. The cells of tensor
-    i are encoded in blob[offsets[i]:offsets[i + 1]] (see `kernels._emit`).
+    [T, 2, len(TAILS)]: values that those shares of the finite ones lie below, and above.
+
+    The cells (see `kernels`) of tensor i are the groups of eight keys that are not all empty, ascending:
+    groups[offsets[i]:offsets[i + 1]], the first key of each divided by eight. `cells` [groups, 8]: how many
+    values each key has; 255 stands for 255 or more, which `large` [n, 2] lists: the place in `cells`, flat,
+    and the count.
     """
 
     names: tuple[str, ...]
@@ -57,46 +60,25 @@ class Observation:
     tails: npt.NDArray[np.float32]
     counts: Int64s
     offsets: Int64s
-    blob: Bytes
-
-    def packed(self) -> bytes:
-        """All but the names, little-endian, one after the other: there are very many
-        observations, and each is small."""
-        fields = zip(
-            _LAYOUT, (self.lo, self.hi, self.tails, self.counts, self.offsets, self.blob), strict=True
-        )
-        return b"".join(np.ascontiguousarray(array, kind).tobytes() for (kind, _), array in fields)
-
-    @classmethod
-    def unpacked(cls, names: tuple[str, ...], data: bytes) -> Observation:
-        held, at = [], 0
-        for kind, shape in _LAYOUT:
-            size = [len(names) + extra if i == 0 else extra for i, extra in enumerate(shape)] or [
-                len(data) - at
-            ]
-            held.append(np.frombuffer(data, kind, prod(size), at).reshape(size))
-            at += held[-1].nbytes
-        return cls(names, *held)
-
-
-_LAYOUT: tuple[tuple[str, tuple[int, ...]], ...] = (
-    ("<f4", (0,)), ("<f4", (0,)), ("<f4", (0, 2, len(TAILS))), ("<i8", (0, 4)), ("<i8", (1,)), ("u1", ()),
-)
-"""Element types and shapes of an observation's fields; the first axis is longer by the number of tensors."""
+    groups: npt.NDArray[np.uint16]
+    cells: Bytes
+    large: npt.NDArray[np.uint32]
 
 
 class Scratch:
     """The tables of counters and the buffer that serve all tensors and samples of a thread."""
 
     def __init__(self) -> None:
-        from npuflow.engine.calibrate.kernels import KEYS
+        from npuflow.engine.calibrate.kernels import GROUP, KEYS
 
         # Apart by odd distances: tables of one alignment would crowd into the same cache sets.
         self.tallies: tuple[Any, ...] = tuple(np.zeros(KEYS + 1040 * i, np.uint32) for i in range(4))
-        self.buffer = np.zeros(1 << 22, np.uint8)
+        self.groups = np.zeros(2 * KEYS // GROUP, np.uint16)
+        self.cells = np.zeros(self.groups.size * GROUP, np.uint8)
 
     def grow(self) -> None:
-        self.buffer = np.concatenate([self.buffer, np.zeros(max(self.buffer.size, 1 << 22), np.uint8)])
+        """Twice the room for cells; what is there stays."""
+        self.groups, self.cells = (np.concatenate([a, np.zeros_like(a)]) for a in (self.groups, self.cells))
 
 
 class Counter:
@@ -120,9 +102,10 @@ class Counter:
             np.zeros(size, np.int64),
             np.zeros((size, 2, len(TAILS)), np.int64),
         )
-        done = 0
+        large = np.empty((sum(one.size for one in held) // kernels.LARGE, 2), np.uint32)
+        done = end = 0
         while True:
-            done = kernels.observe(
+            done, end = kernels.observe(
                 addresses,
                 sizes,
                 done,
@@ -132,7 +115,10 @@ class Counter:
                 zeros,
                 ends,
                 offsets,
-                scratch.buffer,
+                scratch.groups,
+                scratch.cells,
+                large,
+                end,
                 *scratch.tallies,
             )
             if done == size:
@@ -140,7 +126,9 @@ class Counter:
             scratch.grow()
         lo, hi = _extrema(peaks, zeros)
         tails = np.clip(ends.astype(np.uint32).view(np.float32), lo[:, None, None], hi[:, None, None])
-        return Observation(self.names, lo, hi, tails, counts, offsets, scratch.buffer[: offsets[-1]].copy())
+        groups = scratch.groups[: offsets[-1]].copy()
+        cells = scratch.cells[: groups.size * kernels.GROUP].reshape(-1, kernels.GROUP).copy()
+        return Observation(self.names, lo, hi, tails, counts, offsets, groups, cells, large[:end].copy())
 
 
 def _flat(array: Array) -> Array:

@@ -19,7 +19,7 @@ from npuflow.ir.types import Array
 Floats = npt.NDArray[np.float64]
 # cells of all tensors up to which their derived arrays (0.1 kB a cell) are kept
 KEPT = 2_000_000
-CHUNK = 64                                 # samples whose encoded cells are in memory at once
+CHUNK = 64                                 # samples whose cells are in memory at once
 
 
 @dataclass(frozen=True)
@@ -272,26 +272,47 @@ class Statistics:
         dense = np.zeros(KEYS, np.int64)
         room, space = np.zeros(KEYS, np.int64), np.zeros(KEYS, np.int64)
         keys, counts, offsets = [], [], [0]
-        seen = [one for one in parts if not isinstance(one, Statistics)]
-        blob = np.concatenate([one.blob for one in seen]) if seen else np.zeros(0, np.uint8)
-        bases = np.cumsum([0, *(one.blob.size for one in seen)])[:-1, None]
-        ends = (
-            np.array([one.offsets for one in seen], np.int64).reshape(len(seen), len(self.names) + 1) + bases
-        )
-        starts = np.ascontiguousarray(ends.T)                      # [tensors + 1, parts]
+        seen = _Seen([one for one in parts if not isinstance(one, Statistics)], len(self.names))
         for i in range(len(self.names)):
             span = np.array([[SIGN, -1], [KEYS, SIGN - 1]])
             _count(self, i, dense, 1, span)
             for one in parts:
                 if isinstance(one, Statistics):
                     _count(one, i, dense, sign, span)
-            if seen:
-                collect(blob, starts[i], starts[i + 1], dense, sign, span)
+            collect(*seen.of(i), dense, sign, span)
             size = occupied(dense, span, room, space)
             keys.append(room[:size].copy())
             counts.append(space[:size].copy())
             offsets.append(offsets[-1] + size)
         return np.array(offsets, np.int64), _joined(keys), _joined(counts)
+
+
+class _Seen:
+    """The cells of several observations, tensor by tensor."""
+
+    def __init__(self, seen: Sequence[Observation], tensors: int) -> None:
+        from npuflow.engine.calibrate.kernels import GROUP
+
+        self.groups = np.concatenate([np.zeros(0, np.uint16), *(one.groups for one in seen)])
+        cells = np.concatenate([np.zeros((0, GROUP), np.uint8), *(one.cells for one in seen)])
+        self.cells = cells.reshape(-1)
+        bases = np.cumsum([0, *(one.groups.size for one in seen)])[:-1, None]
+        ends = np.array([one.offsets for one in seen], np.int64).reshape(len(seen), tensors + 1)
+        self.ends = np.ascontiguousarray((ends + bases).T)           # [tensors + 1, observations]
+        # Large counts of all, by tensor: their keys instead of their places.
+        tensor, large = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
+        for one in seen:
+            at, key = np.divmod(one.large[:, 0].astype(np.int64), GROUP)
+            tensor.append(np.searchsorted(one.offsets, at, "right") - 1)
+            large.append(np.stack([one.groups[at] * np.int64(GROUP) + key, one.large[:, 1]], axis=1))
+        order = np.argsort(found := np.concatenate(tensor), kind="stable")
+        self.large = np.concatenate(large)[order]
+        self.of_tensor = np.searchsorted(found[order], np.arange(tensors + 1))
+
+    def of(self, tensor: int) -> tuple[Array, Array, Array, Int64s, Int64s]:
+        """All groups and cells, this tensor's large counts, and where its groups start and stop."""
+        large = self.large[self.of_tensor[tensor] : self.of_tensor[tensor + 1]]
+        return self.groups, self.cells, large, self.ends[tensor], self.ends[tensor + 1]
 
 
 def _rows(one: Observation | Statistics) -> tuple[Array, Array, Array, Array]:

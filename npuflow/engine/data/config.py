@@ -10,8 +10,7 @@ import numpy as np
 
 from npuflow.base.errors import DataError
 from npuflow.base.tables import Config, Doc, Location, Range, Words
-from npuflow.engine.data.image import Alpha
-from npuflow.engine.data.steps import Plain, Step, finished
+from npuflow.engine.data.steps import Alpha, Plain, Step, finished
 from npuflow.ir.types import Array, TensorType
 
 

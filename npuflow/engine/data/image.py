@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from npuflow.base.errors import DataError
+from npuflow.engine.data.steps import Alpha
 from npuflow.ir.types import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
-
-Alpha = Literal["drop", "black", "white"]
 
 
 def decode(path: Path, alpha: Alpha = "drop", colour: bool = True) -> Array:

@@ -15,6 +15,7 @@ from npuflow.ir.types import Array
 
 GEOMETRY = ("transpose", "resize", "center_crop", "pad")
 Size = tuple[int, int]
+Alpha = Literal["drop", "black", "white"]      # what is done about transparency
 
 
 @dataclass(frozen=True)

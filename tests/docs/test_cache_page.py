@@ -1,0 +1,41 @@
+"""The page on the cache names every array and file that a stage stores."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WRITES = {"bytes", "array", "arrays", "blocks", "stream", "file"}
+
+
+def entries() -> Iterator[tuple[str, str]]:
+    """(file, entry) of all that stages write beside JSON and text."""
+    for path in sorted((ROOT / "npuflow" / "stages").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        named = {
+            one.targets[0].id: one.value.value
+            for one in tree.body
+            if isinstance(one, ast.Assign)
+            and isinstance(one.targets[0], ast.Name)
+            and isinstance(one.value, ast.Constant)
+        }
+        saves = (
+            one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == "save"
+        )
+        for call in (one for save in saves for one in ast.walk(save) if isinstance(one, ast.Call)):
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr in WRITES and call.args):
+                continue
+            first = call.args[0]
+            name = named[first.id] if isinstance(first, ast.Name) else first.value  # type: ignore[attr-defined]
+            yield path.stem, str(name)
+
+
+def test_every_entry_is_on_the_page() -> None:
+    rows = [line for line in (ROOT / "docs/reference/cache.md").read_text().splitlines() if line[:1] == "|"]
+    found = list(entries())
+    assert len(found) > 10
+    for stage, name in found:
+        told = [row for row in rows if f"`{stage}" in row.split("|")[1] and f"`{name}`" in row.split("|")[2]]
+        assert told, f"docs/reference/cache.md has no row for {name} of stage {stage}"
