@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from npuflow.cli._loaded import Build, load_build
     from npuflow.engine.program.container import load_program
     from npuflow.engine.runner import Runner
     from npuflow.flow.recipe import load as load_recipe
     from npuflow.flow.recipe_build import build
 
 _HOMES = {
+    "Build": ("npuflow.cli._loaded", "Build"),
+    "load_build": ("npuflow.cli._loaded", "load_build"),
     "build": ("npuflow.flow.recipe_build", "build"),
     "load_recipe": ("npuflow.flow.recipe", "load"),
     "load_program": ("npuflow.engine.program.container", "load_program"),
     "Runner": ("npuflow.engine.runner", "Runner"),
 }
 
-__all__ = ["Runner", "__version__", "build", "load_program", "load_recipe"]
+__all__ = ["Build", "Runner", "__version__", "build", "load_build", "load_program", "load_recipe"]
 
 
 def __getattr__(name: str) -> Any:

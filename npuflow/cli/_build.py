@@ -137,7 +137,7 @@ def _one(
         return show(located(error, recipe, plan), as_json=as_json), None, ""
     shown.close()
     if settings.publish and settings.until is None and result.ok:
-        _draw(plan, result, output_folder(recipe, settings) / "graph.svg")
+        _draw(plan, result, output_folder(recipe, settings))
     for fault in distinct(result.errors):
         show(fault)
     if not as_json:
@@ -158,13 +158,13 @@ def _one(
     return code, whole, "".join(f"{text}\n" for text in again)
 
 
-def _draw(plan: Plan, result: Result, path: Path) -> None:
+def _draw(plan: Plan, result: Result, folder: Path) -> None:
     """The task graph beside the products: the report shows it. A build does not fail for want of it."""
-    from npuflow.cli._graph import draw, write
+    from npuflow.cli._graph import SCRIPT, task_graph, write_script
 
     tasks = [(name, how, "") for name, found in result.status.items() for how in found.values()]
     try:
-        write(path, draw(plan, tasks))
+        write_script(folder / SCRIPT, task_graph(plan, tasks))
     except NpuflowError as fault:
         warn_text(f"{fault.message}: {fault.because}")
 

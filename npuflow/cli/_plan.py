@@ -70,9 +70,10 @@ def _one(
     ).steps
     keep_memos()
     if graph is not None:
-        from npuflow.cli._graph import draw, write
+        from npuflow.cli._graph import task_graph
+        from npuflow.engine.figures.export import write
 
-        write(graph, draw(plan, ((step.stage, str(step.status), step.reason) for step in steps)))
+        write(graph, task_graph(plan, ((step.stage, str(step.status), step.reason) for step in steps)))
     if as_json:
         for step in steps:
             emit({**_line(step), **name})

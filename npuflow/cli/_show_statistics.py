@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from npuflow.base.errors import DataError, UsageError, suggestion
 
 if TYPE_CHECKING:
-    from npuflow.engine.report.plot import Panel
+    from npuflow.engine.figures.histogram import Panel
     from npuflow.engine.report.suggest import Suggestion
     from npuflow.flow.store import Store
 
@@ -164,7 +164,7 @@ def _table(found: Sequence[_Found]) -> Iterator[str]:
 
 
 def panel(one: _Found) -> Panel:
-    from npuflow.engine.report.plot import Panel
+    from npuflow.engine.figures.histogram import Panel
 
     s = one.statistics
     counts = s.histogram(BINS, s.lo, s.hi).tolist() if s.hi > s.lo else []
@@ -175,15 +175,11 @@ def panel(one: _Found) -> Panel:
 
 
 def _plotted(found: Sequence[_Found], plot: Path) -> str:
-    from npuflow.engine.report import plot as drawing
+    from npuflow.engine.figures.export import write
+    from npuflow.engine.figures.histogram import sheet
 
     shown = [panel(one) for one in found[:MOST_PANELS]]
-    if plot.suffix.lower() == ".svg":
-        plot.write_text(drawing.svg(shown), encoding="utf-8")
-    elif plot.suffix.lower() == ".png":
-        plot.write_bytes(drawing.png(shown))
-    else:
-        raise UsageError(f'"{plot.name}" is neither .svg nor .png', code="NF-USAGE-027")
+    write(plot, sheet(shown))
     more = (
         f"; the first {MOST_PANELS} of {len(found)}, --tensor picks others"
         if len(found) > MOST_PANELS

@@ -66,9 +66,7 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
     if wanted.csv is not None:
         _write(wanted.csv, _csv(outcomes, best))
     if wanted.plot is not None:
-        from npuflow.cli._sweep_plot import draw
-
-        _write(wanted.plot, draw([_said(o.point) for o in outcomes], rows, best, list(goals)))
+        _plot(wanted.plot, [_said(o.point) for o in outcomes], rows, best, list(goals))
     if wanted.as_json:
         for outcome, good in zip(outcomes, best, strict=True):
             emit(_line(outcome, good))
@@ -84,6 +82,23 @@ def run(path: Path, sets: Sequence[str], over: Sequence[str], settings: Settings
         _table(outcomes, rows, best, [axis.key for axis in axes], wanted.show)
         _conclude(outcomes, best, goals)
     return _failures(outcomes)
+
+
+def _plot(
+    path: Path, names: Sequence[str], rows: Sequence[Mapping[str, float]], best: Sequence[bool],
+    goals: Sequence[str],
+) -> None:
+    """The first goal upwards, the second to the right."""
+    if len(goals) < 2:
+        raise UsageError(
+            "a plot needs two goals that differ between points",
+            because=f"goals: {', '.join(goals) or 'none'}", hint="--goal simulate.ms --goal simulate.mb",
+            code="NF-USAGE-033",
+        )
+    from npuflow.engine.figures.export import write
+    from npuflow.engine.figures.pareto import pareto
+
+    write(path, pareto(names, rows, best, right=goals[1], up=goals[0]))
 
 
 def _progress(outcome: Outcome) -> str:

@@ -62,10 +62,10 @@ def profile(
     ] = False,
     memory: Annotated[bool, typer.Option("--memory", help="The map of memory instead.")] = False,
     roofline: Annotated[
-        Path | None, typer.Option("--roofline", help="Draw the roofline plot to this SVG file.")
+        Path | None, typer.Option("--roofline", help="Draw the roofline: .svg, .png or .html.")
     ] = None,
     memory_map: Annotated[
-        Path | None, typer.Option("--memory-map", help="Draw both memories to this SVG file.")
+        Path | None, typer.Option("--memory-map", help="Draw both memories over time: .svg, .png or .html.")
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace to this file.")
@@ -82,9 +82,7 @@ def profile(
     schedule time and the lower bounds."""
     import json
 
-    from npuflow.engine.profile import memory as maps
     from npuflow.engine.profile import profile as measure
-    from npuflow.engine.profile import roofline as plot
     from npuflow.engine.profile import tables
     from npuflow.engine.profile import trace as tracing
     from npuflow.engine.program.container import load_program
@@ -106,19 +104,34 @@ def profile(
     if xlsx is not None:
         tables.save_workbook(xlsx, found)
         typer.echo(f"wrote {xlsx}", err=True)
-    if roofline is not None:
-        _write(roofline, plot.draw(found))
-    if memory_map is not None:
-        _write(memory_map, maps.draw(found))
+    _figures(found, roofline, memory_map)
     if as_json:
         for row in [*rows, {"total": _totals(found)}]:
             typer.echo(json.dumps(row))
         return
     if memory:
-        typer.echo(maps.text_map(found))
+        from npuflow.engine.profile.memory_text import text_map
+
+        typer.echo(text_map(found))
     else:
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> None:
+    from npuflow.engine.figures import export
+    from npuflow.engine.figures import memory_map as maps
+    from npuflow.engine.figures import roofline as roofs
+    from npuflow.engine.profile import memory
+    from npuflow.engine.profile import roofline as points
+
+    if roofline is not None:
+        export.write(roofline, roofs.roofline(**points.data(found)))
+        typer.echo(f"wrote {roofline}", err=True)
+    if memory_map is not None:
+        parts = [maps.memory_map(**data) for data in (memory.external_map(found), *memory.local_maps(found))]
+        export.write(memory_map, maps.maps(found.program.meta.get("name") or "program", parts))
+        typer.echo(f"wrote {memory_map}", err=True)
 
 
 def _chosen(

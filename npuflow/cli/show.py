@@ -34,7 +34,7 @@ def show(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg or .png."),
+        typer.Option("--plot", metavar="FILE", help="With `statistics`: histograms as .svg, .png or .html."),
     ] = None,
     strategies: Annotated[
         bool,

@@ -41,7 +41,8 @@ def sweep(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every figure of every point.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the first two goals to this SVG file.")
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the first two goals: .svg, .png or .html."),
     ] = None,
     until: UntilOption = None,
     jobs: Annotated[

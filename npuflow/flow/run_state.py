@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import InternalError, NpuflowError
+from npuflow.base.html_table import titled
 from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.events import Progress
 from npuflow.flow.keys import Bound
@@ -54,6 +55,12 @@ class Result:
     @property
     def ok(self) -> bool:
         return not self.errors
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what ran, and where the products are."""
+        counts = {name: getattr(self, name) for name in ("ran", "hit", "failed", "skipped", "seconds")}
+        rows = [{"product": name, "file": str(path)} for name, path in sorted(self.products.items())]
+        return titled("build failed" if self.errors else "build", counts, rows)
 
     def check(self) -> Result:
         """This result, or the first error that spoilt it."""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from npuflow.base.digest import digest_array
+from npuflow.base.html_table import titled
 from npuflow.ir.op import Node, Site
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
@@ -61,6 +62,24 @@ class Graph:
             tuple(self.const(i) for i in node.inputs),
             params,
         )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: inputs, outputs, and every node with the types of its results."""
+        rows = [
+            {
+                "node": node.name,
+                "operator": node.op.onnx or type(node.op).__name__,
+                "inputs": [i for i in node.inputs if i],
+                "result": [self._said(o) for o in node.outputs if o],
+            }
+            for node in self.nodes
+        ]
+        ends = {"inputs": map(self._said, self.inputs), "outputs": map(self._said, self.outputs)}
+        return titled(f"network of {len(self.nodes)} nodes", ends, rows)
+
+    def _said(self, value_id: str) -> str:
+        value = self.values[value_id]
+        return f"{value_id} {'x'.join(map(str, value.type.shape))} {value.dtype}"
 
     def replaced(self, **changes: object) -> Graph:
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ from npuflow.stages.codegen import Compiled
 from npuflow.stages.evaluate import Evaluation
 from npuflow.stages.fidelity import Fidelity
 from npuflow.stages.input_check import InputCheck
+from npuflow.stages.page_library import PageLibrary
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.precision import Precision
@@ -51,14 +52,15 @@ class Report(Artifact):
     """The page and its data."""
 
     data: dict[str, Any]
+    page: str
 
     def save(self, folder: Writer) -> None:
-        folder.text(PAGE, render(self.data))
+        folder.text(PAGE, self.page)
         folder.text(DATA, json.dumps(self.data, sort_keys=True, indent=1, allow_nan=False))
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        return cls(json.loads(folder.text(DATA)))
+        return cls(json.loads(folder.text(DATA)), folder.text(PAGE))
 
     def summary(self) -> dict[str, Any]:
         """What the build says of the accuracy, now that the evaluation is known."""
@@ -86,6 +88,7 @@ def report(
     baseline: Baseline,
     sensitivity: Sensitivity,
     precision: Precision,
+    page_library: PageLibrary,
     evaluate: Evaluation | None,
     channels: ChannelRanges | None,
 ) -> Report:
@@ -130,9 +133,11 @@ def report(
             *_compared(parse, rewrite_check, qdq_check),
         ],
         suggestions=told,
+        channels=extrema,
         accuracy=said,
     )
-    return Report(report_data(sources))
+    data = report_data(sources)
+    return Report(data, render(data, page_library.text))
 
 
 def _histogram(content: merging.Statistics, value_id: str) -> tuple[float, float, Sequence[float]] | None:

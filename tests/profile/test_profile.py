@@ -13,7 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from npuflow.cli._app import application
+from npuflow.engine.figures.export import svg
+from npuflow.engine.figures.memory_map import maps, memory_map
+from npuflow.engine.figures.roofline import roofline as roofline_figure
+from npuflow.engine.figures.spec import Spec
 from npuflow.engine.profile import Profile, cores, difference, memory, profile, roofline, tables, trace
+from npuflow.engine.profile.memory_text import text_map
 from npuflow.engine.program.container import Program
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.access import regions
@@ -56,17 +61,22 @@ def test_rows_add_up(found: Profile) -> None:
         assert row["stall"] == "" or row["stalls"][row["stall"]] == max(row["stalls"].values())
 
 
-def test_pictures_are_svg_with_every_layer(found: Profile) -> None:
-    page = ElementTree.fromstring(roofline.draw(found))
-    titles = [e.text or "" for e in page.iter("{http://www.w3.org/2000/svg}title")]
-    for point in roofline.points(found):
-        assert any(t.startswith(point["name"] + ":") for t in titles)
+def test_figures_show_every_layer_and_every_slot(found: Profile) -> None:
+    data = roofline.data(found)
+    said = titles(roofline_figure(**data))
+    for point in data["points"]:
+        assert any(t.startswith(point["name"] + ":") for t in said)
         assert point["rate"] <= found.peak
         # no dot above a roof
         assert point["rate"] <= point["intensity"] * SMALL.memory.external_bandwidth * 1.001
-    page = ElementTree.fromstring(memory.draw(found))
-    titles = [e.text or "" for e in page.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == len(memory.external(found)) + len(memory.local(found))
+    parts = [memory_map(**one) for one in (memory.external_map(found), *memory.local_maps(found))]
+    assert len(titles(maps("p", parts))) == len(memory.external(found)) + len(memory.local(found))
+
+
+def titles(spec: Spec) -> list[str]:
+    """What the marks of a figure say under the pointer."""
+    page = ElementTree.fromstring(svg(spec))
+    return [e.text or "" for e in page.iter("{http://www.w3.org/2000/svg}title")]
 
 
 def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -> None:
@@ -81,7 +91,7 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
             r["start"] for r in found.commands() if r["core"] == core and r["queue"] in ("TENSOR", "VECTOR")
         ]
         assert all(any(s["start"] <= t < s["end"] for t in starts) for s in own)
-    told, laid = memory.text_map(found), found.program.meta["memory"]
+    told, laid = text_map(found), found.program.meta["memory"]
     assert "w constants, # values" in told and "w" in told and "#" in told
     assert all(f"  {v['value']}: {v['size']:,} bytes" in told for v in memory.external(found)[:1])
     assert "local bytes are used" in told

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as Xml
-from io import BytesIO
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from npuflow.engine.calibrate.observe import Counter
 from npuflow.engine.calibrate.statistics import Statistics, merged
-from npuflow.engine.report.plot import Panel, png, svg
 from npuflow.engine.report.suggest import _channels as channels
 from npuflow.engine.report.suggest import channel_suggestions, suggestions
 from npuflow.ir.types import Array, QuantType
@@ -62,25 +57,6 @@ def test_channels() -> None:
     assert [s.kind for s in channels(even)] == []
     assert [s.kind for s in channels(np.append(even, [1e-9, 0.0]))] == ["dead channels"]
     assert [s.kind for s in channels(np.append(even, np.full(8, 0.001)))] == ["uneven channels"]
-
-
-def test_pictures_have_the_panels_and_thresholds(normal: list[Array]) -> None:
-    one = of(normal)["x"]
-    counts = one.histogram(40, one.lo, one.hi).tolist()
-    panels = [
-        Panel("a <tensor> & more", one.lo, one.hi, counts, (-2.0, 9.0), ["line one"]),
-        Panel("empty", 1.0, 1.0, []),
-    ]
-    drawn = Xml.fromstring(svg(panels))
-    texts = [t.text for t in drawn.iter("{http://www.w3.org/2000/svg}text")]
-    assert "a <tensor> & more" in texts and "line one" in texts and "-2" in texts and "empty" in texts
-    bars = [r for r in drawn.iter("{http://www.w3.org/2000/svg}rect") if r.get("fill") == "#2f6fb0"]
-    assert len(bars) == sum(c > 0 for c in counts)
-    picture = Image.open(BytesIO(png(panels, zoom=1)))
-    width, height = int(drawn.get("width", 0)), int(drawn.get("height", 0))
-    assert picture.size == (width, height)
-    found = {picture.getpixel((x, y)) for x in range(0, width, 2) for y in range(0, height, 2)}
-    assert (0x2F, 0x6F, 0xB0) in found and (0xF3, 0xE3, 0xE3) in found
 
 
 def test_values_below_half_a_step(normal: list[Array]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npuflow.base.html_table import titled
 from npuflow.engine.host import Work
 from npuflow.engine.profile.path import critical_path
 from npuflow.engine.program.container import Program
@@ -38,6 +39,13 @@ class Profile:
     @property
     def cycles(self) -> float:
         return float(self.timeline.cycles)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: totals, and the figures of every layer."""
+        kept = ("name", "op", "cycles", "utilisation", "load_bytes", "store_bytes", "limit", "stall")
+        totals = {key: value for key, value in self.totals().items() if isinstance(value, int | float)}
+        rows = [{key: row.get(key) for key in kept} for row in (*self.operators(), *self.host_rows)]
+        return titled(str(self.program.meta.get("name") or "program"), totals, rows)
 
     @cached_property
     def host_rows(self) -> list[Row]:

@@ -23,6 +23,7 @@ import xxhash
 
 from npuflow.base.digest import digest
 from npuflow.base.errors import ModelError, Where
+from npuflow.base.html_table import titled
 from npuflow.base.tables import canonical, read
 from npuflow.engine.program.meta import check_meta
 from npuflow.engine.program.taps import Taps, decode_taps
@@ -36,6 +37,7 @@ VERSION = 1
 ALIGN = 64
 MAX_SECTIONS = 4096
 MACHINE = ("compute", "numerics", "memory", "dma", "limits")     # the target's tables that a program runs by
+ENDS = ("inputs", "outputs")
 _HEAD = struct.Struct("<8sII64s")
 _ENTRY = struct.Struct("<16sQQ16s")
 
@@ -67,6 +69,18 @@ class Program:
     def decoded(self) -> tuple[tuple[Command, ...], ...]:
         """The commands of every core, decoded once."""
         return tuple(decode_all(words, core=core) for core, words in enumerate(self.commands))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what the program is of, what it takes and gives, and its sizes."""
+        meta = self.meta
+        ends = {end: [f"{e['name']} {'x'.join(map(str, e['shape']))}" for e in meta[end]] for end in ENDS}
+        facts = {
+            **ends, "layers": len(meta["nodes"]), "commands": sum(map(len, self.commands)),
+            "cores": len(self.commands), "MAC units of a core": self.target.compute.macs,
+            "bytes of weights and tables": len(self.const), "bytes of activations": meta["data_bytes"],
+            "bytes of local memory": meta["local_bytes"],
+        }
+        return titled(str(meta.get("name") or "program"), facts)
 
     def to_bytes(self) -> bytes:
         sections = [("meta", _json(self.meta))]

@@ -7,15 +7,17 @@ from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from npuflow.engine.fidelity import Fidelity
 from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.engine.place import Placement
 from npuflow.engine.precision.statement import Statement
-from npuflow.engine.profile import Profile
+from npuflow.engine.profile import Profile, roofline
 from npuflow.engine.report.suggest import Suggestion
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
-from npuflow.ir.types import Value
+from npuflow.ir.types import Array, Value
 from npuflow.rules import Refusal
 
 # rectangles of the timeline; beyond that neighbours of one layer merge
@@ -28,8 +30,9 @@ Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
 @dataclass(frozen=True)
 class Sources:
     """Products of a build. `histogram`: value id -> (lo, hi, counts); `methods`: value id -> threshold
-    method; `suggestions`: value id -> what could be done about it; `facts`: headline figures; `notes`:
-    further tables (title, columns, rows); `accuracy`: the build's sentence about its outputs.
+    method; `suggestions`: value id -> what could be done about it; `channels`: value id -> [2, channels], the
+    extrema where they were asked for; `facts`: headline figures; `notes`: further tables (title, columns,
+    rows); `accuracy`: the build's sentence about its outputs.
     """
 
     title: str
@@ -44,6 +47,7 @@ class Sources:
     facts: Sequence[tuple[str, Any]]
     notes: Sequence[tuple[str, Sequence[str], Sequence[Sequence[Any]]]] = ()
     suggestions: Mapping[str, Sequence[Suggestion]] = field(default_factory=dict)
+    channels: Mapping[str, Array] = field(default_factory=dict)
     accuracy: Statement = field(default_factory=lambda: Statement(None, ""))
 
 
@@ -71,6 +75,7 @@ def report_data(s: Sources) -> dict[str, Any]:
                 for row in meta["memory"]["lives"]
             ],
         },
+        "roofline": roofline.data(s.profile),
         "notes": [
             [title, list(columns), [list(r) for r in rows]]
             for title, columns, rows in (*_placement(s), *s.notes)
@@ -124,7 +129,7 @@ def _tensor(s: Sources, value: Value) -> dict[str, Any]:
     assert value.quant is not None
     # codes of inputs and outputs stand aside
     source = value.id if value.id in s.ranges else value.id.removesuffix(":q")
-    quality, spread = s.fidelity.get(source), s.histogram(source)
+    quality, spread, extrema = s.fidelity.get(source), s.histogram(source), s.channels.get(source)
     return {
         "id": value.id,
         "shape": list(value.type.shape),
@@ -138,6 +143,7 @@ def _tensor(s: Sources, value: Value) -> dict[str, Any]:
         "histogram": None
         if spread is None
         else {"lo": spread[0], "hi": spread[1], "counts": [float(c) for c in spread[2]]},
+        "channels": None if extrema is None else np.asarray(extrema, float).tolist(),
         "sqnr": None if quality is None else quality.sqnr,
         "cosine": None if quality is None else quality.cosine,
         "ends": None if quality is None else quality.ends,
