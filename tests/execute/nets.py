@@ -18,6 +18,10 @@ Ranges = dict[str, tuple[float, float]]
 class Net(Builder):
     """Convolutions of any kind, and samples for the whole."""
 
+    def __init__(self, seed: int = 5) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(seed)
+
     def windowed(
         self,
         x: str,

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
-from npuflow.engine.sim import machine as machine_module
 from npuflow.engine.sim.machine import Machine
 from tests.sim.cases import LOCAL, Case, random_case, wrap
 
@@ -195,6 +194,6 @@ def test_the_exact_path_compiles_nothing() -> None:
 
 def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NPUFLOW_KERNELS", raising=False)
-    assert machine_module._compiled()
+    assert fast.usable()
     monkeypatch.setenv("NPUFLOW_KERNELS", "exact")
-    assert not machine_module._compiled()
+    assert not fast.usable()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from npuflow.hw.command import NONE, Command, FieldValue
+from npuflow.hw.elements import container
 from npuflow.hw.encode import layout
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Buffer, TileView
@@ -35,6 +36,11 @@ def _value(value: object, width: int, enum: Sequence[str], optional: bool) -> Fi
     if value is None:
         return (0,) * width if width > 1 else NONE if optional else 0
     return int(value)  # type: ignore[call-overload]
+
+
+def sums_type(site: Site, numerics: Numerics) -> str:
+    """The type of a node's sums."""
+    return container(max(32, site.accumulator_bits(numerics)), signed=True)
 
 
 def lowered(

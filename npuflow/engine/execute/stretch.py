@@ -12,16 +12,16 @@ import numpy as np
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.execute.bench import TensorBench
-from npuflow.engine.execute.fused import fused
+from npuflow.engine.execute.fused import arranged, fused
 from npuflow.engine.execute.layout import Layout, Tensor, plain
 from npuflow.engine.execute.layouts import layouts
-from npuflow.engine.execute.lowering import lowered
+from npuflow.engine.execute.lowering import lowered, sums_type
 from npuflow.engine.execute.moves import moved
 from npuflow.engine.execute.pool import Pool
 from npuflow.engine.partition import Segment
 from npuflow.engine.sim.fast import usable
 from npuflow.engine.sim.opcode import Step, simulated
-from npuflow.hw.elements import ELEMENTS, container
+from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Site
@@ -148,16 +148,15 @@ class Stretch:
         acc = None
         if space.accumulator is not None:
             shape = space.accumulator.shape
-            dtype = container(max(32, site.accumulator_bits(self.numerics)), signed=True)
+            dtype = sums_type(site, self.numerics)
             flat = self.bench.scratch("sums", dtype, (self.batch * prod(shape),))
             address = self.bench.address(prod(shape) * ELEMENTS[dtype].bytes)
             acc = self.bench.know(Tensor(address, dtype, plain(shape), flat))
         params = {o.name: self._constant(site.array(o.name)).buffer for o in space.params}
         buffers = [None if t is None else t.buffer for t in inputs]
-        commands = lowered(
-            site, space, self.numerics, buffers, [t.buffer for t in outputs], params,
-            None if acc is None else acc.buffer,
-        )
+        sums = None if acc is None else acc.buffer
+        made = [t.buffer for t in outputs]
+        commands = [arranged(c) for c in lowered(site, space, self.numerics, buffers, made, params, sums)]
         self.bench.begin(acc)
         found: list[Call] = []
         at = 0

@@ -90,7 +90,12 @@ class Requant(Simulated):
         if peak_bias << c.number("bias_shift") >= fast.LIMIT:
             return None
         bias = bias << c.number("bias_shift")
-        found = fast.rounding(c, bench.peak(i, c) + int(np.abs(bias).max()), int(m.max()))
+        peak = bench.peak(i, c)
+        sums = peak + int(np.abs(bias).max())
+        products = sums * int(m.max())
+        if products >= fast.LIMIT:             # by channel: a large bias comes with a small multiplier
+            products = max((peak + abs(b)) * k for b, k in zip(bias.tolist(), m.tolist(), strict=True))
+        found = fast.rounding(c, products, 1)
         if found is None:
             return None
         scale, shift, half, mode = found
@@ -104,9 +109,8 @@ class Requant(Simulated):
         if len(kept):
             first = (flat, ao + starts[0], y.flat, yo + y.base)
             numbers = (length, kept, bias, m * scale, lo, hi, *end)
-            sums, factor = bench.peak(i, c) + int(np.abs(bias).max()), int(m.max()) * scale
-            narrow = sums < 1 << 31 and factor < 1 << 32 and shift < 62
-            fits = narrow and (sums * factor >> shift) + 1 < 1 << 30
+            narrow = sums < 1 << 31 and int(m.max()) * scale < 1 << 32 and shift < 62
+            fits = narrow and (products * scale >> shift) + 1 < 1 << 30
             if fits and flat.dtype == np.int32 and steps[1] == 1 and mode < 2:
                 return partial(requant_dense, *first, *numbers)
             return partial(requant_rows, *first, steps[1], *numbers)
