@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -207,6 +208,47 @@ def test_no_code_asks_a_targets_name() -> None:
             ):
                 wrong.append(f"{at(path, node.lineno)}: names the chip {node.value!r}")
     assert not wrong, "\n".join(wrong)
+
+
+# the text form reads and writes every attribute of an operator; the catalogue reads Python's own syntax
+WHOLE = ("text.py", "_catalogue.py")
+
+
+def contract() -> frozenset[str]:
+    """What code may ask of any operator."""
+    from npuflow.ir.op import Op
+
+    return frozenset(dir(Op)) | {field.name for field in fields(Op)}
+
+
+def asked_by_name(tree: ast.AST, known: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """Attributes of an operator (`node.op`, `op`) that are not of its contract, also through getattr."""
+    for node in ast.walk(tree):
+        of, name = None, ""
+        if isinstance(node, ast.Attribute):
+            of, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            of, name = node.args[0], ast.unparse(node.args[1])
+        if of is not None and ast.unparse(of).split(".")[-1] == "op" and name not in known:
+            yield node.lineno, ast.unparse(node)
+
+
+def test_only_rules_know_an_operators_attributes() -> None:
+    """Elsewhere an operator is asked through its contract, so that a new one needs its own file alone."""
+    known = contract()
+    wrong = [
+        f"{at(path, line)}: {text}"
+        for path in FILES
+        if floor(path) in ("ir", "onnx", "engine", "stages", "testing", "cli") and path.name not in WHOLE
+        for line, text in asked_by_name(parsed(path), known)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("code", ["node.op.beta", "getattr(site.op, 'alpha', 1.0)", "op.pads", "f(op).op.k"])
+def test_an_attribute_asked_by_name_is_found(code: str) -> None:
+    assert list(asked_by_name(ast.parse(code), frozenset({"gain", "clip"})))
+    assert not list(asked_by_name(ast.parse("node.op.gain() + op.clip"), frozenset({"gain", "clip"})))
 
 
 def test_only_the_command_line_speaks() -> None:

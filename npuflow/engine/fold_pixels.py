@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from npuflow.engine.pixels import TOP, Pixels
 from npuflow.ir.graph import Graph, constant, prune
-from npuflow.ir.op import OPS, Node, Op
+from npuflow.ir.op import OPS, No, Node, Op, Weights
 from npuflow.ir.queries import kind, users
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.ir.verify import verify
-from npuflow.rules._affine import Affine, weighed
 
 # operators that the rewriting may introduce
 MAKES = ("add", "concat", "conv", "host", "mul", "pad", "slice")
@@ -59,6 +58,14 @@ class Folded:
 
 
 @dataclass(frozen=True)
+class _Channels:
+    """One scale and shift per channel."""
+
+    scale: Reals
+    shift: Reals
+
+
+@dataclass(frozen=True)
 class _Map:
     """The source model's value is scale * x + shift of the graph's x; both broadcast over it."""
 
@@ -77,14 +84,14 @@ class _Map:
     def full(self, shape: Sequence[int]) -> tuple[Reals, Reals]:
         return np.broadcast_to(self.scale, shape), np.broadcast_to(self.shift, shape)
 
-    def channels(self, shape: Sequence[int], axis: int) -> Affine | None:
+    def channels(self, shape: Sequence[int], axis: int) -> _Channels | None:
         """One scale and shift per index of an axis; None where they differ along another."""
         found = []
         for array in (self.scale, self.shift):
             if any(size != 1 for i, size in enumerate(array.shape) if i != axis):
                 return None
             found.append(np.broadcast_to(array.reshape(-1), (shape[axis],)))
-        return Affine("", *found)
+        return _Channels(*found)
 
 
 def fold(graph: Graph, inputs: Mapping[str, Pixels], copy: bool = True, absorb: bool = True) -> Folded:
@@ -115,16 +122,16 @@ def exactly_padded(graph: Graph, borders: Sequence[Border]) -> Graph:
         exact.update(zip(pads, one.plain, strict=False))
     for node in graph.nodes:
         if node.outputs[0] in exact:
-            node = replace(node, op=node.op.with_(value=exact[node.outputs[0]]))
+            border = node.op.border(graph.site(node))
+            assert not isinstance(border, No)
+            node = replace(node, op=node.op.with_border(border[0], exact[node.outputs[0]]))
         elif node.outputs[0] in plain:
             one = plain[node.outputs[0]]
             half, codes = len(one.pads) // 2, np.asarray(one.plain)
-            source = made.bordered(
-                node, node.inputs[0], (0, 0, *one.pads[:half], 0, 0, *one.pads[half:]), codes
-            )
-            node = replace(
-                node, op=node.op.with_(pads=(0,) * len(one.pads)), inputs=(source, *node.inputs[1:])
-            )
+            widths = (0, 0, *one.pads[:half], 0, 0, *one.pads[half:])
+            source = made.bordered(node, node.inputs[0], widths, codes)
+            bare = node.op.with_border((0,) * len(widths))
+            node = replace(node, op=bare, inputs=(source, *node.inputs[1:]))
         made.nodes.append(node)
     values, consts = MappingProxyType(made.values), MappingProxyType(made.consts)
     return verify(
@@ -236,8 +243,9 @@ class _Folding:
             return False
         if len({self.maps[i].zero for i in activations}) > 1:
             return False
-        if kind(node) == "pad" and getattr(node.op, "mode", "") == "constant":
-            return self.padded(node)
+        border = node.op.border(self.source.site(node)) if node.op.moves_data else No("")
+        if not isinstance(border, No) and any(border[0]):
+            return self.padded(node, *border)
         if kind(node) == "maxpool":
             old = self.maps[node.inputs[0]]
             channels = old.channels(self.source.type(node.inputs[0]).shape, 1)
@@ -275,19 +283,18 @@ class _Folding:
             o: _Map(_shrunk(a), _shrunk(b), zero) for o, a, b in zip(node.outputs, *both, strict=True) if o
         }
 
-    def padded(self, node: Node) -> bool:
+    def padded(self, node: Node, widths: tuple[int, ...], value: float) -> bool:
         """A Pad with a constant writes the pixel that stands for it."""
-        op: Any = node.op
         shape = self.source.type(node.inputs[0]).shape
         change = self.maps[node.inputs[0]].channels(shape, 1) if len(shape) > 1 else None
-        spatial = len(shape) > 2 and not any((*op.pads[:2], *op.pads[len(shape) : len(shape) + 2]))
-        if change is None or not spatial or min(op.pads) < 0 or not self.copy or shape[1] > MOST_CHANNELS:
+        spatial = len(shape) > 2 and not any((*widths[:2], *widths[len(shape) : len(shape) + 2]))
+        if change is None or not spatial or min(widths) < 0 or not self.copy or shape[1] > MOST_CHANNELS:
             return False
-        wanted = (op.value - change.shift) / change.scale
+        wanted = (value - change.shift) / change.scale
         codes = self.nearest(wanted, node.inputs[0])
-        made = self.bordered(node, self.held(node.inputs[0]), op.pads, codes)
+        made = self.bordered(node, self.held(node.inputs[0]), widths, codes)
         self.alias[node.outputs[0]], self.maps[node.outputs[0]] = made, self.maps[node.inputs[0]]
-        pads = (*op.pads[2 : len(shape)], *op.pads[len(shape) + 2 :])
+        pads = (*widths[2 : len(shape)], *widths[len(shape) + 2 :])
         self.borders.append(
             Border(made, pads, tuple((wanted - codes).tolist()), tuple(wanted.tolist()), copied=True)
         )
@@ -303,28 +310,29 @@ class _Folding:
         if not self.source.type(x).is_static:
             return False
         change = self.maps[x].channels(shape, 1)
-        if change is None or getattr(node.op, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        border = node.op.border(self.source.site(node))
+        if change is None or isinstance(border, No):
             return False
         if self.maps[x].plain:
             self.nodes.append(replace(node, inputs=(self.held(x), *node.inputs[1:])))
             return True
-        found = weighed(self.source, node, change)
-        if isinstance(found, str):
-            self.notes.append(f"{node.name}: {found}")
+        found = self.reweighted(node, change)
+        if isinstance(found, No):
+            self.notes.append(f"{node.name}: {found.reason}")
             return False
         weight, bias = found
         if not np.all(np.isfinite(weight)) or (bias is not None and not np.all(np.isfinite(bias))):
             return False
         source, op = self.held(x), node.op
-        pads: tuple[int, ...] = tuple(getattr(op, "pads", ()))
+        widths, half = border[0], len(border[0]) // 2
+        pads = (*widths[2:half], *widths[half + 2 :])
         if any(pads) and np.any(change.shift):
             wanted = -change.shift / change.scale
             off, copied = wanted, False
             if np.abs(wanted).max() > HALF and self.copy and shape[1] <= MOST_CHANNELS and min(pads) >= 0:
-                codes, half = self.nearest(wanted, x), len(pads) // 2
-                everywhere = (0, 0, *pads[:half], 0, 0, *pads[half:])
-                source = self.bordered(node, source, everywhere, codes)
-                op, off, copied = op.with_(pads=(0,) * len(pads)), wanted - codes, True
+                codes = self.nearest(wanted, x)
+                source = self.bordered(node, source, widths, codes)
+                op, off, copied = op.with_border((0,) * len(widths)), wanted - codes, True
             self.borders.append(
                 Border(node.outputs[0], pads, tuple(off.tolist()), tuple(wanted.tolist()), copied)
             )
@@ -333,6 +341,13 @@ class _Folding:
             inputs.append(self.constant(f"{node.outputs[0]}:bias", bias))
         self.nodes.append(replace(node, op=op, inputs=tuple(inputs)))
         return True
+
+    def reweighted(self, node: Node, change: _Channels) -> Weights | No:
+        """Weight and bias for pixels, the border left out of account."""
+        weight, bias = (self.source.const(i) for i in (*node.inputs, "")[1:3])
+        if weight is None or (bias is None and any(node.inputs[2:])):
+            return No("weight or bias is not a constant")
+        return node.op.of_scaled(weight, bias, change.scale, change.shift)
 
     def nearest(self, wanted: Reals, value_id: str) -> Reals:
         """Whole numbers that the pixels of a value can hold."""

@@ -137,4 +137,4 @@ def _crossed(graph: Graph, value_id: str) -> Work:
 
 def _usual(graph: Graph) -> Judge:
     quantised = any(is_npu(n) for n in graph.nodes)
-    return is_npu if quantised else lambda n: not hasattr(n.op, "op_type")
+    return is_npu if quantised else lambda n: not n.op.hosted

@@ -16,6 +16,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.limits import allowed
 from npuflow.ir.macs import node_macs
 from npuflow.ir.op import No, Node, Yes, first_no
+from npuflow.ir.queries import kind, title
 from npuflow.onnx.types import is_tensor
 
 
@@ -83,7 +84,7 @@ def place(graph: Graph, target: Target, least: Least | None = None) -> Placement
 
 def op_name(node: Node) -> str:
     """The operator's registered name; for a host node, the name of the ONNX operator."""
-    return getattr(node.op, "op_type", "") or type(node.op).__module__.rpartition(".")[2]
+    return title(node) if node.op.hosted else kind(node)
 
 
 def _placed(graph: Graph, node: Node, target: Target) -> Placed:
@@ -114,7 +115,7 @@ def accepts(graph: Graph, node: Node, target: Target) -> Yes | No:
 
 def _host_reason(graph: Graph, node: Node, target: Target) -> No | None:
     """A node that nobody but the host takes says so itself; only then its types do not matter."""
-    if hasattr(node.op, "op_type"):
+    if node.op.hosted:
         answer = node.op.accepts(graph.site(node), target)
         return answer if isinstance(answer, No) else None
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy.typing as npt
 
 from npuflow.base.registry import Registry
-from npuflow.ir.graph import Graph
+from npuflow.ir.builder import Builder as Builder
+from npuflow.ir.graph import Graph, prune
 from npuflow.ir.types import QuantType
 
 FRONTENDS = Registry("frontends", "npuflow.frontends")
@@ -35,6 +36,13 @@ class Reading:
     graph: Graph
     notes: tuple[str, ...] = ()
     stated: Mapping[str, QuantType] = field(default_factory=dict)
+
+
+def finished(builder: Builder, inputs: Sequence[str], outputs: Sequence[str]) -> Reading:
+    """What a front end gives: the graph without what reaches no output, notes, and codes of its values."""
+    graph = prune(builder.graph(inputs, outputs))
+    stated = {name: quant for name, quant in builder.stated.items() if name in graph.values}
+    return Reading(graph, tuple(builder.notes), stated)
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,6 @@ class Gatherer(Protocol):
 class Frontend(Gatherer, Protocol):
     """A source format. Where it takes a `Source`, the bytes alone will do for a model
     without tensors of its own."""
-
-    def operators(self, source: Source | bytes) -> tuple[str, ...]:
-        """Names in OPS whose code reading the model may use."""
 
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading: ...
 

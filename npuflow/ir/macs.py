@@ -65,15 +65,13 @@ def graph_macs(graph: Graph) -> int:
 
 def kind_of(node: Node) -> str:
     """The ONNX operator that a node is; of another domain with the domain before it."""
-    name = getattr(node.op, "op_type", "") or node.op.onnx
-    family = getattr(node.op, "family", "") or node.op.domain
+    family, name = node.op.onnx_type()
     return f"{family}:{name}" if family not in ("", "ai.onnx") else name
 
 
 def attributes_of(node: Node) -> dict[str, Any]:
     """Attributes by their ONNX names, of operator files and of operators kept whole for the host."""
-    whole = getattr(node.op, "attributes", None)
-    return dict(whole) if whole is not None else dict(vars(node.op))
+    return dict(node.op.onnx_attributes())
 
 
 def _count(graph: Graph, node: Node) -> int | None:

@@ -22,6 +22,7 @@ OPS = Registry("ops", "npuflow.ops")
 Param = int | str | tuple[int, ...]   # an integer, integers, or the content digest of a constant array
 # of a clip: one, or one per channel (second dimension) of a layer with weights
 Bound = float | tuple[float, ...]
+Weights = tuple[Array, Array | None]      # a weight and what is added to its products
 Role = Literal["activation", "weight", "bias", "plain"]   # plain: not quantised (shapes, indices)
 
 
@@ -92,6 +93,7 @@ class Op:
     bounded: ClassVar[tuple[float, float] | None] = None
     # a square, quotient, root or logarithm: the first to be given wide codes
     sensitive: ClassVar[bool] = False
+    hosted: ClassVar[bool] = False        # a node of the source format kept whole: no NPU runs it
     # what an application makes of this function as an output
     answers: ClassVar[Literal["", "argmax", "threshold"]] = ""
 
@@ -106,11 +108,17 @@ class Op:
         plain = {k: tuple(v) if isinstance(v, list) else v for k, v in call.attributes.items()}
         return Imported(cls(**plain), tuple(range(len(call.types))))
 
+    def onnx_type(self) -> tuple[str, str]:
+        """Domain and name of the ONNX operator that it is."""
+        return self.domain, self.onnx
+
+    def onnx_attributes(self) -> Mapping[str, Any]:
+        """Attributes by their ONNX names."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "clip"}
+
     def to_onnx(self, site: Site) -> OnnxCall:
         """The ONNX node (newest supported opset) that computes `reference` without the clip."""
-        return OnnxCall(
-            self.onnx, {f.name: getattr(self, f.name) for f in fields(self) if f.name != "clip"}, self.domain
-        )
+        return OnnxCall(self.onnx, self.onnx_attributes(), self.domain)
 
     # --- float semantics
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
@@ -163,9 +171,48 @@ class Op:
         """A weight as [output channel, term of the sum]."""
         raise NotImplementedError
 
-    def bias_gain(self) -> float:
-        """Real size of one unit of the bias input in units of the accumulator."""
+    def input_channels(self) -> int:
+        """The dimension of the input over which products with a constant weight are summed."""
+        return 1
+
+    def gain(self) -> float:
+        """Real factor on the products with the weight."""
         return 1.0
+
+    def bias_factor(self) -> float:
+        """Real factor on the bias."""
+        return 1.0
+
+    def of_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        """Weight and bias with which it computes of x what these compute of scale * x + shift, by input
+        channel, in float64; a border is left out of account."""
+        return No(f"{self.onnx or type(self).__name__} has no constant weight")
+
+    def then_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        """Weight and bias that compute scale * y + shift of its result y, by output channel, in float64, with
+        a factor of 1 on the bias."""
+        return No(f"{self.onnx or type(self).__name__} has no constant weight")
+
+    def unit_bias(self) -> Self:
+        """The operator with a factor of 1 on its bias."""
+        return self
+
+    def answer_axis(self, rank: int) -> int:
+        """The dimension along which the largest element is the answer (see `answers`)."""
+        return rank - 1
+
+    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+        """The constant border that it puts around its first input: widths before all dimensions, then behind
+        them, and the number. No: the border is not constant, or depends on the input."""
+        return (0,) * (2 * len(site.shape(0))), 0.0
+
+    def with_border(self, widths: Sequence[int], value: float = 0.0) -> Self:
+        """The operator with another constant border."""
+        raise NotImplementedError
+
+    def measures(self, site: Site) -> Mapping[str, int]:
+        """Numbers that a target's limits may speak of, beside those of the shapes: windows, products."""
+        return {}
 
     def output_range(self, site: Site) -> tuple[float, float] | None:
         """The exact range of the output when the function fixes it (Softmax: 0..1);

@@ -24,8 +24,12 @@ def _look(graph: Graph) -> tuple[Mapping[str, Node], Mapping[str, list[Node]]]:
 
 def kind(node: Node) -> str:
     """The operator's file name; "host:<onnx type>" for nodes kept for the host."""
-    op_type = getattr(node.op, "op_type", "")
-    return f"host:{op_type.lower()}" if op_type else type(node.op).__module__.rpartition(".")[2]
+    return f"host:{title(node).lower()}" if node.op.hosted else type(node.op).__module__.rpartition(".")[2]
+
+
+def title(node: Node) -> str:
+    """The operator by its ONNX name, else by its class's: for messages and tables."""
+    return node.op.onnx_type()[1] or type(node.op).__name__
 
 
 def maker(graph: Graph, value_id: str) -> Node | None:

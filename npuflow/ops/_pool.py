@@ -12,7 +12,7 @@ from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import TensorType
 from npuflow.ir.windows import Window, windows
-from npuflow.ops._windows import out_hw, pair, spatial_names, within
+from npuflow.ops._windows import out_hw, pair, spatial_names, window_measures, within
 
 SETTINGS = ("kernel_shape", "strides", "dilations", "pads", "auto_pad", "ceil_mode")
 
@@ -65,6 +65,14 @@ class PoolOp(Op):
             self.auto_pad,
             bool(self.ceil_mode),
         )
+
+    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+        return No("windows that leave the image are counted apart")
+
+    def measures(self, site: Site) -> Mapping[str, int]:
+        spec = self.windows(site.shape(0)[2:])
+        pads = (*(w.before for w in spec), *(w.after for w in spec))
+        return window_measures(self.kernel_shape, self.strides, self.dilations, pads, site.shape(0))
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         x = types[0]

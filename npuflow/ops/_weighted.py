@@ -3,7 +3,7 @@ convolutions and products of matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -27,7 +27,7 @@ from npuflow.ops._requant import (
     sum_bounds,
     zero_points,
 )
-from npuflow.ops._windows import exact, out_hw, pair, spatial_names, within
+from npuflow.ops._windows import exact, out_hw, pair, spatial_names, window_measures, within
 
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias")
 
@@ -44,10 +44,6 @@ class WeightedOp(Op):
         """The sums of products, in the dtype of the operands; channels are dimension 1."""
         raise NotImplementedError
 
-    def gain(self) -> float:
-        """Real factor on the products."""
-        return 1.0
-
     def role(self, index: int) -> Role:
         return ROLES[index]
 
@@ -59,7 +55,8 @@ class WeightedOp(Op):
         weight, bias = site.consts[1], site.consts[2] if site.present(2) else None
         assert weight is not None
         if bias is not None:
-            unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * self.bias_gain()
+            gain = self.gain() / self.bias_factor()
+            unit = site.quant(0).scale[0] * np.asarray(site.quant(1).scale) * gain
             params["bias_shift"] = bias_shift(site.quant(2), unit)
         rows = self.rows(centred(weight, site.quant(1)))
         bounds = sum_bounds(rows, site.quant(0), bias, int(params.get("bias_shift", 0)))
@@ -73,6 +70,20 @@ class WeightedOp(Op):
         assert x is not None and w is not None
         xc, wc = exact(centred(x, site.quant(0)), centred(w, site.quant(1)), terms=self.rows(w).shape[1])
         return (finish(site, self.products(xc, wc), 1, numerics, inputs[2] if site.present(2) else None),)
+
+
+def moved_bias(bias: Array | None, more: Array, shift: Array) -> Array | None:
+    """A bias and what a shift of the input adds to it; None: there is neither."""
+    if bias is None:
+        return more if np.any(shift) else None
+    return np.asarray(bias.astype(np.float64) + more)
+
+
+def scaled_bias(bias: Array | None, scale: Array, shift: Array) -> Array | None:
+    """scale * bias + shift; None: there is neither."""
+    if bias is None:
+        return shift if np.any(shift) else None
+    return np.asarray(bias.astype(np.float64) * scale + shift)
 
 
 def zero_fields(site: Site, tile: TileView, name: str) -> dict[str, object]:
@@ -98,6 +109,11 @@ class ConvOp(WeightedOp):
 
     def column_groups(self) -> int:
         return self.group
+
+    def measures(self, site: Site) -> Mapping[str, int]:
+        return window_measures(
+            self.kernel_shape, self.strides, self.dilations, self.pads, site.shape(0), self.group
+        )
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         x, w = inputs[0], inputs[1]

@@ -97,3 +97,25 @@ def out_hw(buffer: Buffer) -> tuple[int, int]:
 def within(what: str, values: Sequence[int], limit: int) -> Yes | No:
     """Whether every value respects a target's limit (0: none)."""
     return need(not limit or max(values, default=0) <= limit, f"{what} {max(values, default=0)} > {limit}")
+
+
+def window_measures(
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    shape: Sequence[int],
+    groups: int = 1,
+) -> dict[str, int]:
+    """What a target's limits may say of windows over an image of this shape."""
+    rank = len(kernel)
+    strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
+    wide = rank > 1
+    return {
+        "kernel_h": kernel[0], "kernel_w": kernel[1] if wide else 1,
+        "stride_h": strides[0], "stride_w": strides[1] if wide else 1,
+        "dilation_h": dilations[0], "dilation_w": dilations[1] if wide else 1,
+        "pad_top": pads[0], "pad_left": pads[1] if wide else 0,
+        "pad_bottom": pads[rank], "pad_right": pads[rank + 1] if wide else 0,
+        "groups": groups, "depthwise": int(groups > 1 and shape[1] == groups),
+    }

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Yes, first_no
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Window, windows
-from npuflow.ops._weighted import ConvOp, conv_rows
-from npuflow.ops._windows import convolve, spatial_names, window_columns, within
+from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
+from npuflow.ops._windows import convolve, spatial_names, window_columns, window_measures, within
 
 
 @OPS.entry
@@ -54,6 +54,34 @@ class Conv(ConvOp):
 
     def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
         return windows(spatial, self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad)
+
+    def of_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        shape = (self.group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
+        grouped = weight.astype(np.float64).reshape(self.group, -1, *weight.shape[1:])
+        more = (grouped * shift.reshape(shape)).sum(axis=tuple(range(2, grouped.ndim))).reshape(-1)
+        return (grouped * scale.reshape(shape)).reshape(weight.shape), moved_bias(bias, more, shift)
+
+    def then_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        rows = weight.astype(np.float64) * scale.reshape(-1, *(1,) * (weight.ndim - 1))
+        return rows, scaled_bias(bias, scale, shift)
+
+    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+        if self.auto_pad not in ("NOTSET", "VALID"):
+            return No(f"auto_pad {self.auto_pad}")
+        half = len(self.pads) // 2
+        return (0, 0, *self.pads[:half], 0, 0, *self.pads[half:]), 0.0
+
+    def with_border(self, widths: Sequence[int], value: float = 0.0) -> Self:
+        assert value == 0.0, "a convolution pads with zeros"
+        half = len(widths) // 2
+        return self.with_(pads=(*widths[2:half], *widths[half + 2 :]), auto_pad="NOTSET")
+
+    def measures(self, site: Site) -> Mapping[str, int]:
+        spec = self.windows(site.shape(0)[2:])
+        pads = (*(w.before for w in spec), *(w.after for w in spec))
+        return window_measures(
+            self.kernel_shape, self.strides, self.dilations, pads, site.shape(0), self.group
+        )
 
     # --- float
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:

@@ -13,11 +13,11 @@ import numpy as np
 
 from npuflow.hw.target import Numerics
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Weights
 from npuflow.ir.space import DimMap, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
-from npuflow.ops._weighted import ConvOp, conv_rows
+from npuflow.ops._weighted import ConvOp, conv_rows, scaled_bias
 from npuflow.ops._windows import spatial_names
 
 
@@ -62,6 +62,11 @@ class ConvTranspose(ConvOp):
             pads, extra = (*before, *after), tuple(more)
         present = tuple(i for i, t in enumerate(call.types) if t is not None or i < 2)
         return Imported(cls(kernel, strides, dilations, pads, int(a.get("group", 1)), extra), present)
+
+    def then_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        scales = scale.reshape(self.group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
+        grouped = weight.astype(np.float64).reshape(self.group, -1, *weight.shape[1:])
+        return (grouped * scales).reshape(weight.shape), scaled_bias(bias, scale, shift)
 
     def sizes(self, spatial: Sequence[int]) -> tuple[int, ...]:
         rank = len(self.kernel_shape)

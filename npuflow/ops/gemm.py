@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, No, Sample, Site, Weights, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
 from npuflow.ops._requant import channel_params, emit_requant
-from npuflow.ops._weighted import WeightedOp, zero_fields
+from npuflow.ops._weighted import WeightedOp, moved_bias, scaled_bias, zero_fields
 from npuflow.ops._windows import within
 
 
@@ -64,8 +64,33 @@ class Gemm(WeightedOp):
     def gain(self) -> float:
         return self.alpha
 
-    def bias_gain(self) -> float:
-        return self.alpha / self.beta
+    def bias_factor(self) -> float:
+        return self.beta
+
+    def input_channels(self) -> int:
+        return 0 if self.transA else 1
+
+    def of_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        if self.transA or self.alpha != 1.0 or self.beta != 1.0:
+            return No("the Gemm is transposed or scaled")
+        rows = weight.astype(np.float64) if self.transB else weight.astype(np.float64).T
+        more, rows = rows @ shift, rows * scale
+        return rows if self.transB else rows.T, moved_bias(bias, more, shift)
+
+    def then_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
+        wide = weight.astype(np.float64) * (scale.reshape(-1, 1) if self.transB else scale)
+        if bias is None:
+            return wide, scaled_bias(None, scale, shift)
+        spread = bias.astype(np.float64).reshape((1,) * (2 - bias.ndim) + bias.shape)
+        if spread.shape[0] != 1:
+            return No("the bias differs from row to row")
+        return wide, scaled_bias(np.broadcast_to(spread[0], scale.shape) * self.beta, scale, shift)
+
+    def unit_bias(self) -> Self:
+        return self.with_(beta=1.0)
+
+    def measures(self, site: Site) -> Mapping[str, int]:
+        return dict(zip("mkn", self.sides(site.shape(0), site.shape(1)), strict=True))
 
     def places(self, site: Site) -> int:
         return self.sides(site.shape(0), site.shape(1))[0]

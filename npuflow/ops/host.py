@@ -3,9 +3,9 @@ and run by onnxruntime."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Host(Op):
     the names by which subgraphs call the node's trailing inputs. `types` are those of all
     outputs, absent ones included.
     """
+
+    hosted: ClassVar[bool] = True
 
     op_type: str = ""
     family: str = ""                                # ONNX operator domain
@@ -49,6 +51,12 @@ class Host(Op):
         node.attribute.extend(thawed(name, value) for name, value in self.attributes)
         rename(node, dict(zip(self.captures, inputs[explicit:], strict=True)))
         return node
+
+    def onnx_type(self) -> tuple[str, str]:
+        return self.family, self.op_type
+
+    def onnx_attributes(self) -> Mapping[str, Any]:
+        return dict(self.attributes)
 
     def to_onnx(self, site: Site) -> OnnxCall:
         node = self.proto(site.node.inputs, site.node.outputs)

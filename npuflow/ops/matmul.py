@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -104,6 +104,11 @@ class MatMul(Op):
             need(site.outputs[0].type.dtype == "float32", f"dtype {site.outputs[0].type.dtype}"),
             within("K", a[-1:], target.limits.matmul_k),
         )
+
+    def measures(self, site: Site) -> Mapping[str, int]:
+        if min(len(site.shape(0)), len(site.shape(1))) < 2:
+            return {}
+        return {"m": site.out_shape[-2], "k": site.shape(0)[-1], "n": site.out_shape[-1]}
 
     def space(self, site: Site, numerics: Numerics) -> Space:
         y, depth = site.out_shape, site.shape(0)[-1]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -26,6 +26,12 @@ class Pad(MoveOp):
     mode: str = "constant"
     value: float = 0.0
     onnx: ClassVar[str] = "Pad"
+
+    def border(self, site: Site) -> tuple[tuple[int, ...], float] | No:
+        return (self.pads, self.value) if self.mode == "constant" else No(f"mode {self.mode}")
+
+    def with_border(self, widths: Sequence[int], value: float = 0.0) -> Self:
+        return self.with_(pads=tuple(widths), mode="constant", value=value)
 
     @classmethod
     def from_onnx(cls, call: OnnxCall) -> Imported | No:

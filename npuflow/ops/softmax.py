@@ -38,6 +38,9 @@ class Softmax(Op):
             return No(f"opset {call.version} Softmax over several dimensions")
         return Imported(cls(axis), (0,))
 
+    def answer_axis(self, rank: int) -> int:
+        return self.axis
+
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
         assert types[0] is not None
         return (types[0],)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.graph import Graph, constant
-from npuflow.ir.op import Node
+from npuflow.ir.op import No, Node, Op
 from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
 from npuflow.rules import Change
@@ -77,70 +77,32 @@ def after(graph: Graph, source: Node, node: Node, change: Affine) -> Change | st
         return "the bias is not a constant"
     if source.op.clip is not None:
         return "a clip is between them"
-    name, op = kind(source), source.op
-    w, b = weight.astype(np.float64), None if bias is None else bias.astype(np.float64)
-    if name == "conv":
-        w = w * change.scale.reshape(-1, *(1,) * (w.ndim - 1))
-    elif name == "convtranspose":
-        group: int = op.group  # type: ignore[attr-defined]
-        per_group = w.shape[1]
-        scales = change.scale.reshape(group, 1, per_group, *(1,) * (w.ndim - 2))
-        w = (w.reshape(group, -1, *w.shape[1:]) * scales).reshape(w.shape)
-    else:
-        axis = 0 if op.transB else 1  # type: ignore[attr-defined]
-        w = w * (change.scale.reshape(-1, 1) if axis == 0 else change.scale)
-        if b is not None:
-            beta: float = op.beta  # type: ignore[attr-defined]
-            spread = b.reshape((1,) * (2 - b.ndim) + b.shape)
-            if spread.shape[0] != 1:
-                return "the bias differs from row to row"
-            b = np.broadcast_to(spread[0], change.scale.shape) * beta
-            op = op.with_(beta=1.0)
-    b = change.shift if b is None else b * change.scale + change.shift
-    keep = bias is None and not np.any(change.shift)
-    return _reweighted(graph, (source, node), op, source.inputs[0], w, None if keep else b)
+    found = source.op.then_scaled(weight, bias, change.scale, change.shift)
+    if isinstance(found, No):
+        return found.reason
+    return _reweighted(graph, (source, node), source.op.unit_bias(), source.inputs[0], *found)
 
 
 def before(graph: Graph, source: Node, node: Node, change: Affine) -> Change | str:
     """`source` computes an affine map of what the weighted `node` reads: one node
     with other weights, or why not."""
-    op = node.op
-    pads: Sequence[int] = getattr(op, "pads", ())
-    padded = any(pads) or getattr(op, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-    if np.any(change.shift) and padded and graph.const(node.inputs[1]) is not None:
-        return f"its offset would also move the zero padding {tuple(pads)}"
-    found = weighed(graph, node, change)
-    return found if isinstance(found, str) else _reweighted(graph, (node, source), op, change.source, *found)
-
-
-def weighed(graph: Graph, node: Node, change: Affine) -> tuple[Array, Array | None] | str:
-    """Weight and bias with which a Conv or Gemm computes of `change.source` what it computes of its affine
-    map, padding left out of account; or why there are none.
-    """
+    border = node.op.border(graph.site(node))
+    if isinstance(border, No):
+        return f"its offset would also move what surrounds the image: {border.reason}"
+    if np.any(change.shift) and any(border[0]) and graph.const(node.inputs[1]) is not None:
+        return f"its offset would also move the zero padding {spatial(border[0])}"
     weight = graph.const(node.inputs[1])
     bias = graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
     if weight is None or (len(node.inputs) > 2 and node.inputs[2] and bias is None):
         return "weight or bias is not a constant"
-    op, w = node.op, weight.astype(np.float64)
-    if kind(node) == "conv":
-        group: int = op.group  # type: ignore[attr-defined]
-        shape = (group, 1, w.shape[1], *(1,) * (w.ndim - 2))
-        grouped = w.reshape(group, -1, *w.shape[1:])
-        b = (grouped * change.shift.reshape(shape)).sum(axis=tuple(range(2, grouped.ndim))).reshape(-1)
-        w = (grouped * change.scale.reshape(shape)).reshape(w.shape)
-    else:
-        if op.transA or op.alpha != 1.0 or op.beta != 1.0:  # type: ignore[attr-defined]
-            return "the Gemm is transposed or scaled"
-        rows = w if op.transB else w.T  # type: ignore[attr-defined]
-        b, rows = rows @ change.shift, rows * change.scale
-        w = rows if op.transB else rows.T  # type: ignore[attr-defined]
-    total = b if bias is None else bias.astype(np.float64) + b
-    keep = bias is None and not np.any(change.shift)
-    return w, None if keep else total
+    found = node.op.of_scaled(weight, bias, change.scale, change.shift)
+    if isinstance(found, No):
+        return found.reason
+    return _reweighted(graph, (node, source), node.op, change.source, *found)
 
 
 def _reweighted(
-    graph: Graph, pair: tuple[Node, Node], op: object, source: str, w: Array, b: Array | None
+    graph: Graph, pair: tuple[Node, Node], op: Op, source: str, w: Array, b: Array | None
 ) -> Change | str:
     if not np.all(np.isfinite(w)) or (b is not None and not np.all(np.isfinite(b))):
         return "the new weights are not finite"
@@ -152,6 +114,11 @@ def _reweighted(
         values.append(bias)
         inputs.append(bias.id)
         consts.update(more)
-    node = Node(op, tuple(inputs), (output,), origins(*pair))  # type: ignore[arg-type]
+    node = Node(op, tuple(inputs), (output,), origins(*pair))
     return Change(pair, (node,), tuple(values), tuple(consts.items()))
 
+
+def spatial(widths: Sequence[int]) -> tuple[int, ...]:
+    """The widths of a border without those of batch and channels."""
+    half = len(widths) // 2
+    return (*widths[2:half], *widths[half + 2 :])

@@ -1,9 +1,9 @@
-"""The source model, self-contained, as it was written."""
+"""The source model as a graph, as its front end reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,9 +12,11 @@ from npuflow.base.tables import Config, Fault, FilePath
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
-from npuflow.frontends import FRONTENDS, Bindings, Frontend, Gatherer, Source
+from npuflow.frontends import FRONTENDS, Bindings, Frontend, Gatherer, Reading, Source
+from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from npuflow.ir.types import Array
+from npuflow.ir.persist import load_graph, operators, save_graph
+from npuflow.ir.types import quant_of
 from npuflow.rules import RULES
 
 
@@ -58,43 +60,38 @@ class ModelTable(Config, table="model"):
 
 @dataclass(frozen=True)
 class Model(Artifact):
-    """The file's bytes, the format they are in, the plug-ins that reading may need, and the
-    tensors of its other files."""
+    """What the front end read, the format it was in, and the plug-ins that rewriting may need."""
 
     format: str
-    data: bytes
+    reading: Reading
     plugins: Mapping[str, tuple[str, ...]]
-    # those of other files, by name
-    tensors: Mapping[str, Array] = field(default_factory=dict, compare=False)
-
-    @property
-    def source(self) -> Source:
-        return Source(self.data, self.tensors)
 
     def save(self, folder: Writer) -> None:
         folder.json(
             "about", {"format": self.format, "plugins": {k: list(v) for k, v in self.plugins.items()}}
         )
-        folder.bytes("model.onnx", self.data)
-        if self.tensors:
-            folder.arrays("tensors", self.tensors, mapped=True)
+        save_graph(self.reading.graph, folder)
+        folder.json("notes", list(self.reading.notes))
+        if self.reading.stated:
+            folder.json("stated", {name: asdict(quant) for name, quant in self.reading.stated.items()})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         about = folder.json("about")
-        tensors = folder.lazy("tensors") if "tensors" in folder.names() else {}
-        return cls(
-            about["format"],
-            folder.bytes("model.onnx"),
-            {k: tuple(v) for k, v in about["plugins"].items()},
-            tensors,
+        stated = folder.json("stated") if "stated" in folder.names() else {}
+        reading = Reading(
+            load_graph(folder),
+            tuple(folder.json("notes")),
+            {name: quant_of(row) for name, row in stated.items()},
         )
+        return cls(about["format"], reading, {k: tuple(v) for k, v in about["plugins"].items()})
 
     def uses(self) -> dict[str, tuple[str, ...]]:
         return dict(self.plugins)
 
     def summary(self) -> dict[str, Any]:
-        return {"bytes": len(self.data) + sum(array.nbytes for array in self.tensors.values())}
+        consts = self.reading.graph.consts.values()
+        return {"nodes": len(self.reading.graph.nodes), "bytes": sum(array.nbytes for array in consts)}
 
 
 def frontend(path: Path) -> tuple[str, Gatherer]:
@@ -119,30 +116,35 @@ def gathered(path: Path) -> tuple[str, Frontend, Source]:
     return source.format or name, reader, source
 
 
-def plugins(name: str, reader: Frontend, data: Source | bytes) -> dict[str, tuple[str, ...]]:
-    """What reading and rewriting may use: the format, operators of the model and of
-    what rules make, all rules."""
+def plugins(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """What rewriting may use: the operators of the graph and those that rules make, all rules."""
     made = {op for rule in RULES.names() for op in RULES[rule].makes}
-    ops = sorted({*reader.operators(data), *(op for op in made if op in OPS)})
-    return {"frontends": (name,), "ops": tuple(ops), "rules": RULES.names()}
+    ops = sorted({"host", *operators(graph), *(op for op in made if op in OPS)})
+    return {"ops": tuple(ops), "rules": RULES.names()}
 
 
 def listing(model: ModelTable) -> Listing:
-    """The model and its external files. Which operators and rules exist decides what the
-    model's code is, so it counts."""
+    """The model and its external files. Which operators and rules exist decides what is made of it, so it
+    counts."""
     _, reader = frontend(model.path.path)
     detail = {
         "ops": list(OPS.names()),
         "rules": list(RULES.names()),
         "suffix": model.path.path.suffix.lower(),
     }
-    uses = {"frontends": FRONTENDS.names(), "rules": RULES.names()}
+    uses = {"frontends": FRONTENDS.names(), "ops": OPS.names(), "rules": RULES.names()}
     return {"model": Item(reader.files(model.path.path), detail, uses)}
 
 
+def written(model: ModelTable) -> Listing:
+    """The model's files alone, for what runs it as it was written."""
+    _, reader = frontend(model.path.path)
+    return {"model": Item(reader.files(model.path.path), {}, {"frontends": FRONTENDS.names()})}
+
+
 @stage(files=listing, quick=True, minor=True)
-def model(files: Files) -> Model:
-    """Read the model's files into one."""
-    path = files["model"].files[0]
-    name, reader, source = gathered(path)
-    return Model(name, source.data, plugins(name, reader, source), source.tensors)
+def model(files: Files, model: ModelTable) -> Model:
+    """Read the model's files as a graph: types inferred, constants folded, nothing rewritten."""
+    name, reader, source = gathered(files["model"].files[0])
+    reading = reader.read(source, model.bindings)
+    return Model(name, reading, plugins(reading.graph))

@@ -1,4 +1,4 @@
-"""The float graph: the model read, its shapes inferred, rewritten to the operators that targets know."""
+"""The float graph: the model rewritten to the operators that targets know."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import log, stage
-from npuflow.frontends import FRONTENDS, Frontend, Reading, Source
+from npuflow.frontends import Frontend, Reading, Source
 from npuflow.ir.graph import Graph, prune
 from npuflow.ir.persist import load_graph, operators, save_graph
 from npuflow.ir.types import QuantType, quant_of
@@ -143,12 +143,10 @@ def _computes(graph: Graph) -> None:
 @stage(quick=True)
 def parse(
     source: Model,
-    model: ModelTable,
     parse: Parse,
 ) -> Parsed:
-    """The model as a graph, at the rules' fixed point."""
-    reader: Frontend = FRONTENDS[source.format]()
-    result = parsed(source.source, reader, model, parse.skip)
+    """The graph at the rules' fixed point."""
+    result = rewritten(source.reading, parse.skip)
     _computes(result.graph)
     for note in result.notes:
         log(note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from npuflow.base.tables import Config, Range
@@ -14,11 +15,12 @@ from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
 from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.refs import Files
 from npuflow.flow.stage import Items, log, stage
-from npuflow.frontends import FRONTENDS, Frontend, Runnable
+from npuflow.frontends import Runnable
 from npuflow.ir.graph import Graph
 from npuflow.onnx.run import CannotRunError
-from npuflow.stages.model import Model, ModelTable
+from npuflow.stages.model import Model, ModelTable, gathered, written
 from npuflow.stages.parse import Parse, Parsed, applied_of, rewritten
 from npuflow.stages.samples import Sample, feeds
 
@@ -110,8 +112,9 @@ def cause(culprit: Culprit) -> str:
     )
 
 
-@stage(cpu="native", floats=True, minor=True)
+@stage(files=written, cpu="native", floats=True, minor=True)
 def rewrite_check(
+    files: Files,
     source: Model,
     graph: Parsed,
     samples: Items[Sample],
@@ -121,7 +124,8 @@ def rewrite_check(
 ) -> RewriteCheck:
     """Run both on the same samples; where they differ by more than float32 rounding, replay
     the rewrites to name the rule."""
-    found = _checked(source, graph, list(feeds(samples, graph.graph, rewrite_check.samples)), model, parse)
+    fed = list(feeds(samples, graph.graph, rewrite_check.samples))
+    found = _checked(files["model"].files[0], source, graph, fed, model, parse)
     if found.reason:
         log(f"not compared: {found.reason}")
     for e in found.errors:
@@ -133,17 +137,19 @@ def rewrite_check(
     return found
 
 
-def _checked(source: Model, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse) -> RewriteCheck:
+def _checked(
+    path: Path, read: Model, parsed: Parsed, fed: list[Any], model: ModelTable, parse: Parse
+) -> RewriteCheck:
     # Padding with whole pixels is known to be off, and by how much; `quantize` reports it.
     graph = exactly_padded(parsed.graph, parsed.borders)
-    reader: Frontend = FRONTENDS[source.format]()
     if not fed:
         return RewriteCheck(reason="no samples")
+    name, reader, source = gathered(path)
     if not isinstance(reader, Runnable):
-        return RewriteCheck(reason=f"onnxruntime does not run models of the format {source.format}")
+        return RewriteCheck(reason=f"onnxruntime does not run models of the format {name}")
     try:
         real = [model_inputs(feed, parsed.pixels) for feed in fed]
-        runnable, rounding = reader.runnable(source.source, model.bindings), reader.rounding(source.source)
+        runnable, rounding = reader.runnable(source, model.bindings), reader.rounding(source)
         original = SourceModel(runnable, graph.outputs, real, rounding)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
@@ -152,10 +158,9 @@ def _checked(source: Model, parsed: Parsed, fed: list[Any], model: ModelTable, p
         return RewriteCheck(errors, samples=len(fed))
     if not original.repeats:
         return RewriteCheck(reason="the model gives other numbers every time it runs")
-    reading = reader.read(source.source, model.bindings)
 
     def replay(skip: tuple[str, ...], most: int | None) -> tuple[Graph, tuple[Applied, ...]]:
-        done = rewritten(reading, (*parse.skip, *skip), most)
+        done = rewritten(read.reading, (*parse.skip, *skip), most)
         return done.graph, done.applied
 
     found, cured = engine.culprits(original, replay)

@@ -22,7 +22,8 @@ def stage(
     text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
     data = parser.parse_model(text).SerializeToString()
     table = ModelTable(FilePath("net.onnx", Path("net.onnx")))
-    found: Parsed = parse(Model("onnx", data, plugins("onnx", FRONTENDS["onnx"](), data)), table, Parse())
+    reading = FRONTENDS["onnx"]().read(data, table.bindings)
+    found: Parsed = parse(Model("onnx", reading, plugins(reading.graph)), Parse())
     return found
 
 

@@ -71,11 +71,11 @@ def through(path: Path, folder: Path) -> Parsed:
     folder.mkdir()
     held = folder / "model"
     held.mkdir()
-    manifest = seal(model(Files(listing(table))), Writer(held))
+    manifest = seal(model(Files(listing(table)), table), Writer(held))
     source = Model.load(Reader(held, manifest))
     made = folder / "parse"
     made.mkdir()
-    return Parsed.load(Reader(made, seal(parse(source, table, Parse()), Writer(made))))
+    return Parsed.load(Reader(made, seal(parse(source, Parse()), Writer(made))))
 
 
 def test_no_copy_beyond_the_largest_tensor_is_made(tmp_path: Path) -> None:

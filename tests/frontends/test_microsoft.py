@@ -190,8 +190,6 @@ def test_fused_operators_are_what_they_stand_for(name: str) -> None:
         on_npu,
         total,
     )
-    known = set(FRONTENDS["onnx"]().operators(data))
-    assert {kind(n) for n in reading.graph.nodes if not kind(n).startswith("host")} <= known
 
 
 def test_a_network_of_fused_operators_builds(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.networks.onnx_text import model, normal, ops, refused, rewritten
 
 BN = {"s": abs(normal(1, 4)) + 0.5, "b": normal(2, 4), "m": normal(3, 4), "v": abs(normal(4, 4)) + 0.1}
+NORM = "BatchNormalization(t, s, b, m, v)"
 W = {"w": normal(0, 4, 3, 3, 3), "c": normal(9, 4)}
 
 
@@ -26,11 +27,12 @@ def test_it_folds_into_grouped_transposed_convolutions() -> None:
     assert ops(rewritten(model("float[1,6,4,4] x => float[1,4,9,9] y", body, weights))) == ["convtranspose"]
 
 
+@pytest.mark.parametrize("bias", ["", ", c"])
 @pytest.mark.parametrize("transposed", [0, 1])
-def test_it_folds_into_gemm(transposed: int) -> None:
+def test_it_folds_into_gemm(transposed: int, bias: str) -> None:
     weights = {"w": normal(0, 4, 5) if transposed else normal(0, 5, 4), "c": normal(9, 4), **BN}
     body = (
-        f"t = Gemm<transB={transposed}, alpha=0.5, beta=2.0>(x, w, c) y = BatchNormalization(t, s, b, m, v)"
+        f"t = Gemm<transB={transposed}, alpha=0.5, beta=2.0>(x, w{bias}) y = {NORM}"
     )
     assert ops(rewritten(model("float[2,5] x => float[2,4] y", body, weights))) == ["gemm"]
 

@@ -37,6 +37,7 @@ from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import reach
 from npuflow.ir.op import Node
+from npuflow.ir.queries import title
 from npuflow.ir.space import elements
 from npuflow.ir.types import UNRANKED, QuantType
 
@@ -379,7 +380,6 @@ def _values(graph: Graph, data: Data, views: Views, written: Mapping[str, int]) 
 
 def _node(node: Node, macs: int, host: Work | None) -> dict[str, Any]:
     """`macs` are the NPU's; `host`: what the host does for the node, where it costs time."""
-    name = getattr(node.op, "op_type", "") or node.op.onnx or type(node.op).__name__
-    names = {"name": node.name, "op": name, "origin": list(node.origin)}
+    names = {"name": node.name, "op": title(node), "origin": list(node.origin)}
     found: dict[str, Any] = {**names, "macs": macs, "outputs": list(node.outputs)}
     return found if host is None else {**found, "host": asdict(host)}

@@ -96,7 +96,7 @@ def lowered(graph: Graph, group: Group, shift: Real, taken: Sequence[Real]) -> G
     edit = Edit(graph)
 
     def add(layer: Layer, amount: Real) -> None:
-        gain = float(getattr(layer.node.op, "beta", 1.0))
+        gain = layer.node.op.bias_factor()
         old = (
             np.broadcast_to(edit.const(layer, 2).ravel(), amount.shape)
             if edit.has(layer, 2)

@@ -27,6 +27,7 @@ from npuflow.engine.to_onnx import export_model, unclipped
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Param
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array, TensorType, Value
 from npuflow.onnx.run import EXPORT_OPSET
 
@@ -107,7 +108,7 @@ def originals(real: Graph, graph: Graph) -> dict[str, str]:
     named = {v: v for v in graph.values if v in real.values and graph.values[v].quant is not None}
     for name, node in real.producer().items():
         # integer outputs of a half or double network
-        if name in named and getattr(node.op, "op_type", "") == "Cast":
+        if name in named and kind(node) == "host:cast":
             named[name] = node.inputs[0]
     for node in graph.nodes:
         out = node.outputs[0]
@@ -191,7 +192,7 @@ def shifted(graph: Graph, at: int, delta: Real, numerics: Numerics) -> Graph:
     """The graph with `delta` (per channel, in real units) added to what node `at` adds to its sums."""
     node = graph.nodes[at]
     site = graph.site(node)
-    gain = float(getattr(node.op, "beta", 1.0))
+    gain = node.op.bias_factor()
     old = _real(graph, node.inputs[2]) if site.present(2) else None
     total = (np.zeros_like(delta) if old is None else np.asarray(old, np.float64)) + delta / gain
     values, consts = dict(graph.values), dict(graph.consts)

@@ -64,10 +64,10 @@ def linear(graph: Graph, node: Node) -> Layer | None:
     if len(node.inputs) < 2 or node.op.role(1) != "weight" or node.op.role(2) != "bias":
         return None
     site = graph.site(node)
-    axis, group = node.op.channel_axis(site, 1), int(getattr(node.op, "group", 1))
+    axis, group = node.op.channel_axis(site, 1), node.op.column_groups()
     if site.consts[1] is None or axis not in (0, 1) or (axis == 1 and group > 1):
         return None
-    if (site.present(2) and site.consts[2] is None) or getattr(node.op, "transA", False):
+    if (site.present(2) and site.consts[2] is None) or node.op.input_channels() != CHANNEL:
         return None
     read, made = site.shape(1)[1 - axis] * group, site.shape(1)[axis]
     if len(site.shape(0)) <= CHANNEL or (site.shape(0)[CHANNEL], site.out_shape[CHANNEL]) != (read, made):

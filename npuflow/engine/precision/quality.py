@@ -87,7 +87,7 @@ def answers(graph: Graph, name: str) -> tuple[str, int]:
         node = producer[value_id]
         if node.op.answers:
             same = graph.type(value_id).shape == shape
-            axis = int(getattr(node.op, "axis", -1)) if same else len(shape) - 1
+            axis = node.op.answer_axis(len(shape)) if same else len(shape) - 1
             return node.op.answers, axis
         if (
             not node.op.shares_scale

@@ -35,7 +35,7 @@ def bordered(graph: Graph, source: Graph, borders: Sequence[Border]) -> Iterator
         weight, step = source.const(node.inputs[1]), value.quant.scale[0]
         if weight is None:
             continue
-        group: int = node.op.group  # type: ignore[attr-defined]
+        group = node.op.column_groups()
         codes = largest(weight, one.off, one.pads, group) / step
         what = f"pads with whole pixels, at most {max(map(abs, one.off)):.2g} of a pixel off"
         if one.copied:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from npuflow.engine.quantize.config import Quantize
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import TensorType
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def bare(graph: Graph, config: Quantize) -> Bare:
 
 
 def _is_cast(node: Node) -> bool:
-    return getattr(node.op, "op_type", "") == "Cast"
+    return kind(node) == "host:cast"
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

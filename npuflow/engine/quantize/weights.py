@@ -37,7 +37,7 @@ def coded_weight(
     axis = site.op.channel_axis(site, index)
     settled = fixed is not None and fixed.axis in (None, axis)
     quant = fixed if fixed is not None and settled else weight_type(real, axis, scheme, numerics)
-    gain = float(getattr(site.op, "alpha", 1.0))
+    gain = site.op.gain()
     bias = bias_values(site, index + 1, len(quant.scale))
     if bias is not None:
         products = _products(real, quant, axis, x, bias) if settled else _any_products(real, quant, x)
@@ -55,7 +55,7 @@ def bias_values(site: Site, index: int, channels: int) -> Real | None:
         return None
     stored = site.consts[index]
     assert stored is not None
-    flat = np.asarray(stored, np.float64).reshape(-1) * float(getattr(site.op, "beta", 1.0))
+    flat = np.asarray(stored, np.float64).reshape(-1) * site.op.bias_factor()
     if channels == 1:
         return np.array([flat[np.argmax(np.abs(flat))]])
     return np.broadcast_to(flat, (channels,)) if flat.size in (1, channels) else None
@@ -119,8 +119,8 @@ def coded_bias(
     two with which all fit."""
     stored = site.consts[index]
     assert stored is not None
-    alpha, beta = float(getattr(site.op, "alpha", 1.0)), float(getattr(site.op, "beta", 1.0))
-    unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,)) * alpha / beta
+    unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,))
+    unit = unit * site.op.gain() / site.op.bias_factor()
     real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,))
     if not np.all(np.isfinite(real)):
         raise TargetError("the bias holds NaN or infinity", code="NF-QUANT-006")

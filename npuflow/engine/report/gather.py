@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -17,6 +17,7 @@ from npuflow.engine.profile import Profile, roofline
 from npuflow.engine.report.suggest import Suggestion
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
+from npuflow.ir.queries import title
 from npuflow.ir.types import Array, Value
 from npuflow.rules import Refusal
 
@@ -111,12 +112,11 @@ def _node(s: Sources, node: Node, measured: Mapping[str, Any]) -> dict[str, Any]
         (s.fidelity[k] for o in outputs for k in (o, o.removesuffix(":q")) if k in s.fidelity), None
     )
     reasons = {p.node: p.reason for p in s.placement.places}
-    stated = {f.name: getattr(node.op, f.name) for f in fields(node.op)}
+    stated = vars(node.op)
     attributes = ", ".join(f"{name}={value}" for name, value in stated.items() if value not in (None, (), ""))
-    kind = getattr(node.op, "op_type", "") or node.op.onnx or type(node.op).__name__
     reason = "boundary between float and integers" if boundary(s.graph, node) else reasons.get(node.name, "")
     found: dict[str, Any] = {
-        "name": node.name, "op": kind, "npu": on_npu,
+        "name": node.name, "op": title(node), "npu": on_npu,
         "inputs": [i for i in node.inputs if i], "outputs": outputs, "origin": list(node.origin),
         "attributes": attributes if len(attributes) < 400 else attributes[:400] + " ...",
         "reason": "" if on_npu else reason,

@@ -48,9 +48,8 @@ def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: s
     index = one.op.rows(np.arange(tensor.size).reshape(tensor.shape))
     groups, at = one.op.column_groups(), one.inputs.index(weight)
     axis = one.op.channel_axis(graph.site(one), at)
-    return Matrix(
-        tensor, index.reshape(groups, len(index) // groups, -1), axis, one.op.bias_gain(), names, kind
-    )
+    unit = one.op.gain() / one.op.bias_factor()
+    return Matrix(tensor, index.reshape(groups, len(index) // groups, -1), axis, unit, names, kind)
 
 
 @dataclass(frozen=True)

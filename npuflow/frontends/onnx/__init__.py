@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from npuflow.base.errors import ModelError, NpuflowError, RecipeError, suggestion
 from npuflow.base.tables_toml import dotted
-from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
-from npuflow.ir.graph import prune
-from npuflow.ir.op import OPS
+from npuflow.frontends import FRONTENDS, Bindings, Reading, Source, finished
 from npuflow.onnx.nodes import ordered
 from npuflow.onnx.types import from_proto
 
 if TYPE_CHECKING:
     import onnx
 
-    from npuflow.frontends.onnx.build import Builder
+    from npuflow.frontends.onnx.build import OnnxBuilder
 
 
 @FRONTENDS.entry
@@ -36,31 +34,20 @@ class Onnx:
 
         return gather(path)
 
-    def operators(self, source: Source | bytes) -> tuple[str, ...]:
-        from npuflow.frontends.onnx.load import parse
-        from npuflow.frontends.onnx.quantized import lifted
-        from npuflow.frontends.onnx.upgrade import words
-
-        given = _source(source)
-        model = lifted(parse(given.data), given.tensors).model
-        made = words(model.graph.node, {o.domain: o.version for o in model.opset_import})
-        if made is None:                 # what onnx's converter makes shows only when it has the types
-            return OPS.names()
-        return tuple(sorted({"host"} | {name for name in map(str.lower, made) if name in OPS}))
-
     def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
-        from npuflow.frontends.onnx.build import Builder
+        from npuflow.frontends.onnx.build import OnnxBuilder
         from npuflow.frontends.onnx.floats import is_other, said
         from npuflow.frontends.onnx.load import parse
         from npuflow.frontends.onnx.quantized import lifted
 
         given = _source(source)
         float_ = lifted(parse(given.data), given.tensors)
-        model, notes = float_.model, list(float_.notes)
+        model = float_.model
         names = {o for node in model.graph.node for o in node.output}
-        builder = Builder({o.domain: o.version for o in model.opset_import}, names, given.tensors)
+        builder = OnnxBuilder({o.domain: o.version for o in model.opset_import}, names, given.tensors)
+        builder.notes += float_.notes
         stored = _stored(model)
-        inputs, faults = self._inputs(builder, model, stored, bindings, notes)
+        inputs, faults = self._inputs(builder, model, stored, bindings)
         for name, tensor in stored.items():
             builder.tensor(name, tensor)
         nodes = ordered(model.graph.node, builder.values)
@@ -87,22 +74,19 @@ class Onnx:
             raise together(faults)
         for info in model.graph.output:
             builder.give(info.name, from_proto(info.type).dtype)
-        graph = prune(builder.graph(inputs, outputs))
         if builder.counts:
-            ports = [n for n in (*inputs, *outputs) if n in graph.values and is_other(graph.type(n).dtype)]
-            notes.append(said(builder.counts, ports))
-        stated = {builder.singles.get(name, name): quant for name, quant in float_.stated.items()}
-        return Reading(
-            graph, tuple(notes), {name: quant for name, quant in stated.items() if name in graph.values}
-        )
+            ports = [n for n in (*inputs, *outputs) if is_other(builder.type(n).dtype)]
+            builder.notes.append(said(builder.counts, ports))
+        for name, quant in float_.stated.items():
+            builder.state(builder.singles.get(name, name), quant)
+        return finished(builder, inputs, outputs)
 
     def _inputs(
         self,
-        builder: Builder,
+        builder: OnnxBuilder,
         model: onnx.ModelProto,
         stored: Mapping[str, Any],
         bindings: Bindings,
-        notes: list[str],
     ) -> tuple[list[str], list[NpuflowError]]:
         """Defines the model's inputs; the names of those that are fed, and faults of the
         names that the recipe gives."""
@@ -115,7 +99,7 @@ class Onnx:
             *_absent(bindings.constants, declared, "input", "constants"),
         ]
         try:
-            for name, kind in input_types(fed, bindings, notes):
+            for name, kind in input_types(fed, bindings, builder.notes):
                 builder.port(name, kind)
             for info in model.graph.input:
                 if info.name in bindings.constants:

@@ -20,16 +20,16 @@ from npuflow.frontends.onnx.load import array
 from npuflow.frontends.onnx.shapes import label, output_types, short
 from npuflow.frontends.onnx.unroll import unrolled
 from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
-from npuflow.ir.graph import Graph, constant
-from npuflow.ir.op import OPS, No, Node, OnnxCall
+from npuflow.ir.builder import Builder
+from npuflow.ir.op import OPS, No, OnnxCall
 from npuflow.ir.types import UNRANKED, Array, TensorType, Value
 from npuflow.onnx.nodes import captured, frozen, plain, rename_inputs, subgraphs
 from npuflow.onnx.run import EXPORT_OPSET, newest_opset
 from npuflow.onnx.types import ELEMENTS, PLAIN, is_tensor
 
 
-class Builder:
-    """The graph under construction."""
+class OnnxBuilder(Builder):
+    """A graph made of ONNX nodes."""
 
     def __init__(
         self,
@@ -37,38 +37,14 @@ class Builder:
         taken: Collection[str] = (),
         tensors: Mapping[str, Array] = MappingProxyType({}),
     ) -> None:
+        super().__init__(taken)
         self.opsets = opsets
-        self.taken = taken                          # names of values that are yet to come
         self.tensors = tensors                      # initialisers kept apart from the model
-        self.values: dict[str, Value] = {}
-        self.consts: dict[str, Array] = {}
-        self.nodes: list[Node] = []
-        self.arrays: dict[str, Array] = {}          # constants by value id
         # values of other floating-point types -> their float32 form
         self.singles: dict[str, str] = {}
         self.counts: Counter[str] = Counter()       # how many values of each such type there were
 
-    def graph(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-        return Graph(
-            tuple(inputs),
-            tuple(outputs),
-            tuple(self.nodes),
-            MappingProxyType(self.values),
-            MappingProxyType(self.consts),
-        )
-
     # --- values
-    def define(self, value: Value) -> None:
-        if value.id in self.values:
-            raise ModelError(f'value "{value.id}" is defined twice', code="NF-MODEL-011").at(value=value.id)
-        self.values[value.id] = value
-
-    def constant(self, name: str, values: Array) -> None:
-        value, entry = constant(name, values)
-        self.define(value)
-        self.consts.update(entry)
-        self.arrays[name] = next(iter(entry.values()))
-
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None:
         """A stored tensor; element types numpy lacks stay ONNX Constant nodes."""
         values = array(tensor, self.tensors)
@@ -86,13 +62,10 @@ class Builder:
             types = output_types(node, newest, {}, {})
             self.host(node, newest, types, f"a constant of {values.dtype}", (name,))
 
-    def type(self, name: str) -> TensorType:
-        return self.values[name].type
-
     # --- nodes
     def add_all(self, nodes: Iterable[onnx.NodeProto]) -> None:
         for node in nodes:
-            self.add(node, self.version(node.domain))
+            self.node(node, self.version(node.domain))
 
     def version(self, domain: str) -> int:
         for name in (domain, "ai.onnx" if domain == "" else "" if domain == "ai.onnx" else domain):
@@ -102,7 +75,7 @@ class Builder:
             return 1
         raise ModelError(f'the model uses domain "{domain}" and states no version of it', code="NF-MODEL-012")
 
-    def add(self, node: onnx.NodeProto, version: int) -> None:
+    def node(self, node: onnx.NodeProto, version: int) -> None:
         if node.domain == "ai.onnx":
             node.domain = ""
         for name in (*node.input, *captured(node)):
@@ -193,7 +166,7 @@ class Builder:
         if kind.dtype == "bfloat16":                     # numpy has none to feed it
             self.counts["bfloat16"] += 1
             kind = TensorType(kind.shape, "float32")
-        self.define(Value(name, kind))
+        self.input(name, kind)
         if floats.is_other(kind.dtype):
             self.singles[name] = self.cast(name, self.free(f"{name}:float32"), "float32")
             self.counts[kind.dtype] += 1
@@ -237,12 +210,6 @@ class Builder:
         )
         return result
 
-    def free(self, name: str) -> str:
-        """The name, with marks behind it where the model has such a value."""
-        while name in self.values or name in self.taken:
-            name += "'"
-        return name
-
     def give(self, name: str, dtype: str) -> None:
         """An output of the network in its declared type; the value that it was goes on under another name."""
         if (
@@ -282,11 +249,11 @@ class Builder:
             self.tensor(names[tensor.name], tensor)
         fold.rename_all(branch.node, names)
         for part in branch.node:
-            self.add(part, version if part.domain in ("", "ai.onnx") else self.version(part.domain))
+            self.node(part, version if part.domain in ("", "ai.onnx") else self.version(part.domain))
         for inner, outer in zip(branch.output, node.output, strict=True):
             if outer:
                 source = names.get(inner.name, inner.name)
-                self.add(onnx.helper.make_node("Identity", [source], [outer]), version)
+                self.node(onnx.helper.make_node("Identity", [source], [outer]), version)
 
     def native(
         self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], origin: tuple[str, ...]
@@ -320,9 +287,7 @@ class Builder:
         for mine, theirs in zip(own, types, strict=False):
             if not _agree(mine, theirs):
                 return f"output type {mine} instead of {theirs}"
-        self.nodes.append(Node(imported.op, _trim(inputs), tuple(outputs), origin))
-        for output, kind in zip(outputs, own, strict=True):
-            self.define(Value(output, kind))
+        self.add(imported.op, _trim(inputs), outputs, origin, own)
         return None
 
     def host(
@@ -342,10 +307,7 @@ class Builder:
         since = found.since_version if found is not None and not whole else version
         attributes = tuple(sorted((a.name, frozen(a)) for a in node.attribute))
         op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason)
-        self.nodes.append(Node(op, (*node.input, *captures), tuple(node.output), origin))
-        for output, kind in zip(node.output, types, strict=True):
-            if output:
-                self.define(Value(output, kind))
+        self.add(op, (*node.input, *captures), node.output, origin, types)
 
 
 def _renamed(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:

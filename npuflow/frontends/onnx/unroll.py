@@ -22,9 +22,9 @@ class Builder(Protocol):
 
     def type(self, name: str) -> TensorType: ...
     def version(self, domain: str) -> int: ...
-    def constant(self, name: str, values: Array) -> None: ...
+    def constant(self, name: str, array: Array, /) -> str: ...
     def tensor(self, name: str, tensor: onnx.TensorProto) -> None: ...
-    def add(self, node: onnx.NodeProto, version: int) -> None: ...
+    def node(self, node: onnx.NodeProto, version: int) -> None: ...
 
 
 def unrolled(builder: Builder, node: onnx.NodeProto, version: int) -> str:
@@ -88,7 +88,7 @@ def _scan(builder: Builder, node: onnx.NodeProto, body: onnx.GraphProto, version
                 builder, node, f"{step}/at{k}", np.array(steps - 1 - step if back[k] else step, np.int64)
             )
             one = f"{_prefix(node)}/{step}/input{k}"
-            builder.add(_make("Gather", [name, at], [one], _called(node), axis=axis % len(shape)), version)
+            builder.node(_make("Gather", [name, at], [one], _called(node), axis=axis % len(shape)), version)
             names[body.input[len(states) + k].name] = one
         results = _step(builder, node, body, version, step, names)
         states = results[: len(states)]
@@ -117,7 +117,7 @@ def _step(
     fold.rename_all(copies, renamed)
     for copy in copies:
         copy.name = _called(node)         # reports name the node of the source
-        builder.add(copy, version if copy.domain in ("", "ai.onnx") else builder.version(copy.domain))
+        builder.node(copy, version if copy.domain in ("", "ai.onnx") else builder.version(copy.domain))
     return [renamed.get(o.name, o.name) for o in body.output]
 
 
@@ -132,15 +132,15 @@ def _finish(
     """The last states, and what every step gave as one tensor, under the node's own names."""
     for value, output in zip(states, node.output, strict=False):
         if output:
-            builder.add(_make("Identity", [value], [output], _called(node)), version)
+            builder.node(_make("Identity", [value], [output], _called(node)), version)
     for k, (row, axis, output) in enumerate(zip(rows, axes, node.output[len(states) :], strict=True)):
         if not output:
             continue
         at = _constant(builder, node, f"axis{k}", np.array([axis], np.int64))
         wide = [f"{_prefix(node)}/{step}/output{k}" for step in range(len(row))]
         for value, name in zip(row, wide, strict=True):
-            builder.add(_make("Unsqueeze", [value, at], [name], _called(node)), version)
-        builder.add(_make("Concat", wide, [output], _called(node), axis=axis), version)
+            builder.node(_make("Unsqueeze", [value, at], [name], _called(node)), version)
+        builder.node(_make("Concat", wide, [output], _called(node), axis=axis), version)
 
 
 def _prefix(node: onnx.NodeProto) -> str:

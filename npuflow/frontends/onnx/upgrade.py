@@ -87,39 +87,6 @@ def upgraded(
     return converted, target
 
 
-def words(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int]) -> set[str] | None:
-    """Every operator that these nodes and those of their subgraphs may become; None:
-    it takes a conversion to know.
-
-    The forms are made, not listed: a key that names what they use cannot forget one.
-    """
-    found: set[str] = set()
-    target = max(newest_opset(), 21)
-    for node in nodes:
-        found.add(node.op_type)
-        for graph in subgraphs(node):
-            inner = words(graph.node, opsets)
-            if inner is None:
-                return None
-            # a folded branch ends in the first; a loop that is written out takes and gives by the others
-            found |= inner | {"Identity", "Gather", "Unsqueeze", "Concat"}
-        version = opsets.get("", opsets.get("ai.onnx", target))
-        found |= {new.op_type for new in (spelled(node, {}, "") or sequence_first(node, "") or ())}
-        if (
-            node.domain not in ("", "ai.onnx")
-            or version > target
-            or compatible(node.op_type, version, target)
-        ):
-            continue
-        if not (node.input and node.output):                  # no node that reading takes
-            continue
-        own = rewritten(node, version, "")
-        if own is None:
-            return None
-        found |= {new.op_type for new in own}
-    return found
-
-
 def _runnable(node: onnx.NodeProto, version: int, target: int) -> int:
     """The opset by which a node newer than onnxruntime is run: an older one if it
     says all that the node says."""
