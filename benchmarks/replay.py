@@ -36,6 +36,7 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.place import place
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.flow.memory import collect_rarely
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from tests.networks import random_groups, random_networks
@@ -140,6 +141,7 @@ def differences(before: Row, after: Row) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     verb, file, *rest = arguments
+    collect_rarely()                      # as a step of a build does
     path, known, different = Path(file), {}, 0
     if path.exists():
         known = json.loads(path.read_text())

@@ -295,8 +295,7 @@ class Fuser:
         return found
 
     def _bytes(self, value: str, cores: int) -> int:
-        item = 2 if self.topology.graph.values[value].dtype.endswith("16") else 1
-        size = prod(self.topology.graph.type(value).shape) * item
+        size = self.topology.bytes(value)
         return size if cores == 1 else size // cores + size // 8
 
     def _spans(self, value: str, chosen: Sequence[Scored], g: int) -> bool:

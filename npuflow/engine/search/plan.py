@@ -28,7 +28,6 @@ from npuflow.engine.search.pipeline import makespan
 from npuflow.engine.search.spans import Window
 from npuflow.engine.search.strategies import Form, Tried, usable
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
-from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
@@ -135,22 +134,7 @@ def plan_network(
 
     `known`: costs that steps before this one have found; `without`: names of strategies that are left out.
     """
-    with uncollected():
-        return _searched(
-            graph, machine, numerics, level, pins, allocation, known or Known(), frozenset(without)
-        )
-
-
-def _searched(
-    graph: Graph,
-    machine: Machine,
-    numerics: Numerics,
-    level: int,
-    pins: Pins,
-    allocation: Method,
-    known: Known,
-    without: frozenset[str],
-) -> Plan:
+    known, without = known or Known(), frozenset(without)
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
     planner = Planner(graph, machine, numerics, level, known.parts)
     groups = planner.groups()

@@ -207,7 +207,7 @@ class Scorer:
             one = replace(self.machine, memory=own, together=together, apart=apart)
             other = tilings.get((layer, not stays, cores, apart))
             level = min(self.level, tuned.PART_LEVEL)
-            tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, level, stays)
+            tilings[key] = Tilings(layer, one, level, stays, drawn=other)
         if (key, budget) not in solutions:
             solutions[key, budget] = tilings[key].best(budget)
         return solutions[key, budget]
