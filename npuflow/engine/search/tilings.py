@@ -213,8 +213,13 @@ class Tilings:
         fixed: Mapping[str, int] | None = None, drawn: Tilings | None = None,
     ) -> None:
         self.layer, self.machine, self.stays = layer, machine, stays
-        self.grid: Grid = drawn.grid if drawn is not None else grid_of(layer, machine, level, fixed)
-        self.moved: Sequence[Traffic] = drawn.moved if drawn is not None else traffic(layer, machine, self.grid)
+        self.grid: Grid
+        self.moved: Sequence[Traffic]
+        if drawn is not None:
+            self.grid, self.moved = drawn.grid, drawn.moved
+        else:
+            self.grid = grid_of(layer, machine, level, fixed)
+            self.moved = traffic(layer, machine, self.grid)
         key = layer.mac, machine.compute
         if key not in self.grid.memo:
             self.grid.memo[key] = tensor_cycles(layer, machine, self.grid)
