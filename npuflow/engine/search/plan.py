@@ -19,13 +19,12 @@ from npuflow.engine.schedule.groups import Group, group_of_json
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import packed_arrays
 from npuflow.engine.schedule.views import views_of
-from npuflow.engine.search.finalists import Finalist, chosen, overlapping
+from npuflow.engine.search.canonical import Memo
+from npuflow.engine.search.finalists import Finalist, chosen, makespan, overlapping
 from npuflow.engine.search.fuse import Fuser
-from npuflow.engine.search.parts import Planner, Solved
+from npuflow.engine.search.parts import Planner
 from npuflow.engine.search.pinned import NO_PINS, Pins, with_tiles
 from npuflow.engine.search.pins import check
-from npuflow.engine.search.pipeline import makespan
-from npuflow.engine.search.spans import Window
 from npuflow.engine.search.strategies import Form, Tried, usable
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
 from npuflow.hw.target import Memory, Numerics
@@ -46,14 +45,6 @@ class Bounds:
     @property
     def cycles(self) -> float:
         return max(self.compute, self.traffic)
-
-
-@dataclass(frozen=True)
-class Known:
-    """Costs by the keys of what they are costs of."""
-
-    parts: Solved = field(default_factory=dict)
-    windows: Mapping[str, Window] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,16 +118,17 @@ class Plan:
 
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
-    allocation: Method = "greedy", known: Known | None = None, without: Collection[str] = (),
+    allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),
 ) -> Plan:
     """Group and tile every integer node of a quantised graph; equal layers and equal
     runs of them are costed once.
 
-    `known`: costs that steps before this one have found; `without`: names of strategies that are left out.
+    `known`: costs of subgraphs that steps before this one have found; `without`: names of strategies
+    that are left out.
     """
-    known, without = known or Known(), frozenset(without)
+    without = frozenset(without)
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
-    planner = Planner(graph, machine, numerics, level, known.parts)
+    planner = Planner(graph, machine, numerics, level, known)
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
@@ -146,7 +138,7 @@ def plan_network(
     contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [
-        Fuser(contest.topology, machine, groups, each, pins, known=known.windows)
+        Fuser(contest.topology, machine, groups, each, pins, known=known)
         for each in levels(level)
         if grouping
     ]
