@@ -147,11 +147,6 @@ def plan_network(
     contest.run(fusers)
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
-    elif pins == NO_PINS and contest.uses("layers alone") and (
-        len(groups) <= tuned.ALONE_PARTS or contest.open(_apart_at_best(groups, machine))
-    ):
-        alone = tuple(Planner(graph, machine, numerics, 0).groups())
-        contest.offer([Finalist(alone, origin="every layer alone")])
     if contest.uses("one core") and contest.open(max(bounds.compute * machine.compute.cores, bounds.traffic)):
         single = replace(machine, compute=replace(machine.compute, cores=1))
         contest.enter(contest.on_one_core([
@@ -258,19 +253,6 @@ def _planned(
         return None
     origin = f"{plan.origin}, at level {level}"
     return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
-
-
-def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
-    """Cycles that no plan of single layers beats, on the one core that they run on; by the sums of their
-    best tilings, none but by far."""
-    costs = [g.costs for g in groups if g.choice is not None]
-    amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
-    sums = makespan([g.costs for g in groups], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
-    return max(
-        sum(c.bound_cycles for c in costs),
-        amount / machine.memory.external_bandwidth,
-        sums / tuned.HARDLY_BELOW,
-    )
 
 
 def levels(level: int) -> tuple[int, ...]:
