@@ -173,7 +173,7 @@ EXPECTED = {
     "sensitivity tune.items unify verdict",
     "integer": "evaluate fidelity qdq_check simulate",
     "lower": "budget codegen",
-    "moves": "budget checked codegen layers placement precision spans tiling verdict",
+    "moves": "budget checked codegen costs.layers costs.runs placement precision tiling verdict",
     "output_range": "baseline budget channels.items clipping precision quantize search.items "
     "search.rivals segments "
     "sensitivity thresholds unify verdict",
@@ -183,11 +183,12 @@ EXPECTED = {
     "sensitivity thresholds unify verdict",
     "reduced": "parse rewrite_check",
     "role": "baseline budget channels.items checked clipping codegen correct evaluate evaluation_inputs "
-    "fidelity footprints input_check layers parse pixels placement precision qdq qdq_check "
+    "costs.layers costs.runs costs.tiles fidelity footprints input_check parse pixels placement "
+    "precision qdq qdq_check "
     "quantize report rewrite_check search.items search.rivals segments sensitivity simulate "
-    "spans thresholds tiles tiling tune.candidates tune.items unify verdict",
+    "thresholds tiling tune.candidates tune.items unify verdict",
     "samples": "",
-    "space": "budget codegen layers precision spans tiles tiling verdict",
+    "space": "budget codegen costs.layers costs.runs costs.tiles precision tiling verdict",
     "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity "
     "precision qdq qdq_check "
     "rewrite_check search.items search.rivals segments sensitivity simulate tune.items unify verdict",
