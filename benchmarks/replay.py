@@ -3,6 +3,7 @@ compiler's code must leave alone.
 
     python benchmarks/replay.py record FILE [SUBJECT ...]       # on the tree before the change
     python benchmarks/replay.py compare FILE [SUBJECT ...]      # on the tree after it
+    python benchmarks/replay.py ablate [SUBJECT ...]            # what each strategy of the search wins
 
 A subject is NETWORK:TARGET, or NETWORK for all its targets; without any, the whole table below. Networks have
 random weights and made-up ranges. `drawn` are random networks with random plans on random machines: no
@@ -12,7 +13,8 @@ benchmarks/replay.py record out.json selfie.onnx:edge-4t`.
 Of each subject a record has: digests of the plan (default level), of the command words, of the constants and
 of the rest of the program; predicted cycles, groups, commands; and the seconds that the search and the code
 generator took, which are shown but not compared. A comparison prints every difference in numbers and ends
-with status 1 if there is any.
+with status 1 if there is any. `ablate` plans every subject once with all strategies and once without each
+(`[tiling] without`); benchmarks/strategies.md has a run.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ from npuflow.engine.codegen.generate import generate
 from npuflow.engine.place import place
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import Plan, plan_network
+from npuflow.engine.search.strategies import usable
+from npuflow.engine.search.tilings import DEFAULT_LEVEL
+from npuflow.flow.memory import collect_rarely
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from tests.networks import random_groups, random_networks
@@ -138,7 +143,41 @@ def differences(before: Row, after: Row) -> list[str]:
     return found
 
 
+def ablated(name: str, target_name: str) -> dict[str, float]:
+    """Cycles of the plan without each strategy, relative to the plan with all, where it applies."""
+    target = target_named(target_name)
+    machine = Machine(target.compute, target.memory, target.dma)
+    graph = network(name, target.numerics, target)
+    best = plan_network(graph, machine, target.numerics).cycles
+    return {
+        s.name: plan_network(graph, machine, target.numerics, without=[s.name]).cycles / best
+        for s in usable(target.compute.cores, DEFAULT_LEVEL)
+    }
+
+
+def ablate(rest: list[str]) -> int:
+    found: dict[str, list[tuple[float, str]]] = {}
+    for name, target in subjects(rest or ["mixed", "fashion"]):
+        try:
+            row = ablated(name, target)
+        except (NpuflowError, TargetError) as fault:
+            print(f"{Path(name).stem}:{target}: refused: {str(fault).splitlines()[0]}")
+            continue
+        label = f"{Path(name).stem}:{target}"
+        print(label, *(f"{k} {v:.4f}" for k, v in row.items()), sep="  ", flush=True)
+        for strategy, ratio in row.items():
+            found.setdefault(strategy, []).append((ratio, label))
+    for strategy, rows in found.items():
+        slower = [r for r in rows if r[0] > 1]
+        ratio, where = max(rows)
+        print(f"{strategy}: slower without it on {len(slower)} of {len(rows)}, at most {ratio:.4f} ({where})")
+    return 0
+
+
 def main(arguments: list[str]) -> int:
+    collect_rarely()                      # as a step of a build does
+    if arguments[:1] == ["ablate"]:
+        return ablate(arguments[1:])
     verb, file, *rest = arguments
     path, known, different = Path(file), {}, 0
     if path.exists():

@@ -369,6 +369,52 @@ def test_no_bare_except() -> None:
     assert not wrong, wrong
 
 
+def test_the_engine_keeps_values_as_they_are() -> None:
+    """No collector switched off, no identity of objects for that of nodes, no write into a frozen
+    dataclass, no shallow copy to change afterwards, no width read out of a type's name."""
+    wrong = [
+        f"{at(path, line)}: {what}"
+        for path in FILES
+        if floor(path) == "engine"
+        for line, what in tricks(parsed(path))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+TRICKS = {
+    "import gc": "gc", "from copy import copy": "copy", "copy.copy(x)": "copy", "seen = {id(x)}": "id",
+    "x.__dict__['a'] = 1": "__dict__", "object.__setattr__(x, 'a', 1)": "__setattr__",
+    "wide = x.dtype.endswith('16')": "dtype", "x.dtype.replace('16', '8')": "dtype",
+}
+
+
+@pytest.mark.parametrize("source", TRICKS)
+def test_each_trick_is_seen(source: str) -> None:
+    assert [what for _, what in tricks(ast.parse(source))] == [TRICKS[source]]
+    assert not list(tricks(ast.parse("x.copy(); x.id(); replace(x, a=1); x.name.endswith('s')")))
+
+
+def tricks(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Where a file does what is easier to get wrong than to read, and what it is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {node.module} if isinstance(node, ast.ImportFrom) else {a.name for a in node.names}
+            yield from ((node.lineno, str(name)) for name in names & {"gc", "copy"})
+        elif isinstance(node, ast.Name) and node.id == "id" and isinstance(node.ctx, ast.Load):
+            yield node.lineno, "id"
+        elif isinstance(node, ast.Attribute) and node.attr in ("__dict__", "__setattr__"):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in ("copy.copy", "copy.deepcopy"):
+            yield node.lineno, "copy"
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("endswith", "startswith", "removeprefix", "removesuffix", "replace")
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == "dtype"
+        ):
+            yield node.lineno, "dtype"
+
+
 def test_the_checks_themselves_can_fail(tmp_path: Path) -> None:
     """Function-level and relative imports are seen, and so are imports of a module's members."""
     source = "def f():\n    from npuflow.flow import store\n    import dask.threaded\n"

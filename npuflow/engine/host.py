@@ -14,6 +14,7 @@ from npuflow.ir.op import Node
 
 CODE_BITS = 8                             # of a value that has no codes yet
 Judge = Callable[[Node], bool]
+Nodes = Collection[tuple[str, ...]]        # nodes, by their outputs
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,10 @@ def part_work(graph: Graph, nodes: Collection[Node], on_npu: Judge | None = None
     """Of nodes that the host would run together. `on_npu` judges the others; by default those of a quantised
     graph that are integer ones, and of a float graph all but operators that only the host has."""
     judge = on_npu or _usual(graph)
-    inside = {id(n) for n in nodes}
+    inside = {n.outputs for n in nodes}
     total = sum((_own(graph, n) for n in nodes), Work())
-    return total + _crossing(graph, {id(n) for n in graph.nodes if id(n) not in inside and judge(n)}, inside)
+    npu = {n.outputs for n in graph.nodes if n.outputs not in inside and judge(n)}
+    return total + _crossing(graph, npu, inside)
 
 
 def placed_work(graph: Graph, on_npu: Judge) -> Work:
@@ -111,13 +113,13 @@ def _own(graph: Graph, node: Node) -> Work:
     return Work(node_macs(graph, node), node_elements(graph, node))
 
 
-def _crossing(graph: Graph, npu: set[int], host: set[int]) -> Work:
+def _crossing(graph: Graph, npu: Nodes, host: Nodes) -> Work:
     """Every value that one side makes and the other reads, once; not what the
     program takes in or gives out."""
-    made = {o: id(n) for n in graph.nodes for o in n.outputs if o}
+    made = {o: n.outputs for n in graph.nodes for o in n.outputs if o}
     seen: set[str] = set()
     for node in graph.nodes:
-        own = id(node)
+        own = node.outputs
         for value_id in node.inputs:
             maker = made.get(value_id)
             if (maker in npu and own in host) or (maker in host and own in npu):

@@ -78,8 +78,8 @@ def place(graph: Graph, target: Target, least: Least | None = None) -> Placement
     chosen = [i for i, p in enumerate(asked.places) if p.on_npu]
     lost = asked.stranded(graph, chosen, Prices(target, least or Least()))
     places = tuple(replace(p, reason=lost[i]) if i in lost else p for i, p in enumerate(asked.places))
-    where = {id(node): p.on_npu for node, p in zip(graph.nodes, places, strict=True)}
-    return replace(asked, places=places, host=placed_work(graph, lambda n: where[id(n)]))
+    where = {node.outputs: p.on_npu for node, p in zip(graph.nodes, places, strict=True)}
+    return replace(asked, places=places, host=placed_work(graph, lambda n: where[n.outputs]))
 
 
 def op_name(node: Node) -> str:

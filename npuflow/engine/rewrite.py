@@ -140,8 +140,8 @@ def _fixed_point(graph: Graph, rules: Sequence[tuple[str, Rule]], run: _Run) -> 
 def _gone(before: Graph, after: Graph, change: Change) -> tuple[Node, ...]:
     """What the change removed, and the nodes that nothing reads any more without it."""
     there = {o for n in after.nodes for o in n.outputs} | {new for _, new in change.alias}
-    taken = {id(node) for node in change.remove}
-    dead = (n for n in before.nodes if id(n) not in taken and not any(o in there for o in n.outputs))
+    taken = {node.outputs for node in change.remove}
+    dead = (n for n in before.nodes if n.outputs not in taken and not any(o in there for o in n.outputs))
     return (*change.remove, *dead)
 
 
@@ -170,11 +170,11 @@ def _standing(graph: Graph, applied: Sequence[Applied], refusals: Iterable[Refus
 
 def apply(graph: Graph, change: Change) -> Graph:
     """The graph with the change made, dead nodes gone, nodes in an order that runs."""
-    gone = {id(node) for node in change.remove}
-    last = max(i for i, node in enumerate(graph.nodes) if id(node) in gone)
+    gone = {node.outputs for node in change.remove}
+    last = max(i for i, node in enumerate(graph.nodes) if node.outputs in gone)
     nodes: list[Node] = []
     for index, node in enumerate(graph.nodes):
-        if id(node) not in gone:
+        if node.outputs not in gone:
             nodes.append(node)
         if index == last:
             nodes.extend(change.nodes)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
-from npuflow.flow.memory import peak
+from npuflow.flow.memory import collect_rarely, peak
 from npuflow.flow.refs import Files, ItemsRef
 from npuflow.flow.run_deaths import memory_hint
 from npuflow.flow.stage import Groups, Items, Stage, listening
@@ -114,6 +114,7 @@ class Outcome:
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
     outcome = Outcome(worker=f"{node()}/{os.getpid()}")
+    collect_rarely()
     try:
         store = open_store(task.spec)
         _Batch(task, store, outcome).run()

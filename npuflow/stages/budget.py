@@ -20,7 +20,7 @@ from npuflow.hw.elements import wide as is_wide
 from npuflow.hw.target import Compute, Dma, Host, Limits, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.stages.codegen import Compiled
-from npuflow.stages.layers import Effort
+from npuflow.stages.costs import Effort
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.quantize import Quantized

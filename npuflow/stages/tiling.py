@@ -11,17 +11,14 @@ from npuflow.engine.arrange import Method
 from npuflow.engine.host import Work, host_work, total_work
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.pinned import Pins
-from npuflow.engine.search.plan import Known, Plan, plan_network
-from npuflow.engine.search.spans import Window as Costs
+from npuflow.engine.search.plan import Plan, plan_network
 from npuflow.engine.search.strategies import check_names
 from npuflow.engine.search.unfit import Wanted, explained
 from npuflow.flow.artifact import Artifact, Reader, Writer
-from npuflow.flow.stage import Items, library, log, stage
+from npuflow.flow.stage import library, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
-from npuflow.stages.layers import Effort
+from npuflow.stages.costs import Costs, Effort
 from npuflow.stages.quantize import Quantized
-from npuflow.stages.tiles import Tile
-from npuflow.stages.windows import Window
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,7 @@ class Tiled(Artifact):
 
 @stage
 def tiling(
-    quantized: Quantized,
-    tiles: Items[Tile], windows: Items[Window], effort: Effort, tiling: Tiling,
+    quantized: Quantized, costs: Costs, effort: Effort, tiling: Tiling,
     compute: Compute, memory: Memory, dma: Dma, numerics: Numerics, host: Host,
 ) -> Tiled:
     """Cut the network into groups by their costs, keep tensors in local memory, and take
@@ -87,9 +83,8 @@ def tiling(
     wanted = Wanted(
         quantized.graph, Machine(compute, memory, dma), numerics, effort.level, tiling.pins, tiling.allocation
     )
-    known = Known({t.key: t.solution for t in tiles.values()}, _costs(windows))
     try:
-        plan = plan_network(*wanted.arguments, known, tiling.without)
+        plan = plan_network(*wanted.arguments, costs.memo, tiling.without)
     except TargetError as fault:
         raise explained(wanted, fault, shipped_targets()) from None
     bounds = plan.bounds
@@ -112,10 +107,6 @@ def tiling(
     if work:
         log(f"host: {work.told(target)}")
     return Tiled(plan, work, work.cycles(target))
-
-
-def _costs(windows: Items[Window]) -> dict[str, Costs]:
-    return {w.key: w.content for w in windows.values()}
 
 
 def shipped_targets() -> dict[str, Target]:

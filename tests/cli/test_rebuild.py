@@ -31,7 +31,7 @@ ABOVE = {"samples", "model", "parse", "placement", "segments", "statistics.items
 
 # they run the network as it is quantised
 JUDGED = {"clipping", "baseline", "sensitivity", "precision", "correct"}
-SEARCH = {"layers", "tiles", "spans", "windows", "tiling"}
+SEARCH = {"costs.layers", "costs.tiles", "costs.runs", "costs.groups", "costs", "tiling"}
 
 
 def call(capfd: pytest.CaptureFixture[str], *args: str) -> Ran:

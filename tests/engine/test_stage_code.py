@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from npuflow.base.code import Closure, closure
-from npuflow.flow.stage import STAGES
+from npuflow.flow.stage import STAGES, steps_of
 
 READERS = ("array", "image", "listing", "python", "read", "zarr_store")
 DECODERS = {f"npuflow.engine.data.{name}" for name in READERS}
 APPLYING = "npuflow.engine.data.steps:applied"
 FREE = (
-    "placement", "segments", "thresholds", "quantize", "moments", "layers", "tiles", "spans", "windows",
-    "tiling", "codegen", "budget", "qdq",
+    "placement", "segments", "thresholds", "quantize", "moments", "costs.layers", "costs.tiles",
+    "costs.runs", "costs.groups", "tiling", "codegen", "budget", "qdq",
 )
 
 
 def code_of(stage: str) -> Closure:
-    return closure(STAGES[stage].function)
+    return closure(steps_of(STAGES)[stage].function)
 
 
 @pytest.mark.parametrize("stage", FREE)
@@ -34,7 +34,7 @@ def test_the_check_can_fail() -> None:
     assert DECODERS & {name.partition(":")[0] for name in found.definitions}
 
 
-@pytest.mark.parametrize("stage", ["layers", "tiling", "codegen", "qdq", "simulate"])
+@pytest.mark.parametrize("stage", ["costs.layers", "tiling", "codegen", "qdq", "simulate"])
 def test_how_the_quantised_graph_is_saved_and_summed_up_concerns_quantize_alone(stage: str) -> None:
     label = "npuflow.stages.quantize:Quantized"
     found = code_of(stage).definitions

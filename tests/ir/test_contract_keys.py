@@ -158,60 +158,59 @@ def override(name: str) -> str:
 EXPECTED = {
     "accepts": "budget checked placement",
     "answer_axis": "baseline precision verdict",
-    "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity unify "
-    "verdict "
-    "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
+    "bias_factor": "baseline budget clipping correct precision quantize search.items sensitivity "
+    "unify verdict",
     "border": "parse pixels rewrite_check",
-    "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity unify "
-    "verdict "
-    "baseline budget clipping precision quantize report search.items sensitivity unify verdict",
+    "channel_axis": "baseline budget clipping precision quantize report search.items sensitivity "
+    "unify verdict",
     "clipped": "parse rewrite_check unify",
     "column_groups": "quantize",
     "columns": "evaluate fidelity qdq_check simulate",
     "f": "baseline budget clipping model precision quantize rewrite_check search.items search.rivals "
     "sensitivity thresholds unify verdict",
     "from_onnx": "model rewrite_check",
-    "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict "
-    "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
+    "gain": "baseline budget clipping correct precision quantize search.items sensitivity unify "
+    "verdict",
     "infer": "baseline clipping correct model parse pixels precision qdq rewrite_check search.items "
     "search.rivals sensitivity tune.items unify verdict",
     "input_channels": "",
     "integer": "evaluate fidelity qdq_check simulate",
     "lower": "budget codegen evaluate fidelity qdq_check simulate",
     "measures": "budget checked placement tiling",
-    "moves": "budget checked codegen evaluate fidelity layers placement precision qdq_check simulate spans "
-    "tiling verdict",
+    "moves": "budget checked codegen costs.layers costs.runs evaluate fidelity placement precision "
+    "qdq_check simulate tiling verdict",
     "of_scaled": "parse pixels rewrite_check",
-    "onnx_attributes": "baseline budget channels.items checked clipping codegen correct evaluate fidelity "
-    "placement "
-    "precision qdq qdq_check quantize report rewrite_check search.items search.rivals segments "
-    "sensitivity simulate tiling tune.items unify verdict",
-    "onnx_type": "baseline budget checked clipping codegen correct evaluate model parse pixels placement "
-    "precision quantize report rewrite_check search.items search.rivals segments sensitivity "
-    "thresholds tiling tune.candidates unify verdict",
-    "output_range": "baseline budget channels.items clipping precision quantize search.items search.rivals "
-    "segments sensitivity thresholds unify verdict",
+    "onnx_attributes": "baseline budget channels.items checked clipping codegen correct evaluate "
+    "fidelity placement precision qdq qdq_check quantize report rewrite_check "
+    "search.items search.rivals segments sensitivity simulate tiling tune.items "
+    "unify verdict",
+    "onnx_type": "baseline budget checked clipping codegen correct evaluate model parse pixels "
+    "placement precision quantize report rewrite_check search.items search.rivals "
+    "segments sensitivity thresholds tiling tune.candidates unify verdict",
+    "output_range": "baseline budget channels.items clipping precision quantize search.items "
+    "search.rivals segments sensitivity thresholds unify verdict",
     "places": "",
-    "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify verdict "
-    "baseline budget clipping correct precision quantize search.items sensitivity unify verdict",
+    "prepare": "baseline budget clipping correct precision quantize search.items sensitivity unify "
+    "verdict",
     "reduced": "parse rewrite_check",
     "reference": "baseline correct parse pixels precision rewrite_check unify verdict",
-    "role": "baseline budget channels.items checked clipping codegen correct evaluate evaluation_inputs "
-    "fidelity footprints input_check layers model parse pixels placement precision qdq qdq_check "
-    "quantize report rewrite_check search.items search.rivals segments sensitivity simulate spans "
-    "thresholds tiles tiling tune.candidates tune.items unify verdict",
-    "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize search.items "
-    "sensitivity simulate unify verdict",
-    "samples": "",
-    "space": "budget codegen evaluate fidelity layers precision qdq_check simulate spans tiles tiling "
-    "verdict",
-    "then_scaled": "parse rewrite_check",
-    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity precision qdq "
-    "qdq_check rewrite_check search.items search.rivals segments sensitivity simulate tune.items "
+    "role": "baseline budget channels.items checked clipping codegen correct costs.layers costs.runs "
+    "costs.tiles evaluate evaluation_inputs fidelity footprints input_check model parse "
+    "pixels placement precision qdq qdq_check quantize report rewrite_check search.items "
+    "search.rivals segments sensitivity simulate thresholds tiling tune.candidates tune.items "
     "unify verdict",
+    "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize "
+    "search.items sensitivity simulate unify verdict",
+    "samples": "",
+    "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision "
+    "qdq_check simulate tiling verdict",
+    "then_scaled": "parse rewrite_check",
+    "to_onnx": "baseline budget channels.items clipping codegen correct evaluate fidelity precision "
+    "qdq qdq_check rewrite_check search.items search.rivals segments sensitivity simulate "
+    "tune.items unify verdict",
     "unit_bias": "parse rewrite_check",
-    "with_": "baseline budget clipping model parse pixels precision quantize rewrite_check search.items "
-    "search.rivals sensitivity thresholds tiling tune.items unify verdict",
+    "with_": "baseline budget clipping model parse pixels precision quantize rewrite_check "
+    "search.items search.rivals sensitivity thresholds tiling tune.items unify verdict",
     "with_border": "pixels rewrite_check",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of

@@ -127,7 +127,7 @@ def test_the_report_has_the_tables(folder: Path, capfd: pytest.CaptureFixture[st
     capfd.readouterr()
     assert main(["show", "tiling", "bad.toml", "--strategies"]) == 0
     shown = capfd.readouterr().out
-    assert "every layer alone" in shown and ", taken" in shown and "[tiling] without" in shown
+    assert "on one core" in shown and ", taken" in shown and "[tiling] without" in shown
     data: dict[str, Any] = json.loads((folder / "out/bad/report.json").read_text())
     assert data["accuracy"]["ok"] is False and data["warnings"][0]["message"] == data["accuracy"]["text"]
     tables = {title: rows for title, _, rows in data["notes"]}

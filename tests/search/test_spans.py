@@ -16,12 +16,11 @@ import pytest
 from npuflow.base.errors import TargetError
 from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Group
-from npuflow.engine.search.canonical import Excerpt, cutting
-from npuflow.engine.search.packed import packed, unpacked
+from npuflow.engine.search.canonical import Cost, Subgraph, cutting, packed, unpacked
 from npuflow.engine.search.parts import Planner, layer_of
-from npuflow.engine.search.plan import Known, plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.search.score import Scorer
-from npuflow.engine.search.spans import Coster, Shared, Span, Window, in_network, span_at
+from npuflow.engine.search.spans import Coster, Shared, in_network, run_at
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from tests.networks import random_networks
@@ -46,8 +45,8 @@ def drawn_once(seed: int) -> tuple[Graph, Target, list[Group], Topology] | None:
     )
 
 
-def spans(parts: list[Group], topology: Topology) -> list[Span]:
-    found = [span_at(topology, parts, start, LEVEL) for start in range(len(parts))]
+def spans(parts: list[Group], topology: Topology) -> list[Subgraph]:
+    found = [run_at(topology, parts, start, LEVEL) for start in range(len(parts))]
     return [one[0] for one in found if one is not None]
 
 
@@ -56,11 +55,12 @@ def test_layers_of_an_excerpt_are_those_of_the_network() -> None:
     for graph, target, parts, topology in drawn(range(20)):
         for part in (p for g in parts for p in g.parts if p.choice is not None):
             alone = cutting(graph, [part.nodes], topology.needed(part.nodes)).excerpt
-            again = Excerpt.from_json(json.loads(json.dumps(alone.to_json())))
-            assert again == alone and again.key == alone.key
-            (nodes,) = again.parts
+            one = Subgraph(alone, False, LEVEL)
+            again = Subgraph.from_json(json.loads(json.dumps(one.to_json())))
+            assert again == one and again.key == one.key
+            (nodes,) = again.excerpt.parts
             m = machine(target)
-            assert layer_of(again.graph, nodes, m, target.numerics) == layer_of(
+            assert layer_of(again.excerpt.graph, nodes, m, target.numerics) == layer_of(
                 graph, part.nodes, m, target.numerics
             )
             seen += 1
@@ -73,12 +73,12 @@ def test_costs_in_an_excerpt_are_those_in_the_network() -> None:
         m = machine(target)
         whole = Coster(topology, m, LEVEL, parts, Scorer(topology, m, LEVEL))
         for start in range(len(parts)):
-            found = span_at(topology, parts, start, LEVEL)
+            found = run_at(topology, parts, start, LEVEL)
             if found is None:
                 continue
             span, cut = found
-            costs = Shared(target.numerics).window(span, m)
-            assert unpacked(Window, json.loads(json.dumps(packed(costs)))) == costs
+            costs = Shared(target.numerics).cost(span, m)
+            assert unpacked(Cost, json.loads(json.dumps(packed(costs)))) == costs
             for way in costs.ways:
                 here, there = whole.best(start, start + way.parts), in_network(way, cut)
                 assert (
@@ -143,7 +143,7 @@ def edited(graph: Graph, parts: list[Group]) -> tuple[int, Graph] | None:
     )
 
 
-def edits(seeds: range) -> Iterator[tuple[Graph, Target, list[Span], list[Span], list[bool]]]:
+def edits(seeds: range) -> Iterator[tuple[Graph, Target, list[Subgraph], list[Subgraph], list[bool]]]:
     """(edited network, target, spans before, spans after, which of them hold the edited part)."""
     for graph, target, parts, topology in drawn(seeds):
         found = edited(graph, parts)
@@ -181,12 +181,12 @@ def test_costs_that_an_edit_leaves_give_the_plan_of_a_clean_search() -> None:
     for other, target, before, after, _ in edits(range(12)):
         m, numerics = machine(target), target.numerics
         shared = Shared(numerics)
-        known = {s.key: shared.window(s, m) for s in before if s.key in {a.key for a in after}}
+        known = {s.key: shared.cost(s, m) for s in before if s.key in {a.key for a in after}}
         try:
             clean = plan_network(other, m, numerics, LEVEL)
         except TargetError:
             continue
-        assert plan_network(other, m, numerics, LEVEL, known=Known(windows=known)) == clean
+        assert plan_network(other, m, numerics, LEVEL, known=known) == clean
         compared += bool(known)
         if compared == 2:
             break

@@ -101,11 +101,3 @@ def box_copy(
     offset = sum(a * s for (a, _), s in zip(box, strides, strict=True))
     inner = sum((a - lo) * s for (a, _), (lo, _), s in zip(box, layout or box, near, strict=True))
     return dma(space, base + offset, local + inner, itemsize, extent(box), strides, near)
-
-
-def box_span(base: int, shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int]:
-    """First and past-the-last byte that the box touches."""
-    strides = dense(shape, itemsize)
-    low = base + sum(a * s for (a, _), s in zip(box, strides, strict=True))
-    high = base + sum((b - 1) * s for (_, b), s in zip(box, strides, strict=True)) + itemsize
-    return low, high

@@ -32,7 +32,6 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.time import ScheduleTime, Terms, time_of
 from npuflow.engine.schedule.views import Views
 from npuflow.engine.search.plan import Plan
-from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.moves import reach
@@ -57,11 +56,6 @@ class _Output:
 
 def generate(graph: Graph, plan: Plan, target: Target, name: str = "") -> Program:
     """The program of a planned network."""
-    with uncollected():
-        return _generated(graph, plan, target, name)
-
-
-def _generated(graph: Graph, plan: Plan, target: Target, name: str) -> Program:
     parts = segments(graph)
     machine = Machine(target.compute, target.memory, target.dma)
     topology = Topology(graph, machine, target.numerics)

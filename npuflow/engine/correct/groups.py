@@ -77,12 +77,12 @@ def linear(graph: Graph, node: Node) -> Layer | None:
 
 def groups(graph: Graph, numerics: Numerics) -> list[Group]:
     """Every set of values between layers, in the order of the graph."""
-    layers = {id(n): linear(graph, n) for n in graph.nodes}
+    layers = {n.outputs: linear(graph, n) for n in graph.nodes}
     probe = Probe(graph)
-    passing = {id(n): layers[id(n)] is None and probe.homogeneous(n) for n in graph.nodes}
+    passing = {n.outputs: layers[n.outputs] is None and probe.homogeneous(n) for n in graph.nodes}
     ties, found = Groups(), dict[str, Group]()
     for node in graph.nodes:
-        if passing[id(node)]:
+        if passing[node.outputs]:
             ties.join(_activations(graph, node, also=node.outputs))
 
     def group(value_id: str) -> Group:
@@ -91,11 +91,11 @@ def groups(graph: Graph, numerics: Numerics) -> list[Group]:
     for value_id in graph.inputs:
         group(value_id).stop("it is an input of the network")
     for node in graph.nodes:
-        layer = layers[id(node)]
+        layer = layers[node.outputs]
         for value_id in _activations(graph, node, also=()):
             if layer is not None and value_id == node.inputs[0]:
                 group(value_id).readers.append(layer)
-            elif not passing[id(node)]:
+            elif not passing[node.outputs]:
                 group(value_id).stop(f"{node.name} reads it, and it cannot take channels of different scales")
         for value_id in (o for o in node.outputs if o):
             group(value_id).values.append(value_id)
@@ -103,7 +103,7 @@ def groups(graph: Graph, numerics: Numerics) -> list[Group]:
                 group(value_id).makers.append(layer)
                 if not numerics.per_channel_clamp and _bounded(node):
                     group(value_id).stop(f"{node.name} clips, and the target clamps all channels alike")
-            elif not passing[id(node)]:
+            elif not passing[node.outputs]:
                 group(value_id).stop(
                     f"{node.name} produces it, and it cannot take channels of different scales"
                 )

@@ -54,10 +54,9 @@ def folded(data: Data, folding: Folding, numerics: Numerics) -> dict[str, Pixels
         name: one for name in held if (one := _folded(steps, name, held[name], picture, numerics)) is not None
     }
     while True:                           # a step that others need goes on being done for all
-        shared = {id(s) for name in held if name not in found for s in _own(steps, name) if "normalize" in s}
-        kept = {
-            name: one for name, one in found.items() if not any(id(s) in shared for s in _own(steps, name))
-        }
+        other = [name for name in held if name not in found]
+        shared = [s for s in steps if "normalize" in s and any(_is_for(s, name) for name in other)]
+        kept = {name: one for name, one in found.items() if not any(_is_for(s, name) for s in shared)}
         if len(kept) == len(found):
             return found
         found = kept
@@ -143,7 +142,11 @@ def _named(name: str, step: dict[str, Any]) -> Plain:
 
 
 def _own(steps: Sequence[Plain], name: str) -> list[Plain]:
-    return [step for step in steps if step.get("input", "") in ("", name)]
+    return [step for step in steps if _is_for(step, name)]
+
+
+def _is_for(step: Plain, name: str) -> bool:
+    return step.get("input", "") in ("", name)
 
 
 def _folded(

@@ -13,7 +13,7 @@ class Pool:
     def __init__(self, batch: int, keep: bool) -> None:
         self.batch, self.keep = batch, keep
         self._free: list[Array] = []
-        self._whole: dict[int, Array] = {}
+        self._lent: list[tuple[Array, Array]] = []           # what was taken, and the bytes that it lies in
 
     def take(self, dtype: str, size: int) -> Array:
         """An array with so many elements for every sample."""
@@ -25,11 +25,11 @@ class Pool:
         else:
             whole = np.zeros(-(-max(need, 1) // 64) * 64, np.uint8)
         found = whole[:need].view(dtype)
-        self._whole[id(found)] = whole
+        self._lent.append((found, whole))
         return found
 
     def give(self, array: Array) -> None:
         """The values of this array are no longer needed."""
-        whole = self._whole.pop(id(array), None)
-        if whole is not None and not self.keep:
-            self._free.append(whole)
+        taken = [whole for lent, whole in self._lent if lent is array]
+        self._lent = [one for one in self._lent if one[0] is not array]
+        self._free += [] if self.keep else taken

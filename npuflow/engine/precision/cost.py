@@ -169,11 +169,13 @@ class CostModel:
         """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""
         graph, nodes = self.network.graph, [self.network.nodes[i] for i in layers]
         made = {o for n in nodes for o in n.outputs if o}
-        inside = {id(n) for n in nodes}
+        inside = {n.outputs for n in nodes}
         consumers = graph.consumers()
         read = {v for n in nodes for v in n.inputs if v and v not in made}
         given = {
-            o for o in made if o in graph.outputs or any(id(n) not in inside for n in consumers.get(o, []))
+            o
+            for o in made
+            if o in graph.outputs or any(n.outputs not in inside for n in consumers.get(o, []))
         }
         found: dict[int, float] = {}
         for value_id in sorted(read | given):

@@ -92,10 +92,10 @@ class Network:
     @cached_property
     def weights(self) -> tuple[Weight, ...]:
         """Constant weights, once each."""
-        mine = {id(n) for n in self.nodes}
+        mine = {n.outputs for n in self.nodes}
         found: dict[str, Weight] = {}
         for index, node in enumerate(self.graph.nodes):
-            if id(node) not in mine:
+            if node.outputs not in mine:
                 continue
             for operand, value_id in enumerate(node.inputs):
                 if value_id and node.op.role(operand) == "weight" and self.graph.const(value_id) is not None:

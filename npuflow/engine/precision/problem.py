@@ -157,13 +157,13 @@ class Rig:
         network, first = self.network, len(self.network.groups)
         graph, numerics = network.graph, network.numerics
         producer, consumers = graph.producer(), graph.consumers()
-        mine = {id(n) for n in network.nodes}
+        mine = {n.outputs for n in network.nodes}
         wide = [v for k, group in enumerate(network.groups) if levels[k] == WIDE for v in group]
         floats = [v for k, group in enumerate(network.groups) if levels[k] == FLOAT for v in group]
         bits = max(numerics.activation_bits)
-        written = tuple(v for v in wide if v in producer and id(producer[v]) in mine)
+        written = tuple(v for v in wide if v in producer and producer[v].outputs in mine)
         given = [v for v in wide if v not in written]
-        reading = {id(n): n for v in given for n in consumers.get(v, []) if id(n) in mine}
+        reading = {n.outputs: n for v in given for n in consumers.get(v, []) if n.outputs in mine}
         readers = [n.outputs[0] for n in reading.values()]
         kept = self._kept(reading.values(), {*written, *floats})
         weights = tuple(
@@ -173,7 +173,7 @@ class Rig:
             n.outputs[0]
             for v in floats
             for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
-            if id(n) in mine
+            if n.outputs in mine
         )
         found = [
             *(Override(layers=self._exactly(names), bits=width) for width, names in kept.items()),

@@ -15,7 +15,7 @@ from npuflow.engine.host import host_work, total_work
 from npuflow.engine.partition import is_npu
 from npuflow.engine.place import accepts
 from npuflow.engine.profile.measure import Profile
-from npuflow.engine.program.container import Program, fingerprint, target_meta
+from npuflow.engine.program.container import Program
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.pinned import NO_PINS, Pins
 from npuflow.engine.search.plan import Bounds, plan_network
@@ -93,11 +93,8 @@ class Missed:
 
     def at(self, target: Target) -> float:
         """The same commands on another machine."""
-        program = self.found.program
-        meta = {**program.meta, "target": target_meta(target)}
-        other = replace(program, target_fingerprint=fingerprint(target), meta=meta)
-        other.__dict__["decoded"] = program.decoded
-        return float(timeline_of(other, self.order).cycles) + self.case.host_cycles(target)
+        timeline = timeline_of(self.found.program, self.order, target)
+        return float(timeline.cycles) + self.case.host_cycles(target)
 
 
 def _external(t: Target) -> Target:

@@ -44,11 +44,11 @@ def narrower(
 ) -> dict[str, Range]:
     """Smaller ranges for values that only table functions read. `alone`: values that
     share their scale with no other."""
-    consumers, mine = graph.consumers(), {id(n) for n in chosen}
+    consumers, mine = graph.consumers(), {n.outputs for n in chosen}
     found: dict[str, Range] = {}
     for value_id in spans:
         readers = consumers.get(value_id, [])
-        tables = [n for n in readers if n.op.unary and id(n) in mine]
+        tables = [n for n in readers if n.op.unary and n.outputs in mine]
         if not readers or len(tables) < len(readers) or value_id not in alone or value_id in graph.outputs:
             continue
         parts = [trimmed(n.op, spans[value_id], types[n.outputs[0]]) for n in tables]

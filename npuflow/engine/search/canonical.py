@@ -1,23 +1,26 @@
 """Subgraphs by their structure alone: what has been found for one is taken for its equals, under their names.
 
-An *excerpt* is text, and its digest names a step of the build; inside one search a tuple of numbers
+A `Subgraph` is text, and its digest is what costs are stored under; inside one search a tuple of numbers
 does (`Stretches`). Either way nodes and values are numbered in the same order, and one renaming
 (`Names`) leads from one to the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache, cached_property
+from types import MappingProxyType, UnionType
+from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from npuflow.base.digest import digest
+from npuflow.engine.schedule.choice import Choice, Costs
 from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Group
+from npuflow.engine.search.cuts import Candidate
+from npuflow.engine.search.tilings import Solution
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node, Param
 from npuflow.ir.text import from_text, op_name, to_text
@@ -41,23 +44,70 @@ class Excerpt:
         wanted |= {p for n in source.nodes for _, p in n.params or () if isinstance(p, str)}
         return replace(source, consts=MappingProxyType({name: _hollow(name) for name in sorted(wanted)}))
 
-    @cached_property
-    def name(self) -> str:
-        """Some of its operators, and a digest of all that it says."""
-        names = [op_name(self.graph.nodes[part[0]].op) for part in self.parts]
-        shown = "-".join(names[:SHOWN]) + (f"-and-{len(names) - SHOWN}" if len(names) > SHOWN else "")
-        return f"{shown}-{self.key}"
+
+@dataclass(frozen=True)
+class Alone:
+    """A part's own tiling, and its cycles and bytes by itself."""
+
+    choice: Choice
+    costs: Costs
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """What is costed: a part to be tiled; or, with the tilings of its parts, the parts that groups from the
+    first one on may hold. All that the costs depend on, but the target."""
+
+    excerpt: Excerpt
+    inside: bool                          # activations lie in the chip's shared memory
+    level: int
+    alone: tuple[Alone, ...] = ()         # by part
+    trials: int = 0                       # how many ways to run its groups are tried
 
     @cached_property
     def key(self) -> str:
-        return digest([self.text, self.parts]).partition(":")[2][:16]
+        return digest(self.to_json()).partition(":")[2][:16]
+
+    @cached_property
+    def name(self) -> str:
+        """Some of its operators, and a digest of all that it says."""
+        names = [op_name(self.excerpt.graph.nodes[part[0]].op) for part in self.excerpt.parts]
+        shown = "-".join(names[:SHOWN]) + (f"-and-{len(names) - SHOWN}" if len(names) > SHOWN else "")
+        return f"{shown}-{self.key}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"graph": self.text, "parts": [list(p) for p in self.parts]}
+        parts = [list(p) for p in self.excerpt.parts]
+        return {"graph": self.excerpt.text, "parts": parts, "inside": self.inside, "level": self.level,
+                "alone": packed(self.alone), "trials": self.trials}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Excerpt:
-        return cls(data["graph"], tuple(tuple(p) for p in data["parts"]))
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        excerpt = Excerpt(data["graph"], tuple(tuple(p) for p in data["parts"]))
+        alone: tuple[Alone, ...] = unpacked(tuple[Alone, ...], data["alone"])
+        return cls(excerpt, data["inside"], data["level"], alone, data["trials"])
+
+
+@dataclass(frozen=True)
+class Way:
+    """The best way found to run the first `parts` of a subgraph as one group, and the local memory
+    that it holds at most."""
+
+    parts: int
+    group: Group
+    used: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was found for a subgraph. Of one part, its best tiling, None where no tile fits local memory;
+    of several, the groups of the first ones, and how many ways to run these were costed."""
+
+    tiling: Solution | None = None
+    ways: tuple[Way, ...] = ()
+    asked: int = 0
+
+
+Memo = Mapping[str, Cost]                 # by the keys of subgraphs
 
 
 @dataclass(frozen=True)
@@ -141,13 +191,36 @@ def _hollow(described: str) -> Array:
     return np.broadcast_to(np.zeros((), dtype), tuple(int(d) for d in shape.rstrip("]").split(",") if d))
 
 
-class Stretches:
-    """Consecutive parts of a network that compute. `signs`: what a part is -> its number, for
-    all networks on one machine."""
+@dataclass(eq=False)
+class Known:
+    """What was found for stretches of parts in any network on one machine, by structure."""
 
-    def __init__(self, topology: Topology, singles: Sequence[Group], signs: dict[object, int]) -> None:
-        self.topology, self.singles, self.signs = topology, singles, signs
+    signs: dict[object, int] = field(default_factory=dict)       # what a part is -> its number
+    groups: dict[object, tuple[Names, list[Candidate], int]] = field(default_factory=dict)
+
+
+class Stretches:
+    """Consecutive parts of a network that compute; equal ones are costed once."""
+
+    def __init__(self, topology: Topology, singles: Sequence[Group], known: Known) -> None:
+        self.topology, self.singles, self.known = topology, singles, known
         self._parts: dict[int, tuple[int, tuple[str, ...]]] = {}
+
+    def once(
+        self, start: int, end: int, kept: frozenset[str], find: Callable[[], tuple[list[Candidate], int]]
+    ) -> tuple[list[Candidate], int]:
+        """Groups of these parts, and how many ways to run them were costed: as found for an equal
+        stretch, or now. `kept`: as in `key`."""
+        key, names = self.key(start, end, kept)
+        if key not in self.known.groups:
+            self.known.groups[key] = names, *find()
+        other, found, ways = self.known.groups[key]
+        if other is names:
+            return found, ways
+        return [
+            Candidate(replace(c.scored, group=names.renamed(c.scored.group, other)), kept, c.exchange)
+            for c in found
+        ], ways
 
     def key(self, start: int, end: int, kept: Collection[str] = ()) -> tuple[object, Names]:
         """All that the costs of these parts depend on, and their names. `kept`: values that are in local
@@ -171,5 +244,40 @@ class Stretches:
             member = self.topology.member(single.parts[0].nodes, frozenset())
             sign = member.layer, member.spaces, single.parts[0].choice, single.costs
             values = *(v for v, _ in member.inputs), *member.outputs
-            self._parts[index] = self.signs.setdefault(sign, len(self.signs)), values
+            self._parts[index] = self.known.signs.setdefault(sign, len(self.known.signs)), values
         return self._parts[index]
+
+
+# --- how costs travel between steps of a build
+def packed(value: Any) -> Any:
+    """Lists and scalars; dataclasses lose their field names."""
+    if is_dataclass(value):
+        kind: Any = type(value)
+        return [packed(getattr(value, name)) for name in _names(kind)]
+    return [packed(v) for v in value] if isinstance(value, (tuple, list)) else value
+
+
+def unpacked(kind: Any, data: Any) -> Any:
+    """What `packed` has made of a value of a type: dataclasses, tuples, optional values and scalars."""
+    if data is None or not isinstance(data, list):
+        return data
+    if is_dataclass(kind):
+        made: Any = kind
+        hints = _hints(made)
+        return made(*(unpacked(hints[name], row) for name, row in zip(_names(made), data, strict=True)))
+    if get_origin(kind) in (Union, UnionType):
+        return unpacked(next(k for k in get_args(kind) if k is not type(None)), data)
+    inner = get_args(kind)
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        return tuple(unpacked(inner[0], row) for row in data)
+    return tuple(unpacked(k, row) for k, row in zip(inner, data, strict=True))
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.init)
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)

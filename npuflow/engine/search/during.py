@@ -30,6 +30,7 @@ class Tiles:
     costs: tuple[tuple[float, int, int, int, float], ...]     # load, gather, array, vector, begin
     made: tuple[Box, ...]
     pieces: int
+    number: int                           # of these tiles among all of a core
     work: float                           # of the array, or of the vector unit where there is none
 
 
@@ -50,7 +51,7 @@ class Course:
         )
         self.handed = (1 + len(late)) * (d.setup_cycles + c.command_cycles) + c.command_cycles + 2 * moved
         self._tiles: dict[tuple[int, Choice], Tiles] = {}
-        self._needs: dict[tuple[int, int, int], list[int]] = {}
+        self._needs: dict[tuple[int, int], list[int]] = {}
 
     def tiles(self, p: int, choice: Choice) -> Tiles:
         if (p, choice) not in self._tiles:
@@ -107,7 +108,7 @@ class Course:
             float(sum(x[2] for x in costs)), float(sum(x[3] for x in costs)) if layer.mac is None else 0.0
         )
         made = tuple(layer.space.outputs[0].box(tile) for tile in tiles)
-        return Tiles(tiles, tuple(costs), made, self._pieces(p, choice), work)
+        return Tiles(tiles, tuple(costs), made, self._pieces(p, choice), len(self._tiles), work)
 
     def _pieces(self, p: int, choice: Choice) -> int:
         """Loads of constants: of those that the same axes cut, one a tile."""
@@ -130,7 +131,7 @@ class Course:
 
     def _needed(self, p: int, now: Tiles, q: int, before: Tiles) -> list[int]:
         """For every tile of a part, the last tile of an earlier one that makes some of what it reads."""
-        key = p, id(now), id(before)
+        key = now.number, before.number
         if key not in self._needs:
             refs = [r for v, r in self.members[p].inputs if self.maker.get(v) == q]
             found = []

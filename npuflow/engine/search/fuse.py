@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import inf, prod
+from math import prod
 
 from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.schedule import tuned
@@ -15,23 +15,14 @@ from npuflow.engine.schedule.geometry import Uncuttable, inside
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.local import lay_local, widened
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.canonical import Cutting
+from npuflow.engine.search.canonical import Cost, Cutting, Memo, Subgraph
+from npuflow.engine.search.cuts import Candidate, cheapest
 from npuflow.engine.search.finalists import Finalist
 from npuflow.engine.search.pinned import NO_PINS, Pins, part_named
 from npuflow.engine.search.pins import stretches
 from npuflow.engine.search.refuse import Search, refusal
 from npuflow.engine.search.score import Scored, Scorer
-from npuflow.engine.search.spans import (
-    Coster,
-    Span,
-    Window,
-    grown,
-    in_network,
-    in_span,
-    joins,
-    reach,
-    span_at,
-)
+from npuflow.engine.search.spans import Coster, grown, in_network, in_subgraph, joins, reach, run_at
 from npuflow.engine.search.stay import Stayer
 from npuflow.engine.search.strategies import Result, Strategy, Tried, usable
 
@@ -50,7 +41,7 @@ class Fuser:
         level: int,
         pins: Pins = NO_PINS,
         exact: bool = False,
-        known: Mapping[str, Window] | None = None,
+        known: Memo | None = None,
         scorer: Scorer | None = None,
     ) -> None:
         self.topology, self.machine, self.level = topology, machine, level
@@ -63,7 +54,7 @@ class Fuser:
         )
         self.scorer, self.room = self.coster.scorer, machine.memory.local_bytes
         self.known = known or {}
-        self.windows: dict[str, Window] = {}
+        self.windows: dict[str, Cost] = {}
         self._ends: dict[int, list[tuple[int, Scored]]] = {}
         self._cuts: dict[float, list[Scored]] = {}
         self._kept: dict[float, list[State]] = {}
@@ -110,11 +101,11 @@ class Fuser:
 
     @cached_property
     def _stayer(self) -> Stayer:
-        return Stayer(self.topology, self.machine, self.singles, self.scorer, self._known_best)
+        return Stayer(self.machine, self.coster.stretches, self.scorer, self._known_best)
 
     def _cut(self, bus: float) -> list[Scored]:
         if bus not in self._cuts:
-            self._cuts[bus] = self.cuts(bus)[1]
+            self._cuts[bus] = self.cuts(bus)
         return self._cuts[bus]
 
     def _known_best(self, start: int, end: int) -> Scored | None:
@@ -136,24 +127,20 @@ class Fuser:
             Topology(self.topology.graph, machine, self.topology.numerics), machine, self.singles, self.level
         )
 
-    def cuts(self, weight: float = tuned.BUS_COST) -> tuple[float, list[Scored]]:
-        """The cheapest cuts of the order into groups, with their score. `weight`: of a cycle of the bus."""
-        best: list[tuple[float, int, Scored | None]] = [(0.0, 0, None)]
-        best += [(inf, 0, None)] * len(self.singles)
-        for start in range(len(self.singles)):
-            for end, found in self._from(start):
-                score = best[start][0] + found.costs.cycles + weight * found.costs.bus
-                if score < best[end][0]:
-                    best[end] = score, start, found
-        if best[-1][0] == inf:
+    def cuts(self, weight: float = tuned.BUS_COST) -> list[Scored]:
+        """The cheapest cuts of the order into groups. `weight`: of a cycle of the bus."""
+
+        def total(before: float, group: Candidate) -> float:
+            costs = group.scored.costs
+            return before + costs.cycles + weight * costs.bus
+
+        chosen = cheapest(
+            len(self.singles),
+            lambda start, _: ((end, [(False, Candidate(s))]) for end, s in self._from(start)), total,
+        )
+        if chosen is None:
             raise refusal(self)
-        chosen: list[Scored] = []
-        at = len(self.singles)
-        while at:
-            _, at, scored = best[at]
-            assert scored is not None
-            chosen.append(scored)
-        return best[-1][0], chosen[::-1]
+        return [group.scored for group in chosen]
 
     def best(self, start: int, end: int) -> Scored | None:
         return self.coster.best(start, end)
@@ -199,16 +186,16 @@ class Fuser:
         return [(e, s) for e in ends if self.joins(start, e) and (s := self.best(start, e)) is not None]
 
     def _window(self, start: int) -> list[tuple[int, Scored]]:
-        found = span_at(self.topology, self.singles, start, self.level)
+        found = run_at(self.topology, self.singles, start, self.level)
         assert found is not None
-        span, cut = found
-        if span.key not in self.windows:
-            self.windows[span.key] = self.known.get(span.key) or self._costed(start, span, cut)
-        return [(start + way.parts, in_network(way, cut)) for way in self.windows[span.key].ways]
+        run, cut = found
+        if run.key not in self.windows:
+            self.windows[run.key] = self.known.get(run.key) or self._costed(start, run, cut)
+        return [(start + way.parts, in_network(way, cut)) for way in self.windows[run.key].ways]
 
-    def _costed(self, start: int, span: Span, cut: Cutting) -> Window:
-        ways, asked = grown(self.coster, start, start + len(span.alone), span.trials)
-        return Window(tuple(in_span(found, end - start, cut) for end, found in ways), asked)
+    def _costed(self, start: int, run: Subgraph, cut: Cutting) -> Cost:
+        ways, asked = grown(self.coster, start, start + len(run.alone), run.trials)
+        return Cost(ways=tuple(in_subgraph(found, end - start, cut) for end, found in ways), asked=asked)
 
     def _pinned(self, start: int, end: int) -> bool:
         """Whether no pinned group is cut through."""
@@ -295,8 +282,7 @@ class Fuser:
         return found
 
     def _bytes(self, value: str, cores: int) -> int:
-        item = 2 if self.topology.graph.values[value].dtype.endswith("16") else 1
-        size = prod(self.topology.graph.type(value).shape) * item
+        size = self.topology.bytes(value)
         return size if cores == 1 else size // cores + size // 8
 
     def _spans(self, value: str, chosen: Sequence[Scored], g: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,23 +16,20 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe, follows, leads, space_of
 from npuflow.engine.schedule.moves import move_costs
 from npuflow.engine.schedule.views import views_of
-from npuflow.engine.search.canonical import Excerpt, cutting
+from npuflow.engine.search.canonical import Cost, Memo, Subgraph, cutting
 from npuflow.engine.search.tilings import Solution, solve
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.space import Space
 
-# key of a part's excerpt -> its best tiling; None: there is none that fits
-Solved = Mapping[str, Solution | None]
 
-
-def solved(excerpt: Excerpt, machine: Machine, numerics: Numerics, level: int) -> Solution | None:
-    """The best tiling of an excerpt that is one part."""
-    (nodes,) = excerpt.parts
+def tiled(part: Subgraph, machine: Machine, numerics: Numerics) -> Cost:
+    """The best tiling of one part."""
+    (nodes,) = part.excerpt.parts
     try:
-        return solve(layer_of(excerpt.graph, nodes, machine, numerics), machine, level=level)
+        return Cost(solve(layer_of(part.excerpt.graph, nodes, machine, numerics), machine, level=part.level))
     except TargetError:
-        return None
+        return Cost()
 
 
 def layer_of(graph: Graph, nodes: Sequence[int], machine: Machine, numerics: Numerics) -> Layer:
@@ -45,17 +42,17 @@ class Planner:
     repeated blocks are searched once."""
 
     def __init__(
-        self, graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Solved | None = None
+        self, graph: Graph, machine: Machine, numerics: Numerics, level: int, known: Memo | None = None
     ) -> None:
         self.graph, self.machine, self.numerics, self.level = graph, machine, numerics, level
         self.known = known or {}
-        self.solved: dict[str, Solution | None] = {}
+        self.solved: dict[str, Cost] = {}
         self.faults: list[TargetError] = []
         self.unfit: list[int] = []             # the nodes of these faults
         self.moving = moves_of(graph)
         self.saved = views_of(graph, list(enumerate(graph.nodes)), self.moving).saved
         self._spaces: dict[int, Space] = {}
-        self._keys: dict[tuple[int, ...], Excerpt] = {}
+        self._subgraphs: dict[tuple[int, ...], Subgraph] = {}
 
     def groups(self) -> list[Group]:
         """Each node with the ones that gain by following it in local memory; level 0
@@ -71,21 +68,22 @@ class Planner:
                 found.append(group)
         return found
 
-    def candidates(self) -> Iterator[Excerpt]:
+    def candidates(self) -> Iterator[Subgraph]:
         """Every part that `groups` may ask for."""
         for index, node in enumerate(self.graph.nodes):
             if not is_npu(node) or index in self.moving:
                 continue
             nodes: tuple[int, ...] | None = (index,)
             while nodes is not None:
-                yield self.excerpt(nodes)
+                yield self.subgraph(nodes)
                 follower = self._follower(nodes) if self.level else None
                 nodes = (*nodes, follower) if follower is not None else None
 
-    def excerpt(self, nodes: tuple[int, ...]) -> Excerpt:
-        if nodes not in self._keys:
-            self._keys[nodes] = cutting(self.graph, [nodes], self._needed(nodes)).excerpt
-        return self._keys[nodes]
+    def subgraph(self, nodes: tuple[int, ...]) -> Subgraph:
+        if nodes not in self._subgraphs:
+            excerpt = cutting(self.graph, [nodes], self._needed(nodes)).excerpt
+            self._subgraphs[nodes] = Subgraph(excerpt, self.machine.inside, self.level)
+        return self._subgraphs[nodes]
 
     def _moves(self, index: int) -> Group:
         site = self.graph.site(self.graph.nodes[index])
@@ -111,13 +109,10 @@ class Planner:
         return Group((Part(nodes, best.choice),), best.costs)
 
     def _solve(self, nodes: tuple[int, ...]) -> Solution | None:
-        excerpt = self.excerpt(nodes)
-        if excerpt.key not in self.solved:
-            found = excerpt.key in self.known
-            self.solved[excerpt.key] = (
-                self.known[excerpt.key] if found else solved(excerpt, self.machine, self.numerics, self.level)
-            )
-        return self.solved[excerpt.key]
+        part = self.subgraph(nodes)
+        if part.key not in self.solved:
+            self.solved[part.key] = self.known.get(part.key) or tiled(part, self.machine, self.numerics)
+        return self.solved[part.key].tiling
 
     def _refusal(self, nodes: tuple[int, ...]) -> TargetError:
         """Why no tile of a part fits, in the network's own names."""

@@ -19,16 +19,14 @@ from npuflow.engine.schedule.groups import Group, group_of_json
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import packed_arrays
 from npuflow.engine.schedule.views import views_of
-from npuflow.engine.search.finalists import Finalist, chosen, overlapping
+from npuflow.engine.search.canonical import Memo
+from npuflow.engine.search.finalists import Finalist, chosen, makespan, overlapping
 from npuflow.engine.search.fuse import Fuser
-from npuflow.engine.search.parts import Planner, Solved
+from npuflow.engine.search.parts import Planner
 from npuflow.engine.search.pinned import NO_PINS, Pins, with_tiles
 from npuflow.engine.search.pins import check
-from npuflow.engine.search.pipeline import makespan
-from npuflow.engine.search.spans import Window
 from npuflow.engine.search.strategies import Form, Tried, usable
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
-from npuflow.engine.uncollected import uncollected
 from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
@@ -47,14 +45,6 @@ class Bounds:
     @property
     def cycles(self) -> float:
         return max(self.compute, self.traffic)
-
-
-@dataclass(frozen=True)
-class Known:
-    """Costs by the keys of what they are costs of."""
-
-    parts: Solved = field(default_factory=dict)
-    windows: Mapping[str, Window] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,31 +118,17 @@ class Plan:
 
 def plan_network(
     graph: Graph, machine: Machine, numerics: Numerics, level: int = DEFAULT_LEVEL, pins: Pins = NO_PINS,
-    allocation: Method = "greedy", known: Known | None = None, without: Collection[str] = (),
+    allocation: Method = "greedy", known: Memo | None = None, without: Collection[str] = (),
 ) -> Plan:
     """Group and tile every integer node of a quantised graph; equal layers and equal
     runs of them are costed once.
 
-    `known`: costs that steps before this one have found; `without`: names of strategies that are left out.
+    `known`: costs of subgraphs that steps before this one have found; `without`: names of strategies
+    that are left out.
     """
-    with uncollected():
-        return _searched(
-            graph, machine, numerics, level, pins, allocation, known or Known(), frozenset(without)
-        )
-
-
-def _searched(
-    graph: Graph,
-    machine: Machine,
-    numerics: Numerics,
-    level: int,
-    pins: Pins,
-    allocation: Method,
-    known: Known,
-    without: frozenset[str],
-) -> Plan:
+    without = frozenset(without)
     machine = replace(machine, inside=fits_shared(graph, machine.memory))
-    planner = Planner(graph, machine, numerics, level, known.parts)
+    planner = Planner(graph, machine, numerics, level, known)
     groups = planner.groups()
     if planner.faults:
         raise _together(planner.faults)
@@ -162,7 +138,7 @@ def _searched(
     contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [
-        Fuser(contest.topology, machine, groups, each, pins, known=known.windows)
+        Fuser(contest.topology, machine, groups, each, pins, known=known)
         for each in levels(level)
         if grouping
     ]
@@ -171,11 +147,6 @@ def _searched(
     contest.run(fusers)
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
-    elif pins == NO_PINS and contest.uses("layers alone") and (
-        len(groups) <= tuned.ALONE_PARTS or contest.open(_apart_at_best(groups, machine))
-    ):
-        alone = tuple(Planner(graph, machine, numerics, 0).groups())
-        contest.offer([Finalist(alone, origin="every layer alone")])
     if contest.uses("one core") and contest.open(max(bounds.compute * machine.compute.cores, bounds.traffic)):
         single = replace(machine, compute=replace(machine.compute, cores=1))
         contest.enter(contest.on_one_core([
@@ -282,19 +253,6 @@ def _planned(
         return None
     origin = f"{plan.origin}, at level {level}"
     return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
-
-
-def _apart_at_best(groups: Sequence[Group], machine: Machine) -> float:
-    """Cycles that no plan of single layers beats, on the one core that they run on; by the sums of their
-    best tilings, none but by far."""
-    costs = [g.costs for g in groups if g.choice is not None]
-    amount = sum(c.const if machine.inside else c.bound_bytes for c in costs)
-    sums = makespan([g.costs for g in groups], tuned.CONSTANT_ROOM * machine.memory.local_bytes)
-    return max(
-        sum(c.bound_cycles for c in costs),
-        amount / machine.memory.external_bandwidth,
-        sums / tuned.HARDLY_BELOW,
-    )
 
 
 def levels(level: int) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer
 from npuflow.engine.schedule.units import units_of
-from npuflow.engine.search.canonical import Names
 from npuflow.engine.search.tilings import Solution, Tilings
 from npuflow.ir.space import Tile, elements
 
@@ -39,14 +38,12 @@ class Scored:
 
 @dataclass(eq=False)
 class Costed:
-    """What is known on one machine: tilings of layers, and costs of groups by their structure."""
+    """Tilings of layers on one machine."""
 
     tilings: dict[tuple[Layer, bool, int, str | None], Tilings] = field(default_factory=dict)
     solutions: dict[tuple[tuple[Layer, bool, int, str | None], int], Solution | None] = field(
         default_factory=dict
     )
-    groups: dict[object, tuple[Names, Scored | None]] = field(default_factory=dict)
-    names: dict[Layer, int] = field(default_factory=dict)
 
 
 class Scorer:
@@ -81,35 +78,6 @@ class Scorer:
             return None
         return frame
 
-    def cost(self, frame: Frame, room: int) -> Scored | None:
-        """The group with the tilings that fit into `room` bytes; None where none do.
-        Equal groups are costed once."""
-        (key, names), known = self._key(frame, room), self.known.groups
-        if key not in known:
-            found = self._score(frame, room)
-            known[key] = names, found
-            return found
-        other, found = known[key]
-        return None if found is None else replace(found, group=names.renamed(found.group, other))
-
-    def _key(self, frame: Frame, room: int) -> tuple[object, Names]:
-        names: dict[str, int] = {}
-
-        def number(value: str) -> tuple[int, bool, bool]:
-            wanted = value in frame.results and self.topology.wanted_in_data(value, frame.kept)
-            return names.setdefault(value, len(names)), value in frame.results, wanted
-
-        parts = tuple(
-            (self._name(m.layer), tuple(number(v) for v, _ in m.inputs), tuple(number(v) for v in m.outputs))
-            for m in frame.members
-        )
-        held = tuple((number(v)[0], v in frame.kept) for v, _ in frame.group.held)
-        key = parts, held, frame.group.strips, frame.group.cores, self._budget(room)
-        return key, Names(tuple(p.nodes for p in frame.group.parts), tuple(names))
-
-    def _name(self, layer: Layer) -> int:
-        return self.known.names.setdefault(layer, len(self.known.names))
-
     def _held(self, parts: Sequence[tuple[int, ...]], kept: Collection[str]) -> list[str]:
         """Values with buffers: made in one part and read in another, or read in several, or staying."""
         reads: dict[str, int] = {}
@@ -136,7 +104,8 @@ class Scorer:
         return next((int(size * s) for s in tuned.BUDGETS if size * s <= room), 0)
 
     # --- one group
-    def _score(self, frame: Frame, room: int) -> Scored | None:
+    def cost(self, frame: Frame, room: int) -> Scored | None:
+        """The group with the tilings that fit into `room` bytes; None where none do."""
         group = frame.group
         count = prod(n for _, n in group.strips)
         try:
@@ -207,7 +176,7 @@ class Scorer:
             one = replace(self.machine, memory=own, together=together, apart=apart)
             other = tilings.get((layer, not stays, cores, apart))
             level = min(self.level, tuned.PART_LEVEL)
-            tilings[key] = other.again(stays) if other is not None else Tilings(layer, one, level, stays)
+            tilings[key] = Tilings(layer, one, level, stays, drawn=other)
         if (key, budget) not in solutions:
             solutions[key, budget] = tilings[key].best(budget)
         return solutions[key, budget]

@@ -4,91 +4,16 @@ longer ones promise anything."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf, prod
-from typing import Any, Self
 
-from npuflow.base.digest import digest
 from npuflow.engine.schedule import tuned
-from npuflow.engine.schedule.choice import Choice, Costs
 from npuflow.engine.schedule.frame import Topology
 from npuflow.engine.schedule.groups import Cut, Group, Part
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.across import cuts_over
-from npuflow.engine.search.canonical import Cutting, Excerpt, Names, Stretches, cutting
-from npuflow.engine.search.packed import packed, unpacked
+from npuflow.engine.search.canonical import Alone, Cost, Cutting, Known, Stretches, Subgraph, Way, cutting
+from npuflow.engine.search.cuts import Candidate
 from npuflow.engine.search.score import Scored, Scorer
 from npuflow.hw.target import Numerics
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A part's own tiling, and its cycles and bytes by itself."""
-
-    choice: Choice
-    costs: Costs
-
-
-@dataclass(frozen=True)
-class Span:
-    """The parts that groups from one part on may hold, and how hard to look: all that their
-    costs depend on, but the target."""
-
-    excerpt: Excerpt
-    alone: tuple[Alone, ...]              # by part
-    inside: bool                          # activations lie in the chip's shared memory
-    level: int
-    trials: int
-
-    @cached_property
-    def key(self) -> str:
-        return digest(self.to_json()).partition(":")[2][:16]
-
-    @property
-    def name(self) -> str:
-        return self.excerpt.name.removesuffix(self.excerpt.key) + self.key
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.excerpt.to_json(),
-            "alone": packed(self.alone),
-            "inside": self.inside,
-            "level": self.level,
-            "trials": self.trials,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        alone: tuple[Alone, ...] = unpacked(tuple[Alone, ...], data["alone"])
-        return cls(Excerpt.from_json(data), alone, data["inside"], data["level"], data["trials"])
-
-
-@dataclass(frozen=True)
-class Way:
-    """The best way found to run the first `parts` of a span as one group, and the local
-    memory that it holds at most."""
-
-    parts: int
-    group: Group
-    used: int
-
-
-@dataclass(frozen=True)
-class Window:
-    """What the groups of a span cost."""
-
-    ways: tuple[Way, ...]
-    asked: int                            # ways to run them that were costed
-
-
-@dataclass(eq=False)
-class Known:
-    """The best groups of stretches of parts in any network, by structure, with the
-    number of ways that were tried."""
-
-    signs: dict[object, int] = field(default_factory=dict)       # what a part is -> its number
-    best: dict[object, tuple[Names, Scored | None, int]] = field(default_factory=dict)
 
 
 class Coster:
@@ -101,8 +26,7 @@ class Coster:
     ) -> None:
         self.topology, self.machine, self.level, self.singles = topology, machine, level, singles
         self.scorer = Scorer(topology, scorer.machine, scorer.level, scorer.known)
-        self.known = known if known is not None else Known()
-        self.stretches = Stretches(topology, singles, self.known.signs)
+        self.stretches = Stretches(topology, singles, known if known is not None else Known())
         self.room = machine.memory.local_bytes
 
     def best(self, start: int, end: int) -> Scored | None:
@@ -112,16 +36,12 @@ class Coster:
     def costed(self, start: int, end: int) -> tuple[Scored | None, int]:
         """The best way, and how many ways that takes to find; equal stretches of parts are costed once."""
         if any(g.choice is None for g in self.singles[start:end]):
-            return self._costed(start, end)
-        (key, names), known = self.stretches.key(start, end), self.known.best
-        if key not in known:
             found, ways = self._costed(start, end)
-            known[key] = names, found, ways
-            return found, ways
-        other, found, ways = known[key]
-        return replace(found, group=names.renamed(found.group, other)) if found is not None else None, ways
+        else:
+            found, ways = self.stretches.once(start, end, frozenset(), lambda: self._costed(start, end))
+        return found[0].scored if found else None, ways
 
-    def _costed(self, start: int, end: int) -> tuple[Scored | None, int]:
+    def _costed(self, start: int, end: int) -> tuple[list[Candidate], int]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         found: list[Scored] = []
         single = self.singles[start]
@@ -130,7 +50,7 @@ class Coster:
                 Scored(single, single.costs, single.choice.local_bytes if single.choice else self.room // 2)
             )
             if single.choice is None:
-                return found[0], 0
+                return [Candidate(found[0])], 0
         ways = 0
         whole, bound = self._whole(parts), self._bound(start, end)
         for cores in self._cores(parts):
@@ -150,7 +70,7 @@ class Coster:
                 if near or (rest is not None and scored.score >= rest and fits > tuned.PATIENCE):
                     break
                 rest = scored.score if rest is None else min(rest, scored.score)
-        return min(found, key=lambda s: s.score) if found else None, ways
+        return [Candidate(min(found, key=lambda s: s.score))] if found else [], ways
 
     def _results(self, parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         nodes = [n for p in parts for n in p]
@@ -196,10 +116,10 @@ class Coster:
         )
 
 
-def span_at(
+def run_at(
     topology: Topology, singles: Sequence[Group], start: int, level: int
-) -> tuple[Span, Cutting] | None:
-    """The span from a part on; None for one that only moves data."""
+) -> tuple[Subgraph, Cutting] | None:
+    """The run of parts that groups from one part on may hold; None where this only moves data."""
     end = start
     while end < len(singles) and end - start < reach(level) and joins(topology, singles, start, end + 1):
         end += 1
@@ -211,7 +131,7 @@ def span_at(
     alone = tuple(Alone(g.choice, g.costs) for g in singles[start:end] if g.choice is not None)
     size = max(0, (len(singles) - 1).bit_length() - (tuned.WAYS_PARTS - 1).bit_length())
     trials = max(4, tuned.WAYS[max(2, min(5, level))] >> size)
-    return Span(cut.excerpt, alone, topology.machine.inside, level, trials), cut
+    return Subgraph(cut.excerpt, topology.machine.inside, level, alone, trials), cut
 
 
 def reach(level: int) -> int:
@@ -229,22 +149,22 @@ def joins(topology: Topology, singles: Sequence[Group], start: int, end: int) ->
 
 
 class Shared:
-    """Windows one after the other; what they have in common is costed once."""
+    """Costs of runs of parts, one run after the other; what they have in common is costed once."""
 
     def __init__(self, numerics: Numerics) -> None:
         self.numerics = numerics
         self._known: dict[tuple[Machine, int], tuple[Scorer, Known]] = {}
 
-    def window(self, span: Span, machine: Machine) -> Window:
-        topology = Topology(span.excerpt.graph, machine, self.numerics)
-        if (machine, span.level) not in self._known:
-            self._known[machine, span.level] = Scorer(topology, machine, span.level), Known()
+    def cost(self, run: Subgraph, machine: Machine) -> Cost:
+        topology = Topology(run.excerpt.graph, machine, self.numerics)
+        if (machine, run.level) not in self._known:
+            self._known[machine, run.level] = Scorer(topology, machine, run.level), Known()
         singles = [
-            Group((Part(p, a.choice),), a.costs) for p, a in zip(span.excerpt.parts, span.alone, strict=True)
+            Group((Part(p, a.choice),), a.costs) for p, a in zip(run.excerpt.parts, run.alone, strict=True)
         ]
-        coster = Coster(topology, machine, span.level, singles, *self._known[machine, span.level])
-        ways, asked = grown(coster, 0, len(singles), span.trials)
-        return Window(tuple(Way(end, found.group, found.used) for end, found in ways), asked)
+        coster = Coster(topology, machine, run.level, singles, *self._known[machine, run.level])
+        ways, asked = grown(coster, 0, len(singles), run.trials)
+        return Cost(ways=tuple(Way(end, found.group, found.used) for end, found in ways), asked=asked)
 
 
 def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tuple[int, Scored]], int]:
@@ -267,12 +187,47 @@ def grown(coster: Coster, start: int, last: int, trials: int) -> tuple[list[tupl
     return ways, asked
 
 
-def in_span(found: Scored, parts: int, cut: Cutting) -> Way:
-    """A group of the network as a way to run the first parts of a span that is cut from it."""
+def in_subgraph(found: Scored, parts: int, cut: Cutting) -> Way:
+    """A group of the network as a way to run the first parts of a subgraph of it."""
     return Way(parts, cut.own.renamed(found.group, cut.network), found.used)
 
 
 def in_network(way: Way, cut: Cutting) -> Scored:
-    """A way to run the first parts of a span, in the network that it is cut from."""
+    """A way to run the first parts of a subgraph, in its network."""
     group = cut.network.renamed(way.group, cut.own)
     return Scored(group, group.costs, way.used)
+
+
+def cuts_over(
+    topology: Topology, parts: Sequence[tuple[int, ...]], cores: int, dims: Sequence[int]
+) -> list[Cut]:
+    """Cuts of some dimensions over all cores; of fewer rows than there are cores,
+    over as many as there are rows."""
+    shapes = [topology.graph.type(v).shape for v in topology.needed([n for p in parts for n in p])]
+    rank, found = min((len(s) for s in shapes), default=0), []
+    for dim in dims if cores > 1 else ():
+        least = min(s[dim] for s in shapes) if dim < rank else 0
+        if dim == 1 and len(parts) > 1 and not _by_channel(topology, parts):
+            continue
+        if least >= cores or (dim == 2 and least > 1):
+            found.append((dim, min(cores, least)))
+    return found
+
+
+def _by_channel(topology: Topology, parts: Sequence[tuple[int, ...]]) -> bool:
+    """Whether every part behind the first makes a channel out of the same channel of
+    what parts before it make."""
+    made: set[str] = set()
+    for nodes in parts:
+        member = topology.member(nodes, frozenset())
+        outputs = member.layer.space.outputs
+        if len(outputs) != 1 or len(outputs[0].maps) < 2 or not member.can_split:
+            return False
+        axis = outputs[0].maps[1]
+        for value, ref in member.inputs:
+            if value in made and (
+                len(ref.operand.maps) < 2 or ref.operand.maps[1] != axis or axis.axis is None
+            ):
+                return False
+        made.update(member.outputs)
+    return True

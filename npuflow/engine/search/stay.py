@@ -1,50 +1,23 @@
-"""Plans in which activations stay where they are made: every core keeps its rows, and
-cores hand each other the borders.
+"""Groups whose activations stay where they are made: every core keeps its rows, and cores exchange halos.
 
-Dynamic programming over cuts as in fuse.py, with a state at every cut: what crosses it stays in the local
-memories, or goes through external memory. A group is costed by what nobody else can hide: its computation,
-what it waits for, the bus's share.
+A group is costed by what nobody else can hide: its computation, what it waits for, the bus's share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
 from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.borders import spreads
-from npuflow.engine.schedule.frame import Frame, Passage, Topology
+from npuflow.engine.schedule.frame import Frame, Passage
 from npuflow.engine.schedule.geometry import Uncuttable, piece
-from npuflow.engine.schedule.groups import Cut, Group
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.search.across import cuts_over
-from npuflow.engine.search.canonical import Names, Stretches
+from npuflow.engine.search.canonical import Stretches
+from npuflow.engine.search.cuts import STATES, Candidate, Options, cheapest
 from npuflow.engine.search.score import Scored, Scorer
-from npuflow.engine.search.spans import joins
+from npuflow.engine.search.spans import cuts_over, joins
 from npuflow.ir.space import elements
-
-STATES = (False, True)                    # what crosses a cut: goes through external memory, stays
-
-
-@dataclass(frozen=True)
-class _Way:
-    """A group, the values that it takes to be in local memory, and the cycles of taking borders over."""
-
-    scored: Scored
-    local: frozenset[str] = frozenset()
-    exchange: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The cheapest way up to a cut: by the group that begins at `start`, where the
-    cut has a state of its own."""
-
-    score: float
-    start: int = 0
-    state: bool = False
-    way: _Way | None = None
 
 
 class Stayer:
@@ -52,69 +25,36 @@ class Stayer:
     and stores what it makes."""
 
     def __init__(
-        self, topology: Topology, machine: Machine, singles: Sequence[Group], scorer: Scorer,
-        best: Callable[[int, int], Scored | None], memo: bool = True,
+        self, machine: Machine, stretches: Stretches, scorer: Scorer,
+        best: Callable[[int, int], Scored | None],
     ) -> None:
-        self.topology, self.machine, self.singles, self.scorer, self._best = (
-            topology,
-            machine,
-            singles,
-            scorer,
-            best,
-        )
-        self.stretches, self.memo = Stretches(topology, singles, {}), memo
-        self.solved: dict[object, tuple[Names, list[_Way]]] = {}
+        self.topology, self.singles, self.stretches = stretches.topology, stretches.singles, stretches
+        self.machine, self.scorer, self._best = machine, scorer, best
         self.room = int(tuned.STAY_ROOM * machine.memory.local_bytes)
-        self.can = [self._can(g) for g in singles]
-        self._known: dict[tuple[int, int, bool, bool], list[_Way]] = {}
+        self.can = [g.choice is not None for g in self.singles]
+        self._known: dict[tuple[int, int, bool, bool], list[Candidate]] = {}
 
     def plan(self, weight: float) -> tuple[list[Scored], set[str]] | None:
         """Groups, and the values that stay between them; None if nothing does.
         `weight`: of a cycle of the bus."""
-        count = len(self.singles)
-        best = [[_Step(inf) for _ in STATES] for _ in range(count + 1)]
-        best[0][False] = _Step(0.0)
-        for start in range(count):
-            for before in STATES:
-                if best[start][before].score < inf:
-                    self._from(start, before, best, weight)
-        chosen: list[_Way] = []
-        at, state = count, False
-        while at:
-            step = best[at][state]
-            if step.way is None:
-                return None
-            chosen.append(step.way)
-            at, state = step.start, step.state
-        chosen.reverse()
-        kept = self._kept(chosen)
-        return self._again([w.scored for w in chosen], kept) if kept else None
+        chosen = cheapest(
+            len(self.singles), self._proposals, lambda before, g: before + _price(g, weight),
+            tuned.STAY_MISSES,
+        )
+        kept = self._kept(chosen or ())
+        return self._again([g.scored for g in chosen or ()], kept) if kept else None
 
-    def _from(self, start: int, before: bool, best: list[list[_Step]], weight: float) -> None:
-        misses = 0
+    def _proposals(self, start: int, before: bool) -> Iterator[tuple[int, Options]]:
         for end in range(start + 1, min(len(self.singles), start + tuned.STAY_PARTS) + 1):
             if not joins(self.topology, self.singles, start, end):
                 break
-            gain = False
-            for after in STATES if end < len(self.singles) else (False,):
-                for way in self._ways(start, end, before, after):
-                    score = best[start][before].score + self._price(way, weight)
-                    if score < best[end][after].score:
-                        best[end][after], gain = _Step(score, start, before, way), True
-            misses = 0 if gain else misses + 1
-            if misses > tuned.STAY_MISSES:
-                break
+            yield end, [
+                (after, group)
+                for after in (STATES if end < len(self.singles) else (False,))
+                for group in self._ways(start, end, before, after)
+            ]
 
-    @staticmethod
-    def _price(way: _Way, weight: float) -> float:
-        """Computation, what it waits for that constants ahead cannot hide, the last store, and the bus."""
-        c = way.scored.costs
-        inside = max(c.compute, c.tensor, c.vector) if c.compute else c.cycles - c.early
-        return (
-            inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + way.exchange + weight * c.bus
-        )
-
-    def _ways(self, start: int, end: int, before: bool, after: bool) -> list[_Way]:
+    def _ways(self, start: int, end: int, before: bool, after: bool) -> list[Candidate]:
         """Ways to run parts as a group between cuts in these states; of equal
         stretches, those of the first."""
         key = start, end, before, after
@@ -122,35 +62,24 @@ class Stayer:
             self._known[key] = list(self._found(start, end, before, after))
         return self._known[key]
 
-    def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[_Way]:
+    def _found(self, start: int, end: int, before: bool, after: bool) -> Iterator[Candidate]:
         parts = [g.parts[0].nodes for g in self.singles[start:end]]
         read, made = self._crossing(parts, before, after) if self.can[start] else ([], [])
         if not (read or made):
             found = self._best(start, end)
             if found is not None:
-                yield _Way(found)
+                yield Candidate(found)
             return
         kept = frozenset((*read, *made))
-        key, names = self.stretches.key(start, end, kept)
-        if key in self.solved and self.memo:
-            other, ways = self.solved[key]
-            for w in ways:
-                yield _Way(replace(w.scored, group=names.renamed(w.scored.group, other)), kept, w.exchange)
-            return
-        tried: list[_Way] = []
-        for cores in self._cores(parts):
-            scored = self.scorer.score(parts, (), cores, kept, self.room)
-            if scored is not None:
-                tried.append(_Way(scored, kept, self._exchange(scored, read, made, kept)))
-        self.solved[key] = names, tried
-        yield from tried
 
-    def _cores(self, parts: Sequence[tuple[int, ...]]) -> list[Cut]:
-        return cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1))
+        def find() -> tuple[list[Candidate], int]:
+            cuts = cuts_over(self.topology, parts, self.machine.compute.cores, (2, 1))
+            scored = [self.scorer.score(parts, (), cut, kept, self.room) for cut in cuts]
+            return [
+                Candidate(s, kept, self._exchange(s, read, made, kept)) for s in scored if s is not None
+            ], len(cuts)
 
-    def _can(self, group: Group) -> bool:
-        """Whether the part computes, and is no mover of data."""
-        return group.choice is not None
+        yield from self.stretches.once(start, end, kept, find)[0]
 
     def _stays(self, value: str) -> bool:
         """Whether a value may stay: made and read by parts that compute, in one segment."""
@@ -225,7 +154,7 @@ class Stayer:
         return once + (once if self.machine.dma.multicast else missing)
 
     # --- what really stays
-    def _kept(self, chosen: Sequence[_Way]) -> set[str]:
+    def _kept(self, chosen: Sequence[Candidate]) -> set[str]:
         """Values that the group which makes them and all that read them take to be in local memory."""
         where = {n: g for g, way in enumerate(chosen) for n in way.scored.group.nodes}
         found: set[str] = set()
@@ -259,3 +188,12 @@ class Stayer:
         except Uncuttable:
             return None
         return found, kept
+
+
+def _price(group: Candidate, weight: float) -> float:
+    """Computation, what it waits for that constants ahead cannot hide, the last store, and the bus."""
+    c = group.scored.costs
+    inside = max(c.compute, c.tensor, c.vector) if c.compute else c.cycles - c.early
+    return (
+        inside + max(0.0, c.head - c.early) + (c.tail if c.store else 0.0) + group.exchange + weight * c.bus
+    )

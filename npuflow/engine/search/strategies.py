@@ -16,7 +16,7 @@ from npuflow.base.tables_toml import dotted
 from npuflow.engine.schedule import tuned
 from npuflow.engine.search.tilings import DEFAULT_LEVEL
 
-Form = Literal["lower level", "rows stay", "groups", "overlapping", "layers alone", "one core"]
+Form = Literal["lower level", "rows stay", "groups", "overlapping", "one core"]
 When = Literal[
     "always", "above the default level", "on several cores", "on one core, or above the default level"
 ]
@@ -52,22 +52,19 @@ def _groups(bus: float, when: When = "always") -> tuple[Strategy, Strategy]:
     )
 
 
-def _rows(bus: float) -> Strategy:
-    what = "dynamic programming over cuts, with activations resident on the cores that compute them"
-    return Strategy(f"rows stay, bus x {bus}", "rows stay", what, "on several cores", bus)
-
-
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy("default level", "lower level", "the plan of the default level", "above the default level"),
-    _rows(2.0),
-    _rows(1.0),
+    Strategy(
+        "rows stay, bus x 1.0", "rows stay",
+        "dynamic programming over cuts, with activations resident on the cores that compute them",
+        "on several cores", 1.0,
+    ),
     *_groups(tuned.BUS_COST),
     *_groups(0.6, "on one core, or above the default level"),
     *_groups(0.0, "on one core, or above the default level"),
     Strategy(
         "overlapping", "overlapping", "tiles of the best plan drawn anew, so that parts of a group overlap"
     ),
-    Strategy("every layer alone", "layers alone", "no groups: every layer with its best tiling"),
     Strategy("on one core", "one core", "all of these on one core, and the others idle", "on several cores"),
 )
 

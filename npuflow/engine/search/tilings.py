@@ -4,7 +4,6 @@ costed at once in numpy."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import permutations, product
@@ -206,16 +205,21 @@ class _Tried:
 
 
 class Tilings:
-    """Every candidate of a layer that fits local memory, costed once; then the best one
-    that fits in less is looked up."""
+    """Every candidate of a layer that fits local memory, costed once; then the best one that fits
+    in less is looked up. `drawn`: candidates of the same layer on the same machine, to share."""
 
     def __init__(
         self, layer: Layer, machine: Machine, level: int = DEFAULT_LEVEL, stays: bool | None = None,
-        fixed: Mapping[str, int] | None = None,
+        fixed: Mapping[str, int] | None = None, drawn: Tilings | None = None,
     ) -> None:
         self.layer, self.machine, self.stays = layer, machine, stays
-        self.grid = grid_of(layer, machine, level, fixed)
-        self.moved = traffic(layer, machine, self.grid)
+        self.grid: Grid
+        self.moved: Sequence[Traffic]
+        if drawn is not None:
+            self.grid, self.moved = drawn.grid, drawn.moved
+        else:
+            self.grid = grid_of(layer, machine, level, fixed)
+            self.moved = traffic(layer, machine, self.grid)
         key = layer.mac, machine.compute
         if key not in self.grid.memo:
             self.grid.memo[key] = tensor_cycles(layer, machine, self.grid)
@@ -228,13 +232,6 @@ class Tilings:
         self.ceiling = inf
         self.kinds = tuple(_there(layer) if stays else variants(layer))
         self._tried: dict[tuple[str, ...], list[_Tried]] = {}
-
-    def again(self, stays: bool) -> Tilings:
-        """The same candidates, with constants that stay or do not."""
-        found = copy(self)
-        found.stays, found._tried = stays, {}
-        found.kinds = tuple(_there(self.layer) if stays else variants(self.layer))
-        return found
 
     def best(self, bound: int) -> Solution | None:
         """The fewest estimated cycles, then bytes, then local memory, in `bound` bytes; nothing

@@ -20,6 +20,7 @@ from npuflow.engine.search.parts import Planner, needed
 from npuflow.engine.search.pinned import NO_PINS, Pins
 from npuflow.engine.search.plan import FUSING, Plan, plan_network
 from npuflow.engine.search.tilings import Tilings
+from npuflow.hw.elements import ELEMENTS, container
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.limits import allowed
@@ -30,7 +31,8 @@ from npuflow.ir.space import whole
 MOST = 1 << 32                            # bytes of local memory beyond which nothing is tried
 HARDEST = 5                               # the level that tries nearly all sizes
 NAMED, MANY = 3, 6                        # targets, and layers, that are named
-CODES = 256                               # of 8 bits
+BYTE = 8
+CODES = 1 << BYTE
 ACTIVATIONS = ("input", "output", "inner", "source", "result")
 
 
@@ -182,23 +184,26 @@ def _constraints(layer: Layer, w: Wanted) -> list[Constraint]:
 
 
 def _wide(layer: Layer, homes: Sequence[str]) -> bool:
-    return any(
-        r.itemsize > 1 and r.dtype.endswith("16") for s in layer.streams for r in s.refs if r.home in homes
-    )
+    return any(_narrowed(r) is not None for s in layer.streams for r in s.refs if r.home in homes)
+
+
+def _narrowed(ref: Ref) -> str | None:
+    """The type of an operand of the array that is wider than a byte, in a byte."""
+    own = ELEMENTS[ref.dtype]
+    return container(BYTE, own.signed) if own.wide and "weight" in own.roles else None
 
 
 def _narrow(layer: Layer, homes: Sequence[str]) -> Layer:
     """The layer with operands of one byte where they had two; a table of 8-bit codes
     has an entry for each."""
 
-    def narrow(r: Ref) -> Ref:
+    def in_bytes(r: Ref) -> Ref:
         if "input" in homes and r.key == "table" and prod(r.operand.shape) > CODES:
-            return replace(r, operand=whole("table", (CODES,)), dtype="int8")
-        return (
-            replace(r, dtype=r.dtype.replace("16", "8")) if r.home in homes and r.dtype.endswith("16") else r
-        )
+            return replace(r, operand=whole("table", (CODES,)), dtype=container(BYTE, signed=True))
+        narrow = _narrowed(r) if r.home in homes else None
+        return replace(r, dtype=narrow) if narrow is not None else r
 
-    return replace(layer, streams=tuple(replace(s, refs=tuple(map(narrow, s.refs))) for s in layer.streams))
+    return replace(layer, streams=tuple(replace(s, refs=tuple(map(in_bytes, s.refs))) for s in layer.streams))
 
 
 def _split(layer: Layer, name: str) -> Layer:
@@ -213,7 +218,7 @@ def _suggestions(unfit: Unfit, shipped: Mapping[str, Target]) -> list[str]:
     w, found = unfit.wanted, []
     if w.level < HARDEST and all(_runs(x, w.machine, HARDEST) for x in unfit.layers):
         found.append(_told(f"[tiling] level = {HARDEST}", replace(w, level=HARDEST)))
-    eight = 8 in w.numerics.activation_bits
+    eight = BYTE in w.numerics.activation_bits
     if eight and all(_runs(_narrow(x, ACTIVATIONS), w.machine, w.level) for x in unfit.layers):
         found.append(
             f"[[quantize.overrides]] layers = {unfit.names}, bits = 8, input_bits = 8: their tiles fit"

@@ -22,6 +22,7 @@ from npuflow.engine.sim.cycles import bank_bytes, burst_bytes, in_shared, terms_
 from npuflow.engine.sim.order import Order
 from npuflow.hw.command import Command
 from npuflow.hw.isa import Terms
+from npuflow.hw.target import Target
 
 Floats = npt.NDArray[np.float64]
 EXTERNAL, SHARED = 0, 1
@@ -43,14 +44,15 @@ class Timeline:
     cycles: float
 
 
-def timeline_of(program: Program, order: Order) -> Timeline:
-    """Run the clock over all segments; each begins when the one before it has ended."""
-    return _Clock(program, order).run()
+def timeline_of(program: Program, order: Order, target: Target | None = None) -> Timeline:
+    """Run the clock over all segments; each begins when the one before it has ended. `target`: the machine
+    that runs the commands, where it is not the one that they were compiled for."""
+    return _Clock(program, order, target or program.target).run()
 
 
 class _Clock:
-    def __init__(self, program: Program, order: Order) -> None:
-        self.target, self.order = program.target, order
+    def __init__(self, program: Program, order: Order, target: Target) -> None:
+        self.target, self.order = target, order
         n = len(order.sequence)
         self.commands = [program.decoded[core][index] for core, index in order.sequence]
         self.terms = tuple(terms_of(c, self.target) for c in self.commands)

@@ -1,0 +1,141 @@
+"""What the network's layers cost on the target, alone and in fusion groups: one cost for every different
+subgraph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine.schedule.frame import Topology
+from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.search.canonical import Cost, Memo, Subgraph, packed, unpacked
+from npuflow.engine.search.parts import Planner, tiled
+from npuflow.engine.search.plan import FUSING, fits_shared, levels
+from npuflow.engine.search.spans import Shared, run_at
+from npuflow.engine.search.tilings import DEFAULT_LEVEL
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log, part, stage
+from npuflow.hw.target import Compute, Dma, Memory, Numerics
+from npuflow.ir.persist import operators
+from npuflow.stages.quantize import Quantized
+
+
+@dataclass(frozen=True)
+class Effort(Config, table="tiling"):
+    """How hard the tiling search tries."""
+
+    level: Annotated[int, Range(0, 5)] = DEFAULT_LEVEL
+    """0: every layer alone, few tile sizes; 1: point-wise layers join the layer before; 3: fusion
+    groups run stripe by stripe on all cores, and tensors stay in local memory where that is faster; 5:
+    longer groups, nearly all sizes."""
+
+
+@dataclass(frozen=True)
+class Costed(Artifact):
+    """A subgraph to be costed."""
+
+    content: Subgraph
+
+    def save(self, folder: Writer) -> None:
+        folder.json("subgraph", self.content.to_json())
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls(Subgraph.from_json(folder.json("subgraph")))
+
+    def uses(self) -> dict[str, tuple[str, ...]]:
+        return {"ops": operators(self.content.excerpt.graph)}
+
+    def summary(self) -> dict[str, Any]:
+        return {"layers": len(self.content.excerpt.graph.nodes), "parts": len(self.content.excerpt.parts)}
+
+
+@dataclass(frozen=True)
+class Costs(Artifact):
+    """Costs by the keys of subgraphs."""
+
+    memo: Memo
+
+    def save(self, folder: Writer) -> None:
+        folder.json("costs", {key: packed(cost) for key, cost in self.memo.items()})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        return cls({key: unpacked(Cost, cost) for key, cost in folder.json("costs").items()})
+
+    def summary(self) -> dict[str, Any]:
+        return {"subgraphs": len(self.memo), "groups": sum(len(c.ways) for c in self.memo.values())}
+
+
+@part
+def layers(
+    quantized: Quantized, effort: Effort, compute: Compute, memory: Memory, dma: Dma, numerics: Numerics,
+) -> Iterator[tuple[str, Costed]]:
+    """Every layer and run of point-wise followers that may be tiled as one."""
+    machine = Machine(compute, memory, dma, fits_shared(quantized.graph, memory))
+    planner, found, asked = Planner(quantized.graph, machine, numerics, effort.level), {}, 0
+    for one in planner.candidates():
+        found[one.name], asked = one, asked + 1
+    log(f"{asked} layers and runs of layers, {len(found)} of them different")
+    yield from ((name, Costed(one)) for name, one in found.items())
+
+
+@part(over="layers", batch=16)
+def tiles(
+    layers: Items[Costed], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
+) -> Iterator[tuple[str, Costs]]:
+    """Try all sizes, orders and slots of a level, by estimated cycles."""
+    for name, one in layers.items():
+        machine = Machine(compute, memory, dma, one.content.inside)
+        yield name, Costs({one.content.key: tiled(one.content, machine, numerics)})
+
+
+@part
+def runs(
+    quantized: Quantized, tiles: Items[Costs], effort: Effort, compute: Compute, memory: Memory,
+    dma: Dma, numerics: Numerics,
+) -> Iterator[tuple[str, Costed]]:
+    """From each part of the network the longest run of parts that a group may hold."""
+    if effort.level < FUSING:
+        return
+    graph = quantized.graph
+    machine = Machine(compute, memory, dma, fits_shared(graph, memory))
+    planner = Planner(graph, machine, numerics, effort.level, _all(tiles))
+    parts = planner.groups()
+    if planner.faults:
+        return                              # `tiling` refuses the network, with all that does not fit
+    topology = Topology(graph, machine, numerics)
+    every = [
+        found[0] for level in levels(effort.level) for start in range(len(parts))
+        if (found := run_at(topology, parts, start, level)) is not None
+    ]
+    different = {one.name: one for one in every}
+    log(
+        f"fusion groups can start at {len(every)} layers; {len(different)} different runs of layers follow "
+        "these"
+    )
+    yield from ((name, Costed(one)) for name, one in different.items())
+
+
+@part(over="runs", batch=16)
+def groups(
+    runs: Items[Costed], compute: Compute, memory: Memory, dma: Dma, numerics: Numerics
+) -> Iterator[tuple[str, Costs]]:
+    """The best number of stripes, split over cores, and tilings of every group that begins a run;
+    what runs have in common is costed once a batch."""
+    shared = Shared(numerics)
+    for name, one in runs.items():
+        machine = Machine(compute, memory, dma, one.content.inside)
+        yield name, Costs({one.content.key: shared.cost(one.content, machine)})
+
+
+@stage(parts=(layers, tiles, runs, groups), minor=True)
+def costs(tiles: Items[Costs], groups: Items[Costs]) -> Costs:
+    """The costs of all different subgraphs, each found once."""
+    return Costs({**_all(tiles), **_all(groups)})
+
+
+def _all(items: Items[Costs]) -> Memo:
+    return {key: cost for one in items.values() for key, cost in one.memo.items()}
