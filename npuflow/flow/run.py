@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
-from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Opened, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.executor import Executor, one_thread_each
+from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
-from npuflow.flow.run_deaths import died, one_died
-from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
 from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
 from npuflow.flow.run_step import Done, Outcome, Task
@@ -39,6 +39,7 @@ def build(
     jobs: int | None = None,
     memory: str | None = None,
     scheduler: str = "threads",
+    dashboard: bool = True,
     keep_going: bool = False,
     force: Collection[str] = (),
     on_event: OnEvent | None = None,
@@ -46,8 +47,6 @@ def build(
 ) -> Result:
     """Bring every step of the plan up to date. Failed steps are in the result; a
     cache that fails is raised."""
-    from npuflow.flow.run_cluster import executor
-
     one_thread_each()
     emit = on_event or (lambda _: None)
     lease = claim(store.root, lambda text, hint: emit(Warned(text, hint=hint)))
@@ -56,9 +55,10 @@ def build(
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
     clean, workers = False, None
     try:
-        workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
+        number = jobs or os.cpu_count() or 1
+        workers = Executor(scheduler, number, plan, own, memory, dashboard, lambda *what: emit(Opened(*what)))
         driver = _Driver(plan, own, workers, emit, plan.forced(force), keep_going)
-        emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
+        emit(Started(tuple(step.name for step in plan), len(plan)))
         result = driver.run(out_dir)
         clean = True
         if out_dir is not None and lease is not None:
@@ -216,6 +216,9 @@ class _Driver:
             return
         misses = {key: item for item, key in state.keys.items() if not self._hit(state, item, key)}
         state.pending = misses
+        if misses:
+            self.workers.start()
+            self.memory.whole, self.foresight.most = self.workers.memory, self.workers.largest
         self._concluded(state)
         if state.over:
             self.emit(state.progress())

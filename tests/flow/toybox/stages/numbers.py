@@ -41,7 +41,10 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
 
 
 def _died(folder: Path, name: str) -> bool:
-    """Whether a worker has died over this item before; in a folder called "always" nobody remembers."""
+    """Whether a worker has died over this item before; in a folder called "always" nobody remembers, and one
+    called "only-n1" is for that item."""
+    if folder.name.startswith("only-"):
+        return folder.name != f"only-{name}"
     mark = folder / name
     if mark.exists() and folder.name != "always":
         return True
