@@ -117,6 +117,11 @@ class Executor:
             else:
                 self._route(tasks)
 
+    def go_on(self) -> None:
+        """The driver has dealt with what arrived: what a cluster held back until then may run."""
+        for cluster in list(self._clusters.values()):
+            cluster.go_on()
+
     def _route(self, tasks: Sequence[Task]) -> None:
         """To threads; to processes what holds the interpreter lock for long."""
         places: dict[str, list[Task]] = {}

@@ -172,9 +172,9 @@ class Cluster:
                     self._behind.append(task)
             # first what has been under the most deaths: the others may then not be needed
             self._suspects = deque(sorted(self._suspects, key=lambda task: -task.attempt))
-            self._next()
+            self.go_on()
 
-    def _next(self) -> None:
+    def go_on(self) -> None:
         """Send what may run now."""
         with self._lock:
             if self._alone and self._held:
@@ -209,12 +209,11 @@ class Cluster:
         with self._lock:
             held = self._held.pop(future.key, None)
             self._bound.pop(future.key, None)
-            if held is not None and not self._closed:
-                self._next()
         if held is None or self._closed:
             return
         if future.status == "finished":
             self._ended.put(held)
+            self.go_on()
             return
         task = held[1]
         if future.status == "cancelled" and self._client.status != "running":

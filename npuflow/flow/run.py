@@ -143,6 +143,7 @@ class _Driver:
                 self._arrived(*self.workers.arrivals.get())
             self._advance()
             self._feed()
+            self.workers.go_on()
 
     def _settled_refs(self) -> dict[str, Ref]:
         return {name: state.ref for name, state in self.states.items() if state.ref is not None}
