@@ -167,7 +167,11 @@ class Executor:
             if self._closed:
                 return
             cluster = self._cluster(kind)
-        except NpuflowError as fault:
+        except Exception as fault:
+            if self._closed:  # the interpreter may be going down around it
+                return
+            if not isinstance(fault, NpuflowError):
+                raise
             self._store.warn(f"{fault.message}: the build goes on without more {kind}")
             return
         with self._lock:

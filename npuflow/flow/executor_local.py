@@ -31,9 +31,12 @@ def threads(jobs: int, *, dashboard: bool) -> Any:
 def processes(jobs: int, share: int, deaths: Deaths, *, dashboard: bool) -> Any:
     """So many processes of one thread each. One that takes more memory than its share is ended before it
     takes the machine down."""
+    import dask
     import distributed
 
     local: Any = distributed.LocalCluster
+    # how long a worker may take to start anew: on a busy machine the default of 15 seconds is too short
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "60s"})
     with blocked(), _settings(dashboard):
         made = local(
             processes=True,

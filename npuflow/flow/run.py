@@ -20,13 +20,12 @@ from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
+from npuflow.flow.run_state import ATTEMPTS, Result, StepState, Waiting, batches, shares, task, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import add_root, claim
 from npuflow.flow.store_manifest import Damaged
 
-ATTEMPTS = 3
 OnEvent = Callable[[Event], None]
 __all__ = ["Interrupted", "Result", "build"]
 
@@ -195,15 +194,10 @@ class _Driver:
             if step.override is not None:
                 self._adopt(state)
                 return
-            state.bound = step.bind(refs, self._load)
-            ids: tuple[str | None, ...] = (None,) if state.bound.ids is None else state.bound.ids
-            for item in ids:
-                state.keys[item] = state.bound.key(item)
-            state.keys = {item: state.keys[item] for item in ids}
+            state.begin(step.bind(refs, self._load))
         except Damaged as damage:
-            state.bound = None
-            state.causes["", str(damage.digest)] += 1
-            if state.causes["", str(damage.digest)] < ATTEMPTS:
+            state.reset()
+            if state.undone(str(damage.digest)):
                 self._send_back(damage.digest, damage.reason, state)
             else:
                 self._fail(state, None, damage)
@@ -238,7 +232,7 @@ class _Driver:
         record = self.store.record(key)
         if record is None or not self.store.usable(record):
             return False
-        state.found[item] = record.ref
+        state.settle(key, item, record.ref)
         self._report(state, item, key, "hit", record.seconds, record.output, record.summary)
         return True
 
@@ -326,20 +320,14 @@ class _Driver:
             self.emit(state.progress())
 
     def _settled(self, state: StepState, done: Done, forced: bool) -> None:
-        item = done.item
-        state.pending.pop(done.key, None)
-        if state.keys.get(done.item) != done.key:
-            return  # the answer to a question that is no longer asked
-        state.found[item] = done.ref
-        if forced:
-            state.forced.add(done.key)
+        if not state.settle(done.key, done.item, done.ref, forced=forced):
+            return
         if done.conflict is not None:
             text = f"{state.step.name} is not deterministic: equal inputs gave {done.conflict}"
             hint = f"npuflow cache verify --rerun {state.step.name}"
             self.emit(Warned(text, state.step.name, hint))
-        self._report(
-            state, item, done.key, "ran" if done.ran else "hit", done.seconds, done.ref.digest, done.summary
-        )
+        status = "ran" if done.ran else "hit"
+        self._report(state, done.item, done.key, status, done.seconds, done.ref.digest, done.summary)
 
     def _retry_or_fail(
         self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]
@@ -347,10 +335,7 @@ class _Driver:
         error = outcome.error
         if outcome.damaged is not None or outcome.lost:
             cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
-            for key in left:
-                state.attempts[key] = state.attempts.get(key, 0) + 1  # makes the next name another
-                state.causes[key, cause] += 1
-            if max(state.causes[key, cause] for key in left) < ATTEMPTS:
+            if state.undone(cause, left):
                 if outcome.damaged is not None:
                     self._send_back(*outcome.damaged, state)
                 else:
@@ -363,18 +348,15 @@ class _Driver:
             # Not to blame a batch for one of its items: the rest go one by one.
             self._wait(self._tasks(state, self._refs(state.step), left, size=1))
             return
-        for key, item in left.items():
-            state.pending.pop(key, None)
+        for item in left.values():
             self._fail(state, item, error or BuildError(f"{state.step.name} failed", code="NF-STEP-006"))
 
     def _fail(self, state: StepState, item: str | None, error: Exception) -> None:
         text = f"{state.step.name}: {error}"
         fault = error if isinstance(error, NpuflowError) else BuildError(text, code="NF-STEP-007")
         fault.at(stage=state.step.name, item=item)
-        state.failed[item] = fault
+        state.fail(item, fault)
         self.result.errors.append(fault)
-        if not state.begun:
-            state.skipped = "failed"
         self._report(state, item, state.keys.get(item), "failed", 0.0, None, {}, fault.message, fault)
         if not self.keep_going:
             self.halted = True
@@ -399,11 +381,8 @@ class _Driver:
         reason: str = "",
         error: Exception | None = None,
     ) -> None:
-        """Tell of a step once; a step looked up again after a repair is told of only if it ran."""
-        if item in state.status and (status == "hit" or state.status[item] == status == "ran"):
+        if not state.note(item, status):
             return
-        state.hits += (status == "hit") - (state.status.get(item) == "hit")
-        state.status[item] = status
         self.emit(
             StepEvent(state.step.name, item, key, status, seconds, output, reason, error, summary)  # type: ignore[arg-type]
         )
@@ -441,7 +420,7 @@ class _Driver:
             )
         else:
             ref = self.store.adopt(folder, kind)
-        state.ref = state.found[None] = ref
+        state.adopt(ref)
         self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {step.override}")
 
     def _load(self, ref: ArtifactRef, kind: Any) -> Any:

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npuflow.base.errors import StoreError
-from npuflow.flow import executor
+from npuflow.flow import executor, executor_cluster
 from npuflow.flow.dry import dry
 from npuflow.flow.events import Event, Opened, Progress, StepEvent, Summary, Warned
 from npuflow.flow.run import Interrupted
@@ -278,18 +278,25 @@ def test_inline_threads_and_processes_give_the_same_digests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build that proves long begins inline, goes on in threads, and ends in processes."""
-    monkeypatch.setattr(executor, "BRIEF", 0.1)
-    monkeypatch.setattr(executor, "LONG", 0.01)
-    monkeypatch.setattr(executor, "WORTH", 0.1)
-    tables = {"source": {"count": 200}, "reading": {"sleep": 0.04}}
-    events: list[Event] = []
-    two = toys.run(tmp_path / "two", tables, jobs=2, on_event=events.append)
-    opened = [event.workers for event in events if isinstance(event, Opened)]
+    monkeypatch.setattr(executor, "BRIEF", 0.0)
+    monkeypatch.setattr(executor, "LONG", 0.0)
+    monkeypatch.setattr(executor, "WORTH", 0.0)
+    monkeypatch.setattr(executor_cluster, "MANY", 3)  # short as they are, they are not sent ahead
+    opened: list[str] = []
+    pace: list[Progress] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Opened):
+            (tmp_path / ("processes" if opened else "threads")).touch()
+            opened.append(event.workers)
+        elif isinstance(event, Progress) and event.stage == "numbers":
+            pace.append(event)
+
+    tables = {"source": {"count": 200}, "reading": {"gates": str(tmp_path)}}
+    two = toys.run(tmp_path / "two", tables, jobs=2, on_event=listen)
     assert len(opened) == 2 and opened[0] == "2 threads" and opened[1].startswith("2 workers at tcp://127.")
-    (workers,) = [one.workers for one in events if isinstance(one, Progress) and one.done == 200][:1]
-    assert workers == 3  # this process and two more
-    tables["reading"] = {"sleep": 0}
-    one = toys.run(tmp_path / "one", tables, jobs=1)
+    assert pace[-1].done == 200 and pace[-1].workers > 1
+    one = toys.run(tmp_path / "one", {"source": {"count": 200}}, jobs=1)
     assert one.outputs == two.outputs
 
 
@@ -388,7 +395,7 @@ def test_an_interrupt_that_something_swallows_still_stops_the_build(tmp_path: Pa
 @pytest.mark.parametrize("scheduler", ["threads", "processes:2"])
 def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler: str) -> None:
     """The terminal interrupts every process of the group; workers printed a traceback each."""
-    tables = {"source": {"count": 400}, "reading": {"sleep": 0.05}}
+    tables = {"source": {"count": 400}, "reading": {"sleep": 0.2}}
     script = (
         "import signal, sys, json, toys, pathlib\n"
         "from npuflow.flow import executor\n"

@@ -27,6 +27,8 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
             os.kill(os.getpid(), 9)
         if reading.sleep:
             time.sleep(reading.sleep)
+        if reading.gates and int(item.detail) >= 20:
+            _wait(Path(reading.gates) / ("threads" if item.detail < 60 else "processes"))
         if reading.trace:
             with Path(reading.trace).open("a") as trace:
                 trace.write(f"{name}\n")
@@ -38,6 +40,12 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
                 int(item.files[0].read_text()) if item.files else int(item.detail) + len(kept) - reading.hog
             ),
         )
+
+
+def _wait(gate: Path) -> None:
+    until = time.monotonic() + 60
+    while not gate.exists() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _died(folder: Path, name: str) -> bool:
