@@ -80,7 +80,6 @@ def build(
     finally:
         if workers is not None:
             workers.close(wait=clean)
-        own.close()
         _OPEN.pop(own.spec, None)
         if lease is not None:
             lease.release()
