@@ -106,11 +106,11 @@ class Plain:
         """Line -> how the largest of its fan-outs went."""
 
     def show(self, event: Event) -> None:
-        from npuflow.flow.events import Progress, Started, StepEvent, Warned
+        from npuflow.flow.events import Opened, Progress, StepEvent, Warned
 
         if isinstance(event, Warned):
             warn(event)
-        elif isinstance(event, Started) and event.dashboard:
+        elif isinstance(event, Opened) and event.dashboard:
             self._say(f"dask dashboard: {event.dashboard}")
         elif isinstance(event, StepEvent):
             self._step(event)

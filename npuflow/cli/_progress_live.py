@@ -78,7 +78,7 @@ class Live:
 
         if isinstance(event, events.Warned):
             self._warn(event)
-        elif isinstance(event, events.Started) and event.dashboard:
+        elif isinstance(event, events.Opened) and event.dashboard:
             self.bars.console.print(f"dask dashboard: {event.dashboard}", style="dim")
         elif isinstance(event, events.Running):
             self._running(event)

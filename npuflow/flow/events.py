@@ -15,8 +15,16 @@ class Started:
 
     stages: tuple[str, ...]
     steps: int
-    scheduler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A dask cluster was started or joined, and runs steps from now on."""
+
+    workers: str
+    """How many there are of what, and where."""
     dashboard: str | None = None
+    """The address of its dashboard, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +92,4 @@ class Summary:
     products: Mapping[str, str] = field(default_factory=dict)
 
 
-Event = Started | StepEvent | Running | Progress | Warned | Summary
+Event = Started | Opened | StepEvent | Running | Progress | Warned | Summary

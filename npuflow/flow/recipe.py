@@ -50,7 +50,10 @@ class Build(Config):
     """What the steps that run at once may take together, by what their stages declare:
     `8GB`; the machine's if absent."""
     scheduler: str = "threads"
-    """`threads`, `processes`, `processes:N`, or the address of a dask scheduler such as `tcp://host:port`."""
+    """`threads` (in the build's own process, and processes for long stages of pure Python), `processes`,
+    `processes:N`, or the address of a dask scheduler such as `tcp://host:port`."""
+    dashboard: bool = True
+    """Clusters that a build starts have dask's dashboard, whose address is printed. It needs bokeh."""
 
     def check(self) -> Iterable[Fault]:
         try:

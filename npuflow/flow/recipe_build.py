@@ -139,6 +139,7 @@ def _build(
         jobs=settings.jobs or table.jobs,
         memory=settings.memory or table.memory,
         scheduler=settings.scheduler or table.scheduler,
+        dashboard=table.dashboard,
         keep_going=settings.keep_going,
         force=settings.force,
         on_event=on_event,

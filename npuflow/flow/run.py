@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
-from npuflow.flow.events import Event, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Opened, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.executor import Executor, one_thread_each
+from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
 from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
-from npuflow.flow.run_deaths import died, one_died
-from npuflow.flow.run_pool import Executor, one_thread_each
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import Result, StepState, Waiting, batches, shares, task, units
+from npuflow.flow.run_state import ATTEMPTS, Result, StepState, Waiting, batches, shares, task, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import add_root, claim
 from npuflow.flow.store_manifest import Damaged
 
-ATTEMPTS = 3
 OnEvent = Callable[[Event], None]
 __all__ = ["Interrupted", "Result", "build"]
 
@@ -39,6 +38,7 @@ def build(
     jobs: int | None = None,
     memory: str | None = None,
     scheduler: str = "threads",
+    dashboard: bool = True,
     keep_going: bool = False,
     force: Collection[str] = (),
     on_event: OnEvent | None = None,
@@ -46,8 +46,6 @@ def build(
 ) -> Result:
     """Bring every step of the plan up to date. Failed steps are in the result; a
     cache that fails is raised."""
-    from npuflow.flow.run_cluster import executor
-
     one_thread_each()
     emit = on_event or (lambda _: None)
     lease = claim(store.root, lambda text, hint: emit(Warned(text, hint=hint)))
@@ -56,9 +54,10 @@ def build(
     _OPEN[own.spec] = own  # steps run in this process share the driver's store
     clean, workers = False, None
     try:
-        workers = executor(scheduler, jobs or os.cpu_count() or 1, plan, own, memory)
+        number = jobs or os.cpu_count() or 1
+        workers = Executor(scheduler, number, plan, own, memory, dashboard, lambda *what: emit(Opened(*what)))
         driver = _Driver(plan, own, workers, emit, plan.forced(force), keep_going)
-        emit(Started(tuple(step.name for step in plan), len(plan), workers.label, workers.dashboard))
+        emit(Started(tuple(step.name for step in plan), len(plan)))
         result = driver.run(out_dir)
         clean = True
         if out_dir is not None and lease is not None:
@@ -81,7 +80,6 @@ def build(
     finally:
         if workers is not None:
             workers.close(wait=clean)
-        own.close()
         _OPEN.pop(own.spec, None)
         if lease is not None:
             lease.release()
@@ -143,6 +141,7 @@ class _Driver:
                 self._arrived(*self.workers.arrivals.get())
             self._advance()
             self._feed()
+            self.workers.go_on()
 
     def _settled_refs(self) -> dict[str, Ref]:
         return {name: state.ref for name, state in self.states.items() if state.ref is not None}
@@ -194,15 +193,10 @@ class _Driver:
             if step.override is not None:
                 self._adopt(state)
                 return
-            state.bound = step.bind(refs, self._load)
-            ids: tuple[str | None, ...] = (None,) if state.bound.ids is None else state.bound.ids
-            for item in ids:
-                state.keys[item] = state.bound.key(item)
-            state.keys = {item: state.keys[item] for item in ids}
+            state.begin(step.bind(refs, self._load))
         except Damaged as damage:
-            state.bound = None
-            state.causes["", str(damage.digest)] += 1
-            if state.causes["", str(damage.digest)] < ATTEMPTS:
+            state.reset()
+            if state.undone(str(damage.digest)):
                 self._send_back(damage.digest, damage.reason, state)
             else:
                 self._fail(state, None, damage)
@@ -216,6 +210,9 @@ class _Driver:
             return
         misses = {key: item for item, key in state.keys.items() if not self._hit(state, item, key)}
         state.pending = misses
+        if misses:
+            self.workers.start()
+            self.memory.whole, self.foresight.most = self.workers.memory, self.workers.largest
         self._concluded(state)
         if state.over:
             self.emit(state.progress())
@@ -234,7 +231,7 @@ class _Driver:
         record = self.store.record(key)
         if record is None or not self.store.usable(record):
             return False
-        state.found[item] = record.ref
+        state.settle(key, item, record.ref)
         self._report(state, item, key, "hit", record.seconds, record.output, record.summary)
         return True
 
@@ -322,20 +319,14 @@ class _Driver:
             self.emit(state.progress())
 
     def _settled(self, state: StepState, done: Done, forced: bool) -> None:
-        item = done.item
-        state.pending.pop(done.key, None)
-        if state.keys.get(done.item) != done.key:
-            return  # the answer to a question that is no longer asked
-        state.found[item] = done.ref
-        if forced:
-            state.forced.add(done.key)
+        if not state.settle(done.key, done.item, done.ref, forced=forced):
+            return
         if done.conflict is not None:
             text = f"{state.step.name} is not deterministic: equal inputs gave {done.conflict}"
             hint = f"npuflow cache verify --rerun {state.step.name}"
             self.emit(Warned(text, state.step.name, hint))
-        self._report(
-            state, item, done.key, "ran" if done.ran else "hit", done.seconds, done.ref.digest, done.summary
-        )
+        status = "ran" if done.ran else "hit"
+        self._report(state, done.item, done.key, status, done.seconds, done.ref.digest, done.summary)
 
     def _retry_or_fail(
         self, state: StepState, sent: Task, outcome: Outcome, left: dict[str, str | None]
@@ -343,10 +334,7 @@ class _Driver:
         error = outcome.error
         if outcome.damaged is not None or outcome.lost:
             cause = outcome.damaged[0] if outcome.damaged is not None else "lost"
-            for key in left:
-                state.attempts[key] = state.attempts.get(key, 0) + 1  # makes the next name another
-                state.causes[key, cause] += 1
-            if max(state.causes[key, cause] for key in left) < ATTEMPTS:
+            if state.undone(cause, left):
                 if outcome.damaged is not None:
                     self._send_back(*outcome.damaged, state)
                 else:
@@ -359,18 +347,15 @@ class _Driver:
             # Not to blame a batch for one of its items: the rest go one by one.
             self._wait(self._tasks(state, self._refs(state.step), left, size=1))
             return
-        for key, item in left.items():
-            state.pending.pop(key, None)
+        for item in left.values():
             self._fail(state, item, error or BuildError(f"{state.step.name} failed", code="NF-STEP-006"))
 
     def _fail(self, state: StepState, item: str | None, error: Exception) -> None:
         text = f"{state.step.name}: {error}"
         fault = error if isinstance(error, NpuflowError) else BuildError(text, code="NF-STEP-007")
         fault.at(stage=state.step.name, item=item)
-        state.failed[item] = fault
+        state.fail(item, fault)
         self.result.errors.append(fault)
-        if not state.begun:
-            state.skipped = "failed"
         self._report(state, item, state.keys.get(item), "failed", 0.0, None, {}, fault.message, fault)
         if not self.keep_going:
             self.halted = True
@@ -395,11 +380,8 @@ class _Driver:
         reason: str = "",
         error: Exception | None = None,
     ) -> None:
-        """Tell of a step once; a step looked up again after a repair is told of only if it ran."""
-        if item in state.status and (status == "hit" or state.status[item] == status == "ran"):
+        if not state.note(item, status):
             return
-        state.hits += (status == "hit") - (state.status.get(item) == "hit")
-        state.status[item] = status
         self.emit(
             StepEvent(state.step.name, item, key, status, seconds, output, reason, error, summary)  # type: ignore[arg-type]
         )
@@ -437,7 +419,7 @@ class _Driver:
             )
         else:
             ref = self.store.adopt(folder, kind)
-        state.ref = state.found[None] = ref
+        state.adopt(ref)
         self._report(state, None, None, "hit", 0.0, ref.digest, {}, f"taken from {step.override}")
 
     def _load(self, ref: ArtifactRef, kind: Any) -> Any:

@@ -20,6 +20,8 @@ from npuflow.flow.refs import Files, ItemsRef, Ref, parts
 from npuflow.flow.run_step import Each, Load, Task, Work
 from npuflow.flow.store import Spec
 
+ATTEMPTS = 3
+
 
 class Waiting:
     """The tasks that a step still has to give, one of them looked at ahead."""
@@ -114,6 +116,53 @@ class StepState:
         pace = self.pace
         figures = pace.rate, pace.shard, len(pace.workers), pace.memory
         return Progress(self.step.name, len(self.found), len(self.keys), self.hits, *figures)
+
+    def begin(self, bound: Bound) -> None:
+        """Its inputs are known, and with them its keys; those of a step that begins again stay in order."""
+        self.bound = bound
+        ids: tuple[str | None, ...] = (None,) if bound.ids is None else bound.ids
+        self.keys = {item: bound.key(item) for item in ids}
+
+    def adopt(self, ref: Ref) -> None:
+        """Take a product that the user gave."""
+        self.ref = self.found[None] = ref
+
+    def settle(self, key: str, item: str | None, ref: Ref, *, forced: bool = False) -> bool:
+        """Take the product of a key; False if it answers a question that is no longer asked."""
+        self.pending.pop(key, None)
+        if self.keys.get(item) != key:
+            return False
+        self.found[item] = ref
+        if forced:
+            self.forced.add(key)
+        return True
+
+    def undone(self, cause: str, keys: Iterable[str] = ("",)) -> bool:
+        """Note a damaged input or a lost worker that undid some keys; whether another attempt is worth it.
+        Each attempt has a name of its own."""
+        counts = []
+        for key in keys:
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+            self.causes[key, cause] += 1
+            counts.append(self.causes[key, cause])
+        return max(counts) < ATTEMPTS
+
+    def fail(self, item: str | None, error: Exception) -> None:
+        """An item will not get a product, or the step itself."""
+        self.failed[item] = error
+        self.pending.pop(self.keys.get(item, ""), None)
+        if not self.begun:
+            self.skipped = "failed"
+
+    def note(self, item: str | None, status: str) -> bool:
+        """Note how an item ended; False if that was reported before: one that is looked up again after a
+        repair is reported only if it ran."""
+        known = self.status.get(item)
+        if known is not None and (status == "hit" or status == known == "ran"):
+            return False
+        self.hits += (status == "hit") - (known == "hit")
+        self.status[item] = status
+        return True
 
     def reset(self) -> None:
         """Forget what was found, so that the step looks its keys up again."""

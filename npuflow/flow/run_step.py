@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from npuflow.base.errors import BuildError, InternalError, NpuflowError
 from npuflow.base.registry import touching, untouched
 from npuflow.flow.artifact import Artifact, ArtifactRef
+from npuflow.flow.executor_deaths import memory_hint
 from npuflow.flow.memory import collect_rarely, peak
 from npuflow.flow.refs import Files, ItemsRef
-from npuflow.flow.run_deaths import memory_hint
 from npuflow.flow.stage import Groups, Items, Stage, listening
 from npuflow.flow.store import Spec, Store, open_store
 from npuflow.flow.store_files import Unwritable

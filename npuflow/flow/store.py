@@ -7,15 +7,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from npuflow.base.digest import ALGORITHM
 from npuflow.base.errors import StoreError, UsageError
 from npuflow.flow import store_files as files
 from npuflow.flow.artifact import Artifact, ArtifactRef, Reader, Writer, seal
-from npuflow.flow.store_lease import Journal
 from npuflow.flow.store_manifest import MANIFEST, Damaged, Manifest, listed, sealed, unsealed
 from npuflow.flow.store_record import Record
 
@@ -57,7 +56,6 @@ class Store:
         self._base = str(self.root)
         self._tmp = f"{self._base}/tmp"
         self._scratch = f"{lease}." if lease else ""
-        self._journal = Journal(self.root, lease) if lease else None
         self.lease = lease
         self.id = self._identify()
 
@@ -100,11 +98,6 @@ class Store:
             body = {"v": 1, "algorithm": ALGORITHM, "id": secrets.token_hex(6)}
             files.create(str(path), sealed(body), self._tmp)
 
-    def close(self) -> None:
-        """Let go of the journal; the store itself needs no closing."""
-        if self._journal is not None:
-            self._journal.close()
-
     # places
 
     def object_path(self, digest: str) -> Path:
@@ -123,19 +116,14 @@ class Store:
         name = key.partition(":")[2]
         return f"{self._base}/records/{name[:2]}/{name[2:]}.json"
 
-    def _needing(self, name: str) -> Any:
-        return self._journal.needing(name) if self._journal else _FREE
-
     # records
 
     def record(self, key: str, *, touch: bool = True, remote: bool = True) -> Record | None:
         """The record of a key, if it is there and whole."""
         path = self._record(key)
-        with self._needing(key):
-            found = self._read_record(key, path)
-            if found is not None and touch:
-                with suppress(OSError):
-                    os.utime(path)
+        found = self._read_record(key, path)
+        if found is not None and touch:
+            _touch(path)
         if found is None and remote and self.remote is not None:
             data = self.remote.record(key)
             if data is not None:
@@ -167,7 +155,7 @@ class Store:
         """Settle a key. The first record wins; the second value is its digest when the two disagree."""
         path, data = self._record(record.key), record.encode()
         kept, other = record, None
-        with self._needing(record.key), files.writing(self.root):
+        with files.writing(self.root):
             while not files.create(path, data, self._tmp):
                 first = self._read_record(record.key, path)
                 if first is None:
@@ -205,7 +193,7 @@ class Store:
         """Give a complete object folder its place; one that is there already stays,
         if it is whole (then: False)."""
         path = self._object(manifest.digest)
-        with self._needing(manifest.digest), files.writing(self.root):
+        with files.writing(self.root):
             while not files.settle_folder(made, path):
                 if self.intact(manifest.digest, remote=False):
                     os.utime(path)
@@ -250,9 +238,8 @@ class Store:
     def usable(self, record: Record) -> bool:
         """Whether a record's objects are there; one that is not whole is set aside."""
         for digest in record.objects:
-            with self._needing(digest):
-                whole = self.intact(digest)
-            if not whole:
+            _touch(self._object(digest))  # first: a collection then leaves it alone
+            if not self.intact(digest):
                 self.quarantine(digest, "a file is missing, or has another size or a damaged manifest")
                 return False
         return True
@@ -333,7 +320,12 @@ def _listed(folder: Path) -> list[Path]:
     return []
 
 
-_FREE = nullcontext()
+def _touch(path: str) -> None:
+    """Note that a build uses something, where the cache can be written and has it."""
+    with suppress(OSError):
+        os.utime(path)
+
+
 _OPEN: dict[Spec, Store] = {}
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
+import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from npuflow.flow import store_files as files
 from npuflow.flow.store import Store
-from npuflow.flow.store_lease import live, needed, now, read_root
+from npuflow.flow.store_lease import live, now, oldest, read_root
 from npuflow.flow.store_manifest import Damaged
 
 GRACE = 24 * 3600.0
-_SWEEP = 200  # things moved out of the way between two looks at what builds need
 
 
 @dataclass
@@ -41,12 +40,13 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
         return Collected(
             stopped=f"{len(damaged)} damaged roots were set aside; the next build of each writes a new one"
         )
-    wanted = needed(live(store.root, clock)) | keys
-    result = Collected()
+    begun = oldest(store.root, clock)
+    wanted, result = set(keys), Collected()
     doomed_records: list[Path] = []
     for key in store.record_keys():
         path = store.record_path(key)
-        record = store.record(key, touch=False) if key in wanted or _young(path, clock, grace) else None
+        kept = key in wanted or _young(path, clock, grace, begun)
+        record = store.record(key, touch=False) if kept else None
         if record is None:
             if path.exists():
                 doomed_records.append(path)
@@ -56,7 +56,7 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
     doomed_objects = []
     for digest in store.digests():
         path = store.object_path(digest)
-        if digest in wanted or _young(path, clock, grace):
+        if digest in wanted or _young(path, clock, grace, begun):
             result.kept_objects += 1
         else:
             doomed_objects.append(path)
@@ -67,8 +67,7 @@ def gc(store: Store, grace: float = GRACE, *, dry: bool = False) -> Collected:
         result.records, size = _sweep(store, doomed_records, clock)
         result.objects, more = _sweep(store, doomed_objects, clock)
         result.bytes = size + more + sum(files.remove(path) for path in debris)
-        with _alone(store.root):
-            _prune(store.root)
+        _prune(store.root)
     return result
 
 
@@ -90,44 +89,32 @@ def _rooted(store: Store) -> tuple[set[str], list[Path]]:
     return keys, damaged
 
 
-def _young(path: Path, clock: float, grace: float) -> bool:
+def _young(path: Path, clock: float, grace: float, begun: float = math.inf) -> bool:
+    """Whether something was used within the grace period, or since the first of the running builds began."""
     try:
-        return clock - path.stat().st_mtime < grace
+        used = path.stat().st_mtime
     except OSError:
         return False
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """No build looks anything up while the block runs."""
-    gate = os.open(root / "gc.lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(gate)
+    return used > clock - grace or used >= begun
 
 
 def _sweep(store: Store, doomed: list[Path], clock: float) -> tuple[int, int]:
-    """Move doomed things away in small groups, each after one more look at what
-    builds need; then delete them."""
-    removed = size = 0
-    for start in range(0, len(doomed), _SWEEP):
-        trash = files.fresh(store.root / "tmp", "trash-")
-        trash.mkdir()
-        with _alone(store.root):
-            wanted = needed(live(store.root, now(store.root)))
-            for number, path in enumerate(doomed[start : start + _SWEEP]):
-                if _name(path) not in wanted and not _young(path, clock, 0.0):
-                    with suppress(FileNotFoundError):
-                        path.rename(trash / str(number))
-                        removed += 1
-        size += files.remove(trash)
-    return removed, size
-
-
-def _name(path: Path) -> str:
-    return f"x3:{path.parent.name}{path.stem}"
+    """Move doomed things away, but for those that a build has used meanwhile; then delete them."""
+    trash = files.fresh(store.root / "tmp", "trash-")
+    trash.mkdir()
+    begun, removed = oldest(store.root, clock), 0
+    for number, path in enumerate(doomed):
+        if _young(path, clock, 0.0, begun):
+            continue
+        moved = trash / str(number)
+        with suppress(FileNotFoundError):
+            path.rename(moved)
+            removed += 1
+            if _young(moved, clock, 0.0, begun):
+                with suppress(OSError):  # it was written again
+                    moved.rename(path)
+                    removed -= 1
+    return removed, files.remove(trash)
 
 
 def _debris(root: Path, grace: float) -> Iterator[Path]:

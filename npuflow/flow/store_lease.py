@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
+import math
 import os
 import socket
 import threading
@@ -27,73 +27,10 @@ def start_time(pid: int) -> str:
     return ""
 
 
-class Journal:
-    """The keys and objects that one process of a build relies on, each noted before it is looked for."""
-
-    def __init__(self, root: Path, lease: str) -> None:
-        self._lock = root / "gc.lock"
-        self._path = root / "leases" / lease / f"{socket.gethostname()}-{os.getpid()}.need"
-        self._file = self._gate = -1
-        self._guard = threading.Lock()
-        self._seen: set[str] = set()
-
-    def needing(self, name: str) -> _Gate:
-        """A context: no collection sweeps while it lasts, and `name` is known to be
-        needed before it begins."""
-        return _Gate(self, name)
-
-    def enter(self, name: str) -> None:
-        self._guard.acquire()
-        try:
-            if self._file < 0:
-                self._open()
-            fcntl.flock(self._gate, fcntl.LOCK_SH)
-            try:
-                if name not in self._seen:
-                    self._seen.add(name)
-                    os.write(self._file, name.encode() + b"\n")
-            except BaseException:
-                fcntl.flock(self._gate, fcntl.LOCK_UN)
-                raise
-        except BaseException:
-            self._guard.release()
-            raise
-
-    def leave(self) -> None:
-        try:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
-        finally:
-            self._guard.release()
-
-    def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self._gate = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
-
-    def close(self) -> None:
-        for number in (self._file, self._gate):
-            if number >= 0:
-                os.close(number)
-        self._file = self._gate = -1
-
-
-class _Gate:
-    """One use of a journal's lock; a generator would cost more than the lock."""
-
-    __slots__ = ("journal", "name")
-
-    def __init__(self, journal: Journal, name: str) -> None:
-        self.journal, self.name = journal, name
-
-    def __enter__(self) -> None:
-        self.journal.enter(self.name)
-
-    def __exit__(self, *_: object) -> None:
-        self.journal.leave()
-
-
 class Lease:
-    """A running build's claim: a folder with a heartbeat and the journals of its processes."""
+    """A running build's claim to everything that it uses: a folder with a heartbeat, and a file as old as the
+    build. A lookup sets the time of what it finds, so that a collection sees by age what builds use.
+    """
 
     def __init__(self, root: Path) -> None:
         self.name = files.fresh(root).name
@@ -106,6 +43,7 @@ class Lease:
             while not self._folder.exists():
                 with suppress(FileNotFoundError):  # a collection took it for debris before it was a lease
                     made.mkdir(parents=True, exist_ok=True)
+                    (made / "begun").touch()
                     (made / "beat").write_text(json.dumps(owner))
                     made.rename(self._folder)  # a lease is never seen without its owner
         threading.Thread(target=self._beat, name="npuflow-lease", daemon=True).start()
@@ -164,14 +102,13 @@ def live(root: Path, clock: float) -> list[Path]:
     return []
 
 
-def needed(folders: Iterable[Path]) -> set[str]:
-    """Every key and object that live builds have noted."""
-    found: set[str] = set()
-    for folder in folders:
-        for journal in folder.glob("*.need"):
-            with suppress(OSError):
-                found.update(journal.read_text().split())
-    return found
+def oldest(root: Path, clock: float) -> float:
+    """When the first of the builds that run began, by the clock of the cache; infinity if none runs."""
+    found = [math.inf]
+    for folder in live(root, clock):
+        with suppress(OSError):
+            found.append((folder / "begun").stat().st_mtime)
+    return min(found)
 
 
 def add_root(root: Path, place: Path, keys: Iterable[str]) -> None:

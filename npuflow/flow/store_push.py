@@ -123,7 +123,6 @@ def _leased(store: Store) -> Iterator[Store]:
     try:
         yield own
     finally:
-        own.close()
         if lease is not None:
             lease.release()
 

@@ -12,7 +12,7 @@ import pytest
 from npuflow.base.errors import NpuflowError
 from npuflow.engine.calibrate import segments
 from npuflow.engine.footprint import footprint
-from npuflow.flow import run_mixed, run_pool
+from npuflow.flow import executor
 from npuflow.flow.events import Event, StepEvent, Warned
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, open_cache, plan_recipe, run_plan
@@ -67,8 +67,7 @@ def built(
     folder: Path, sets: list[str], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> tuple[list[Event], list[NpuflowError]]:
     monkeypatch.setattr(segments, "WORK", 0)                # a small network has more than one part
-    for module in (run_mixed, run_pool):
-        monkeypatch.setattr(module, "machine", lambda: most)
+    monkeypatch.setattr(executor, "machine", lambda: most)
     loaded, settings = (
         load(folder / "r.toml", sets),
         Settings(cache=folder / "cache", out=folder / "out", jobs=1),

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ import pytest
 import toys
 
 from npuflow.base.errors import BuildError
-from npuflow.flow.events import Event, Started, Warned
+from npuflow.flow.events import Event, Opened, Warned
+from npuflow.flow.executor_deaths import died, ended
+from npuflow.flow.executor_probe import Question, ask
 from npuflow.flow.processor import processor
-from npuflow.flow.run_deaths import died, ended
-from npuflow.flow.run_probe import Question, ask
 from npuflow.flow.store import Store
 
 HERE = Path(__file__).parent
@@ -43,8 +44,9 @@ def test_a_cluster_gives_what_threads_give(tmp_path: Path, address: str) -> None
     far = toys.run(tmp_path / "far", {"source": {"count": 9}}, scheduler=address, on_event=events.append)
     near = toys.run(tmp_path / "near", {"source": {"count": 9}}, jobs=1)
     assert far.ok and far.outputs == near.outputs and far.keys == near.keys
-    (started,) = [event for event in events if isinstance(event, Started)]
-    assert started.dashboard is not None and started.dashboard.startswith("http")
+    (opened,) = [event for event in events if isinstance(event, Opened)]
+    assert opened.workers == f"2 workers at {address}"
+    assert (opened.dashboard or "").startswith("http") == bool(find_spec("bokeh"))
 
 
 def test_two_clients_compute_equal_keys_once(tmp_path: Path, address: str) -> None:
@@ -92,16 +94,27 @@ def test_a_worker_out_of_memory_fails_the_step_by_name(tmp_path: Path) -> None:
     assert result.errors[0].where.stage == "numbers" and "out of memory" in result.errors[0].message
 
 
-def test_a_process_pool_survives_a_dying_worker(tmp_path: Path) -> None:
-    from npuflow.flow.run_pool import Processes
-
+def test_processes_of_a_build_survive_a_dying_worker(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     tables = {"source": {"count": 3}, "reading": {"die": str(tmp_path / "once")}}
     events: list[Event] = []
-    result = toys.run_with(Processes(2), tmp_path / "cache", tables, on_event=events.append)
+    result = toys.run(tmp_path / "cache", tables, scheduler="processes:2", on_event=events.append)
     assert result.ok and result.ran + result.hit == 8
     (told, *_) = [event.message for event in events if isinstance(event, Warned)]
     assert told.startswith("a worker died under numbers (its process was ended by SIGKILL"), told
+
+
+def test_only_the_item_that_kills_is_blamed(tmp_path: Path) -> None:
+    """Three items are a batch, and workers have more than one batch at hand: each of them is a suspect."""
+    (tmp_path / "only-n4").mkdir()
+    tables = {"source": {"count": 7}, "reading": {"die": str(tmp_path / "only-n4")}}
+    result = toys.run(tmp_path / "cache", tables, scheduler="processes:1", keep_going=True)
+    (error,) = result.errors
+    assert (error.code, error.where.item) == ("NF-STEP-002", "n4")
+    assert error.message.startswith("numbers: 3 workers died") and "SIGKILL" in error.because
+    assert {item for item, status in result.status["numbers"].items() if status != "failed"} == {
+        f"n{i}" for i in range(7) if i != 4
+    }
 
 
 @pytest.mark.parametrize(
@@ -131,10 +144,10 @@ def test_a_crash_is_not_called_a_lack_of_memory() -> None:
 def test_workers_that_die_when_they_are_asked_are_not_called_a_wrong_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from npuflow.flow import run_cluster
+    from npuflow.flow import executor_workers
 
-    monkeypatch.setattr(run_cluster, "ask", toys.dies)
-    monkeypatch.setattr(run_cluster, "RETURN", 0.0)
+    monkeypatch.setattr(executor_workers, "ask", toys.dies)
+    monkeypatch.setattr(executor_workers, "RETURN", 0.0)
     events: list[Event] = []
     with pytest.raises(BuildError) as caught:
         toys.run(tmp_path / "cache", scheduler="processes:1", on_event=events.append)
@@ -149,9 +162,9 @@ def test_a_cluster_whose_last_worker_is_gone_ends_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The build waited for ever: dask keeps a step until some worker comes."""
-    from npuflow.flow import run_cluster
+    from npuflow.flow import executor_cluster
 
-    monkeypatch.setattr(run_cluster, "PATIENCE", 1.0)
+    monkeypatch.setattr(executor_cluster, "PATIENCE", 1.0)
     (tmp_path / "once").mkdir()
     tables = {"source": {"count": 1}, "reading": {"die": str(tmp_path / "once")}}
     with lone_worker() as (address, _), pytest.raises(BuildError) as caught:

@@ -44,21 +44,24 @@ def test_ten_kills(tmp_path: Path) -> None:
 
 
 BUILD = """
-import os, time
-from npuflow.flow.run_pool import _pool
-pool = _pool(2)
-print(*{f.result() for f in [pool.submit(os.getpid) for _ in range(2)]}, flush=True)
-time.sleep(60)
+import pathlib, sys, psutil, toys
+def opened(event):
+    if type(event).__name__ == "Opened":
+        print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+if __name__ == "__main__":
+    tables = {"source": {"count": 400}, "reading": {"sleep": 0.5}}
+    toys.run(pathlib.Path(sys.argv[1]), tables, scheduler="processes:2", on_event=opened)
 """
 
 
-def test_workers_end_with_a_build_that_is_killed() -> None:
+def test_workers_end_with_a_build_that_is_killed(tmp_path: Path) -> None:
     """They held some hundred megabytes each, and a lease of the cache, until the machine was restarted."""
-    env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    with subprocess.Popen([sys.executable, "-c", BUILD], env=env, stdout=subprocess.PIPE, text=True) as build:
+    env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"}
+    run = [sys.executable, "-c", BUILD, str(tmp_path / "cache")]
+    with subprocess.Popen(run, env=env, stdout=subprocess.PIPE, text=True) as build:
         assert build.stdout is not None
         workers = [int(word) for word in build.stdout.readline().split()]
-        assert workers and all(map(_runs, workers))
+        assert len(workers) >= 2 and all(map(_runs, workers))
         build.kill()
     for _ in range(200):
         if not any(map(_runs, workers)):

@@ -24,7 +24,8 @@ from npuflow.flow.artifact import Artifact
 
 @dataclass(frozen=True)
 class Work(Config):
-    trace: str = ""
+    meet: str = ""
+    want: int = 1
     grow: int = 0
 
 @dataclass(frozen=True)
@@ -48,16 +49,27 @@ def listing() -> Listing:
 @stage(over="files", files=listing, batch=1, cpu="native", memory="MEMORY")
 def large(files: Files, work: Work) -> Iterator[tuple[str, Value]]:
     for name, item in files.items():
-        begun = time.time()
         kept = []
         for _ in range(work.grow // 10_000_000):
             kept.append(b"x" * 10_000_000)
             time.sleep(0.02)
-        time.sleep(0.25)
-        if work.trace:
-            with Path(work.trace).open("a") as trace:
-                trace.write(f"{begun} {time.time()}\\n")
+        if work.meet:
+            met(Path(work.meet), name, work.want)
         yield name, Value(int(item.detail) + len(kept) * 0)
+
+def met(place: Path, name: str, want: int) -> None:
+    # stay until so many steps have once been here at the same time, and note the most that were
+    mark, until, most = place / f"here-{name}", time.monotonic() + 30, 0
+    mark.touch()
+    while most < want and time.monotonic() < until and not any(
+        int(path.read_text() or 0) >= want for path in place.glob("most-*")
+    ):
+        time.sleep(0.01)
+        most = max(most, len(list(place.glob("here-*"))))
+    time.sleep(0.05)
+    most = max(most, len(list(place.glob("here-*"))))
+    (place / f"most-{name}").write_text(str(most))
+    mark.unlink()
 """
 
 
@@ -69,19 +81,18 @@ def forge(tmp_path: Path) -> Iterator[Forge]:
     made.close()
 
 
-def run(forge: Forge, tmp_path: Path, need: str, **more: Any) -> tuple[Result, int]:
-    """A build of the stage that needs so much, and how many of its steps ran at once."""
-    trace = tmp_path / f"trace-{need}"
+def run(
+    forge: Forge, tmp_path: Path, need: str, want: int = 1, grow: int = 0, **more: Any
+) -> tuple[Result, int]:
+    """A build of the stage that needs so much, and how many of its steps ran at once, of which `want` wait
+    for each other."""
+    meet = tmp_path / f"meet-{need}"
+    meet.mkdir()
     forge.put("stages/large", LARGE.replace("MEMORY", need))
-    grow = more.pop("grow", 0)
-    plan = wire(
-        forge.registry(), Recipe(None, "toy", {"work": {"trace": str(trace), "grow": grow}}, Locator())
-    )
+    work = {"meet": str(meet), "want": want, "grow": grow}
+    plan = wire(forge.registry(), Recipe(None, "toy", {"work": work}, Locator()))
     result = build(plan, Store(tmp_path / f"cache-{need}"), **more)
-    lines = trace.read_text().splitlines() if trace.exists() else []
-    spans = [tuple(map(float, line.split())) for line in lines]
-    most = max((sum(a <= begun < b for a, b in spans) for begun, _ in spans), default=0)
-    return result, most
+    return result, max((int(path.read_text()) for path in meet.glob("most-*")), default=0)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +123,10 @@ def test_a_budget_never_starves() -> None:
 
 
 def test_no_more_steps_run_at_once_than_fit(forge: Forge, tmp_path: Path) -> None:
-    result, most = run(forge, tmp_path, "100MB", jobs=4, memory="250MB")
+    result, most = run(forge, tmp_path, "100MB", 2, jobs=4, memory="250MB")
     assert result.check().ran == 6
     assert most == 2
-    assert run(forge, tmp_path, "10MB", jobs=4, memory="250MB")[1] > 2
+    assert run(forge, tmp_path, "10MB", 4, jobs=4, memory="250MB")[1] == 4
 
 
 def test_a_step_that_needs_more_than_there_is_runs_alone(forge: Forge, tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npuflow.base.errors import StoreError
+from npuflow.flow import executor, executor_cluster
 from npuflow.flow.dry import dry
-from npuflow.flow.events import Event, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Opened, Progress, StepEvent, Summary, Warned
 from npuflow.flow.run import Interrupted
-from npuflow.flow.run_pool import Threads
 from npuflow.flow.run_state import shares
 from npuflow.flow.run_step import Task
 from npuflow.flow.store import Store
@@ -274,11 +274,55 @@ def test_interrupted_is_a_failed_build() -> None:
     assert Interrupted("x").exit_code == 1
 
 
-def test_threads_and_processes_give_the_same_digests(tmp_path: Path) -> None:
-    tables = {"source": {"count": 7}, "reading": {"sleep": 0.3}}
-    one = toys.run(tmp_path / "one", tables, jobs=1)
-    two = toys.run(tmp_path / "two", tables, jobs=2)
-    assert one.outputs == two.outputs and one.keys == two.keys
+def test_inline_threads_and_processes_give_the_same_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that proves long begins inline, goes on in threads, and ends in processes."""
+    monkeypatch.setattr(executor, "BRIEF", 0.0)
+    monkeypatch.setattr(executor, "LONG", 0.0)
+    monkeypatch.setattr(executor, "WORTH", 0.0)
+    monkeypatch.setattr(executor_cluster, "MANY", 3)  # short as they are, they are not sent ahead
+    opened: list[str] = []
+    pace: list[Progress] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Opened):
+            (tmp_path / ("processes" if opened else "threads")).touch()
+            opened.append(event.workers)
+        elif isinstance(event, Progress) and event.stage == "numbers":
+            pace.append(event)
+
+    tables = {"source": {"count": 200}, "reading": {"gates": str(tmp_path)}}
+    two = toys.run(tmp_path / "two", tables, jobs=2, on_event=listen)
+    assert len(opened) == 2 and opened[0] == "2 threads" and opened[1].startswith("2 workers at tcp://127.")
+    assert pace[-1].done == 200 and pace[-1].workers > 1
+    one = toys.run(tmp_path / "one", {"source": {"count": 200}}, jobs=1)
+    assert one.outputs == two.outputs
+
+
+SHORT = """
+import sys, pathlib, toys
+from npuflow.flow import executor
+executor.BRIEF = 20.0  # however busy the machine is
+for _ in range(2):
+    result = toys.run(pathlib.Path(sys.argv[1]), jobs=4)
+    print(result.ran, "distributed" in sys.modules or "dask" in sys.modules)
+"""
+
+
+def test_neither_a_short_build_nor_one_with_nothing_to_do_imports_dask(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT, str(tmp_path / "cache")],
+        env=environment(), capture_output=True, text=True, check=True,
+    )
+    assert done.stdout.split() == ["10", "False", "0", "False"]
+
+
+def test_one_job_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "BRIEF", 0.0)
+    events: list[Event] = []
+    toys.run(tmp_path / "cache", {"reading": {"sleep": 0.1}}, jobs=1, on_event=events.append)
+    assert not [event for event in events if isinstance(event, Opened)]
 
 
 def test_a_fault_is_placed_in_the_stages_own_code(tmp_path: Path) -> None:
@@ -292,27 +336,22 @@ def test_a_fault_is_placed_in_the_stages_own_code(tmp_path: Path) -> None:
     )
 
 
-class Recording(Threads):
-    """Threads that stand for four workers, and remember how large the tasks of every wave were."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.slots, self.window = 4, 8
-        self.waves: list[tuple[str, list[int]]] = []
-
-    def submit(self, tasks: Sequence[Task]) -> None:
-        self.waves.append((tasks[0].step, [len(task.work) for task in tasks]))
-        super().submit(tasks)
-
-
-def test_every_worker_has_work_at_once(tmp_path: Path) -> None:
+def test_every_worker_has_work_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What bounds a wave is its tasks, not their items: of batches of three there would
     otherwise be three for eight places."""
-    executor = Recording()
-    result = toys.run_with(executor, tmp_path / "cache", {"source": {"count": 120}})
-    first = dict(reversed(executor.waves))
+    waves: list[tuple[str, list[int]]] = []
+    plain = executor.Executor.submit
+
+    def submit(self: executor.Executor, tasks: Sequence[Task]) -> None:
+        waves.append((tasks[0].step, [len(task.work) for task in tasks]))
+        plain(self, tasks)
+
+    monkeypatch.setattr(executor.Executor, "submit", submit)
+    monkeypatch.setattr(executor, "HELD", 2)
+    result = toys.run(tmp_path / "cache", {"source": {"count": 120}}, jobs=4)
+    first = dict(reversed(waves))
     assert first["numbers"] == [3] * 8
-    last = [sizes for step, sizes in executor.waves if step == "numbers"][-1]
+    last = [sizes for step, sizes in waves if step == "numbers"][-1]
     assert last[-1] == 1                                               # and all of them end together
     alone = toys.run(tmp_path / "alone", {"source": {"count": 120}}, jobs=1)
     assert result.outputs == alone.outputs and result.keys == alone.keys
@@ -353,29 +392,30 @@ def test_an_interrupt_that_something_swallows_still_stops_the_build(tmp_path: Pa
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("pool", ["Processes(2)", "Cluster(None, 2, toys.plan(tables), Store(cache))"])
-def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, pool: str) -> None:
+@pytest.mark.parametrize("scheduler", ["threads", "processes:2"])
+def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler: str) -> None:
     """The terminal interrupts every process of the group; workers printed a traceback each."""
-    tables = {"source": {"count": 400}, "reading": {"sleep": 0.05}}
+    tables = {"source": {"count": 400}, "reading": {"sleep": 0.2}}
     script = (
         "import signal, sys, json, toys, pathlib\n"
-        "from npuflow.flow.run_pool import Processes\n"
-        "from npuflow.flow.run_cluster import Cluster\n"
-        "from npuflow.flow.store import Store\n"
+        "from npuflow.flow import executor\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "    executor.BRIEF, executor.LONG, executor.WORTH = 0.1, 0.01, 0.1\n"
         "    cache, tables = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])\n"
-        f"    toys.run_with({pool}, cache, tables)\n"
+        f"    toys.run(cache, tables, scheduler={scheduler!r}, jobs=2, on_event=lambda one:\n"
+        "        print('open', flush=True) if type(one).__name__ == 'Opened' else None)\n"
     )
     words = [sys.executable, "-c", script, str(tmp_path / "cache"), json.dumps(tables)]
     made = subprocess.Popen(
-        words, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        start_new_session=True,
     )
-    deadline = time.monotonic() + 20
-    while len(list((tmp_path / "cache").glob("records/*/*.json"))) < 4 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert made.stdout is not None
+    for _ in range(2 if scheduler == "threads" else 1):  # threads, and then processes beside them
+        assert made.stdout.readline() == "open\n"
     os.killpg(made.pid, signal.SIGINT)
-    _, err = made.communicate(timeout=30)
+    _, err = made.communicate(timeout=60)
     assert err.count("Traceback") == 1 and err.rstrip().splitlines()[-1].startswith(
         "npuflow.flow.interrupt.Interrupted"
     ), err

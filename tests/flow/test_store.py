@@ -17,6 +17,7 @@ import pytest
 import toys
 
 from npuflow.base.errors import StoreError, UsageError
+from npuflow.flow import store_gc
 from npuflow.flow.events import Event, Warned
 from npuflow.flow.keys import key_of
 from npuflow.flow.store import Store
@@ -168,6 +169,20 @@ def test_a_lease_protects_until_its_build_dies(tmp_path: Path) -> None:
     assert gc(base, 0.0).kept_records == 1 and base.intact(digest)
     lease.release()
     assert gc(base, 0.0).kept_records == 0 and not base.intact(digest)
+
+
+def test_what_is_used_while_a_collection_runs_stays(tmp_path: Path) -> None:
+    """It was found old, and a build came before it was moved, or while it was."""
+    store = Store(tmp_path)
+    used, old = (store.object_path(number(store, value)) for value in (1, 2))
+    for path in (used, old):
+        os.utime(path, (1e9, 1e9))
+    begun = time.time() - 1.0
+    kept = record(store, "k", f"x3:{used.parent.name}{used.name}")
+    store.commit(kept)
+    assert store.usable(kept)
+    assert store_gc._sweep(store, [used, old], begun)[0] == 1
+    assert used.exists() and not old.exists()
 
 
 def test_gc_beside_a_running_build_removes_nothing_it_needs(tmp_path: Path) -> None:

@@ -36,18 +36,6 @@ def kind(name: str) -> Any:
     return getattr(kinds, name)
 
 
-def run_with(executor: Any, cache: Path, tables: dict[str, Any] | None = None, **more: Any) -> Result:
-    """A build on an executor of the test's choice."""
-    import npuflow.flow.run_cluster as place
-
-    usual = place.executor
-    place.executor = lambda *_: executor  # type: ignore[assignment]
-    try:
-        return run(cache, tables, **more)
-    finally:
-        place.executor = usual
-
-
 def dies(_: Any) -> list[str]:
     """What a worker is asked, for one that dies over it."""
     os.kill(os.getpid(), 9)

@@ -73,7 +73,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
             running.reset(token)
 
     patch.setattr("npuflow.flow.run_step.execute", execute)
-    patch.setattr("npuflow.flow.run_pool.execute", execute)
+    patch.setattr("npuflow.flow.executor.execute", execute)
     for cls in OPS[OPERATOR].__mro__:
         for name in METHODS:
             if cls.__module__.startswith("npuflow") and name in vars(cls):

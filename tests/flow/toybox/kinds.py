@@ -25,6 +25,8 @@ class Reading(Config):
     hog: int = 0
     die: str = ""
     trace: str = ""
+    gates: str = ""
+    """A folder: from the 20th item on, a file "threads" in it is waited for, from the 60th on "processes"."""
 
 
 @dataclass(frozen=True)

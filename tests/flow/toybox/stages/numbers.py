@@ -27,6 +27,8 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
             os.kill(os.getpid(), 9)
         if reading.sleep:
             time.sleep(reading.sleep)
+        if reading.gates and int(item.detail) >= 20:
+            _wait(Path(reading.gates) / ("threads" if item.detail < 60 else "processes"))
         if reading.trace:
             with Path(reading.trace).open("a") as trace:
                 trace.write(f"{name}\n")
@@ -40,8 +42,17 @@ def numbers(files: Files, reading: Reading) -> Iterator[tuple[str, Number]]:
         )
 
 
+def _wait(gate: Path) -> None:
+    until = time.monotonic() + 60
+    while not gate.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 def _died(folder: Path, name: str) -> bool:
-    """Whether a worker has died over this item before; in a folder called "always" nobody remembers."""
+    """Whether a worker has died over this item before; in a folder called "always" nobody remembers, and one
+    called "only-n1" is for that item."""
+    if folder.name.startswith("only-"):
+        return folder.name != f"only-{name}"
     mark = folder / name
     if mark.exists() and folder.name != "always":
         return True

@@ -93,14 +93,14 @@ class Deaths:
                 codes[str(self.worker_address or self.name)] = exitcode
                 super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
 
-        Noting.__name__ = "Nanny"          # what dask calls it in its log
+        Noting.__name__ = "Nanny"  # what dask calls it in its log
         return Noting
 
     def of(self, worker: str, events: Callable[[str], Any]) -> str:
         """How one worker ended, empty where it cannot be known; `events` gives what the
         scheduler noted under a topic."""
         how = ""
-        with suppress(OSError, TimeoutError, RuntimeError):   # a scheduler that is gone knows nothing more
+        with suppress(OSError, TimeoutError, RuntimeError):  # a scheduler that is gone knows nothing more
             for _, event in events("worker-restart-memory") or ():
                 if event.get("worker") == worker:
                     how = exceeded(event, self.limits.get(worker))

@@ -1,0 +1,297 @@
+"""One dask cluster that runs tasks: threads or processes started for a build, or a cluster that is joined."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from npuflow.base.errors import BuildError
+from npuflow.flow.executor_deaths import Deaths, died
+from npuflow.flow.executor_local import link, processes, shows, threads
+from npuflow.flow.executor_workers import LOOK, Workers
+from npuflow.flow.memory import machine
+from npuflow.flow.plan import Plan
+from npuflow.flow.run_step import Outcome, Task, execute
+from npuflow.flow.store import Store
+
+NEAR, FEW, MANY = 3, 8, 64  # tasks at hand for each thread here, for each worker, and of short tasks
+SHORT = 0.05  # seconds
+PATIENCE = 30.0  # seconds that a build waits for a worker when it has none left
+
+
+class Cluster:
+    """A dask cluster: `threads` or `processes` started for this build, or one joined by its address.
+
+    The workers of a joined cluster, and processes, get work once they have shown that they would do the same
+    as the driver.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        jobs: int,
+        plan: Plan,
+        store: Store,
+        arrivals: queue.SimpleQueue[tuple[Task, Outcome]],
+        *,
+        memory: int | None = None,
+        dashboard: bool = True,
+    ) -> None:
+        import distributed
+
+        self.arrivals = arrivals
+        self._jobs = jobs
+        self._inside = place == "threads"
+        self._held: dict[str, tuple[Any, Task]] = {}
+        self._bound: dict[str, frozenset[str]] = {}
+        """Task -> the workers that alone may take it; empty: all."""
+        self._behind: deque[Task] = deque()
+        """What waits until the suspects of a death have run."""
+        self._suspects: deque[Task] = deque()
+        self._alone = False
+        """Whether a suspect runs."""
+        self._lock = threading.RLock()
+        self._closed = False
+        self._own: Any = None
+        self._deaths = Deaths()
+        self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        client: Any = distributed.Client
+        try:
+            if self._inside:
+                self._own = threads(jobs, dashboard=dashboard and shows())
+            elif "://" not in place:
+                # never less than what a stage states that it needs, as fewer of those run at once
+                share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
+                self._own = processes(jobs, share, self._deaths, dashboard=dashboard and shows())
+            self._client: Any = client(self._own or place, timeout=10, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as fault:
+            if self._own is not None:
+                self._own.close(timeout=10)
+            hint = "start one with `dask scheduler` and `dask worker`, or check the address"
+            raise BuildError(
+                f"there is no scheduler at {place}: {fault}",
+                hint=hint,
+                code="NF-CLUSTER-001",
+            ) from fault
+        self._workers = Workers(self._client, plan, store, self._deaths, own=self._own is not None)
+        try:
+            self.dashboard = link(self._client, own=self._own is not None) if dashboard else None
+            if not self._inside:
+                self._workers.first()
+        except BaseException:
+            self.close(wait=True)
+            raise
+        limits = self._workers.limits()
+        self.memory = memory or (machine() if self._own else sum(limits.values()) or machine())
+        """Bytes that tasks which run at once may claim together."""
+        self.largest = max(limits.values(), default=machine())
+        """Bytes that one of them can have at most."""
+        self.slots = jobs if self._inside else max(1, len(self._workers.good))
+        self.window = (NEAR if self._inside else FEW) * self.slots
+        for work in (self._gather, self._watch)[: 1 if self._inside else 2]:
+            threading.Thread(
+                target=work, name=f"npuflow{work.__name__.replace('_', '-')}", daemon=True
+            ).start()
+        at = self._client.scheduler.address if self._client.scheduler else place
+        self.label = f"{jobs} threads" if self._inside else f"{len(self._workers.good)} workers at {at}"
+
+    def occupy(self, until: threading.Event) -> None:
+        """Take up one thread of this process until something else here has ended: no more than `jobs` steps
+        run at once."""
+        name = f"npuflow-{id(until)}"
+        _UNTIL[name] = until
+        self._held_thread = self._client.submit(_wait, name, key=name)
+
+    def _watch(self) -> None:
+        """Keep up with workers that join and go. When there are none for long, what
+        runs is given back as failed."""
+        alone = time.monotonic()
+        while not self._stop.wait(LOOK):
+            try:
+                self._workers.look()
+            except Exception as fault:  # the scheduler does not answer, or the build is closing
+                if not self._closed and time.monotonic() - alone > PATIENCE:
+                    self._give_up(fault if isinstance(fault, BuildError) else self._workers.lost())
+                    return
+                continue
+            if self._workers.good:
+                alone = time.monotonic()
+                self._release()
+            elif time.monotonic() - alone > PATIENCE and self._held:
+                self._give_up(self._workers.none_left())
+                return
+
+    def _release(self) -> None:
+        """Steps that were bound to workers of which none is left go to others."""
+        with self._lock:
+            stranded = [
+                (name, held)
+                for name, held in self._held.items()
+                if (only := self._bound.get(name)) and not only & self._workers.good
+            ]
+            for name, _ in stranded:
+                self._held.pop(name)
+                self._bound.pop(name)
+        if stranded:
+            self._client.cancel([future for _, (future, _) in stranded])
+        for _, (_, task) in stranded:
+            error = BuildError(f"{task.step}: its workers died", code="NF-CLUSTER-004")
+            self.arrivals.put((task, Outcome(error=error, lost=True)))
+
+    def _give_up(self, error: BuildError) -> None:
+        for task in self._taken():
+            self.arrivals.put((task, Outcome(error=error, fatal=True)))
+
+    def _taken(self, keep: frozenset[str] = frozenset()) -> list[Task]:
+        """Forget the tasks at hand but for some; those that the cluster has are cancelled."""
+        with self._lock:
+            sent = {name: held for name, held in self._held.items() if name not in keep}
+            back = [*(task for _, task in sent.values()), *self._suspects, *self._behind]
+            self._held = {name: held for name, held in self._held.items() if name in keep}
+            self._suspects.clear()
+            self._behind.clear()
+            self._alone = False
+        if sent and self._client.status == "running":
+            self._client.cancel([future for future, _ in sent.values()])
+        return back
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Send tasks to the workers. Where a process has died, each task that it had is a suspect and runs
+        with nothing beside it: the next death is its doing."""
+        with self._lock:
+            for task in tasks:
+                if task.attempt and self._own and not self._inside:
+                    self._suspects.append(task)
+                else:
+                    self._behind.append(task)
+            # first what has been under the most deaths: the others may then not be needed
+            self._suspects = deque(sorted(self._suspects, key=lambda task: -task.attempt))
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Send what may run now."""
+        with self._lock:
+            if self._alone and self._held:
+                return
+            while self._suspects and not self._held:
+                self._send([self._suspects.popleft()])
+                self._alone = True
+            if not self._suspects and not (self._alone and self._held):
+                self._alone = False
+                some = list(self._behind)
+                self._behind.clear()
+                self._send(some)
+
+    def _send(self, tasks: Sequence[Task]) -> None:
+        groups: dict[int, list[Task]] = {}
+        for task in tasks:
+            groups.setdefault(task.stage.memory, []).append(task)
+        for need, group in groups.items():
+            try:
+                only = self._workers.able(group[0].step, need)
+            except BuildError as fault:
+                for task in group:
+                    self.arrivals.put((task, Outcome(error=fault)))
+                continue
+            futures = self._client.map(execute, group, key=[task.name for task in group], pure=True, **only)
+            for task, future in zip(group, futures, strict=True):
+                self._held[task.name] = (future, task)
+                self._bound[task.name] = frozenset(only.get("workers", ()))
+                future.add_done_callback(self._arrived)
+
+    def _arrived(self, future: Any) -> None:
+        with self._lock:
+            held = self._held.pop(future.key, None)
+            self._bound.pop(future.key, None)
+        if held is None or self._closed:
+            return
+        if future.status == "finished":
+            self._ended.put(held)
+            self.go_on()
+            return
+        task = held[1]
+        if future.status == "cancelled" and self._client.status != "running":
+            self.arrivals.put((task, Outcome(error=self._workers.lost(), fatal=True)))
+            return
+        why = future.exception() if future.status == "error" else None
+        lost = why is None or type(why).__name__ in ("CancelledError", "FutureCancelledError")
+        how, error = "", why
+        if not isinstance(error, Exception):
+            error = BuildError(f"{task.step}: the cluster lost the step", code="NF-CLUSTER-005")
+        if type(why).__name__ == "KilledWorker":  # a joined scheduler has already tried several workers
+            how, lost = self._workers.how(why), self._own is not None
+            error = died(task.step, "the workers that ran it", how, task.stage.lighter)
+        self.arrivals.put((task, Outcome(error=error, lost=lost, how=how)))
+
+    def _gather(self) -> None:
+        """Bring results here, as many at once as have come: a message for each would
+        cost more than a short step."""
+        while (first := self._ended.get()) is not None:
+            some = [first]
+            while len(some) < MANY and not self._ended.empty():
+                one = self._ended.get()
+                if one is None:
+                    return
+                some.append(one)
+            try:
+                found = self._client.gather([future for future, _ in some])
+            except Exception:  # one of them was lost: each is asked for by itself
+                found = [self._result(future) for future, _ in some]
+            for (_, task), outcome in zip(some, found, strict=True):
+                self.arrivals.put((task, outcome))
+
+    def _result(self, future: Any) -> Outcome:
+        try:
+            found: Outcome = future.result()
+        except Exception as fault:  # a result that was lost between its end and its reading
+            return Outcome(error=fault, lost=True)
+        return found
+
+    def learn(self, task: Task, outcome: Outcome) -> None:
+        """Workers keep more tasks at hand where these are short, so that none waits for the driver."""
+        spent = sum(done.seconds for done in outcome.done)
+        self.slots = self._jobs if self._inside else max(1, len(self._workers.good))
+        few = NEAR if self._inside else FEW
+        self.window = (MANY if spent < SHORT and outcome.error is None else few) * self.slots
+
+    def drop(self) -> list[Task]:
+        """Take back what has not begun, as far as that is known: what runs in this process ends there."""
+        running = frozenset[str]()
+        if self._inside:
+            with suppress(RuntimeError):  # the worker's own thread changes the set
+                running = frozenset(
+                    task.key for one in self._own.workers.values() for task in one.state.executing
+                )
+        return self._taken(running)
+
+    def close(self, *, wait: bool) -> None:
+        """Stop a cluster that was started here, leave one that was joined. Steps that run in this process
+        cannot be stopped: without `wait`, nobody waits for them."""
+        self._closed = True
+        self._stop.set()
+        self._ended.put(None)
+        if self._inside and not wait:
+            self._own.shutdown_on_close = False
+            threading.Thread(target=self._shut, name="npuflow-close", daemon=True).start()
+        else:
+            self._shut()
+
+    def _shut(self) -> None:
+        with suppress(OSError, TimeoutError):
+            self._client.close(timeout=5)
+        if self._own is not None:
+            with suppress(OSError, TimeoutError):
+                self._own.close(timeout=10)
+
+
+_UNTIL: dict[str, threading.Event] = {}
+
+
+def _wait(name: str) -> None:
+    _UNTIL.pop(name).wait()

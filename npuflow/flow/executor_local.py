@@ -1,0 +1,88 @@
+"""Starts the dask clusters of a build's own: threads in its process, or processes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+from npuflow.flow.executor_deaths import Deaths, none_left
+from npuflow.flow.interrupt import blocked
+
+
+def threads(jobs: int, *, dashboard: bool) -> Any:
+    """One worker in this process, with so many threads."""
+    import distributed
+
+    local: Any = distributed.LocalCluster
+    with _settings(dashboard):
+        return local(
+            processes=False,
+            n_workers=1,
+            threads_per_worker=jobs,
+            dashboard_address="127.0.0.1:0" if dashboard else None,
+            memory_limit=0,
+            silence_logs=50,
+        )
+
+
+def processes(jobs: int, share: int, deaths: Deaths, *, dashboard: bool) -> Any:
+    """So many processes of one thread each. One that takes more memory than its share is ended before it
+    takes the machine down."""
+    import dask
+    import distributed
+
+    local: Any = distributed.LocalCluster
+    # how long a worker may take to start anew: on a busy machine the default of 15 seconds is too short
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "60s"})
+    with blocked(), _settings(dashboard):
+        made = local(
+            processes=True,
+            n_workers=jobs,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0" if dashboard else None,
+            memory_limit=share,
+            silence_logs=50,
+            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            worker_class=deaths.nanny(),
+            scheduler_kwargs={
+                "allowed_failures": 0
+            },  # a death is reported, with all that it may be due to
+        )
+    try:
+        made.wait_for_workers(jobs, timeout=60)
+    except TimeoutError:
+        made.close(timeout=10)
+        raise none_left(deaths.started(), own=True) from None
+    return made
+
+
+def shows() -> bool:
+    """Whether a cluster that is started here can have a dashboard."""
+    return find_spec("bokeh") is not None
+
+
+def link(client: Any, *, own: bool) -> str | None:
+    """Where the dashboard of a cluster is, if it has one: dask gives an address also without bokeh."""
+    if own:
+        port = client.scheduler_info(n_workers=0)["services"].get("dashboard")
+        return f"http://127.0.0.1:{port}/status" if port and shows() else None
+    try:
+        client.run_on_scheduler(version, "bokeh")
+    except Exception:  # not installed there, or the scheduler runs nothing for its clients
+        return None
+    return client.dashboard_link or None
+
+
+@contextmanager
+def _settings(dashboard: bool) -> Iterator[None]:
+    """What a cluster of a build's own needs of dask: no profiles, and pages only for the dashboard."""
+    import dask
+
+    few: dict[str, Any] = (
+        {} if dashboard else {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+    )
+    with dask.config.set({"distributed.worker.profile.enabled": False, **few}):
+        yield
