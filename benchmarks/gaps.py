@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from models_targets import KNOWN, TARGETS, network
+from npuflow.testing.models import Subject, subject
 from shapes import NETWORKS, target_named
 
 from npuflow.base.errors import NpuflowError
@@ -31,7 +32,6 @@ from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import fits_shared, plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
-from npuflow.testing.models import Subject, subject
 from npuflow.testing.target import scheme
 
 HERE = Path(__file__).resolve()

@@ -65,10 +65,13 @@ def test_banks_of_packed_constants() -> None:
         x = b.conv(b.add(OPS["hardswish"](), x), 32, 3)
     graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
-    memory = replace(SMALL.memory, external_bandwidth=16.0, local_bytes=1 << 16, local_banks=4,
-    bank_ports=1, local_bandwidth=16)
-    target = replace(SMALL, memory=memory) done = quantize_graph(graph, lambda
-    _: True, ranges, Quantize(), target.numerics) found = profile(build(done.graph, target))
+    memory = replace(
+        SMALL.memory, external_bandwidth=16.0, local_bytes=1 << 16, local_banks=4, bank_ports=1,
+        local_bandwidth=16,
+    )
+    target = replace(SMALL, memory=memory)
+    done = quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics)
+    found = profile(build(done.graph, target))
     assert found.timeline.banks.sum() > 0
     assert compare(found)[0].error == pytest.approx(0, abs=1e-4)
 

@@ -24,9 +24,9 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
-from tests.codegen import random_groups, random_networks
-from tests.codegen.harness import build, machine
-from tests.codegen.networks import Builder
+from tests.networks import random_groups, random_networks
+from tests.networks.harness import build, machine
+from tests.networks.small import Builder
 
 PLAIN = Target(
     compute=Compute(

@@ -20,7 +20,7 @@ from npuflow.engine.schedule.views import Views, views_of
 from npuflow.engine.schedule.work import Least, least_work
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Move
+from npuflow.ir.moves import Move
 from npuflow.ir.space import Space
 
 # A network's layers may be computed in two ways, which trade cycles of the array for cycles of the vector

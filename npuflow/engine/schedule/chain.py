@@ -9,8 +9,9 @@ from functools import cached_property
 from npuflow.engine.partition import is_npu
 from npuflow.engine.schedule.needed import takes_all
 from npuflow.engine.schedule.work import Least
-from npuflow.ir.graph import Graph, Node
-from npuflow.ir.op import Move
+from npuflow.ir.graph import Graph
+from npuflow.ir.moves import Move
+from npuflow.ir.op import Node
 from npuflow.ir.space import Operand, Space
 
 Times = tuple[float, float]  # when a first element of a value can be there, and when the last

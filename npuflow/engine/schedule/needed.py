@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import Move
+from npuflow.ir.moves import Move
 from npuflow.ir.space import DimMap, Operand, Space
 
 Indices = npt.NDArray[np.int64]
