@@ -20,6 +20,7 @@ from npuflow.engine.execute.executor import Executor
 from npuflow.engine.qdq_probe import forced, rounded, showing
 from npuflow.hw.target import Numerics, Rounding
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType, TensorType
 from npuflow.onnx.run import CannotRunError
 
@@ -150,6 +151,10 @@ class QdqCheck:
         # nothing to fuse between tensors that are all shown
         self.fed = _session(fed, optimised=False)
         self.executor = Executor(graph, self.numerics, 1)
+        # where a division became m / 2^n on a target whose scales need no multiplier
+        self.means = {
+            node.outputs[0] for node in graph.nodes if node.is_integer and _multiplier(graph.site(node)) > 1
+        } if self.numerics.multiplier_bits == 1 else set()
 
     def add(self, feed: Mapping[str, Array]) -> None:
         """One sample."""
@@ -167,7 +172,8 @@ class QdqCheck:
         floats = _run(self.fed, [self.floats[o] for o in some], given) if some else []
         for name, real in zip(some, floats, strict=True):
             at = wrong[name]
-            self.sums[name].apart(want[name][at], own[name][at], real[at], self.numerics)
+            numerics = self.numerics.of_means if name in self.means else self.numerics
+            self.sums[name].apart(want[name][at], own[name][at], real[at], numerics)
 
     @property
     def compared(self) -> int:
@@ -192,6 +198,12 @@ def _session(model: bytes, *, optimised: bool = True) -> onnxruntime.InferenceSe
         return plain_session(model, optimised=optimised)
     except Exception as fault:  # onnxruntime's errors share no public base class
         raise CannotRunError(str(fault).strip().splitlines()[0]) from fault
+
+
+def _multiplier(site: Site) -> int:
+    """The largest one that a node has."""
+    held = [np.asarray(site.params[n]) for n in ("multiplier", "multipliers") if n in site.params]
+    return max((int(m.max()) for m in held), default=1)
 
 
 def _run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import Annotated, Literal
 
@@ -70,6 +70,8 @@ class Numerics(Config, table="target.numerics"):
     bias_shift_max: Annotated[int, Range(0, 31)] = 0     # largest k_b of b << k_b
     # m < 2^multiplier_bits; 1 bit: m = 1 (powers of two only)
     multiplier_bits: Annotated[int, Range(1, 32)] = 32
+    # of the multiplier in place of a division by the elements of a mean; 0: as multiplier_bits
+    mean_bits: Annotated[int, Range(0, 32)] = 0
     shift_max: Annotated[int, Range(0, 62)] = 62         # n of 2^-n
     shift_left_max: Annotated[int, Range(0, 32)] = 0     # -n, a left shift
     multiplier_error: Annotated[float, Range(0, 1)] = 0.01   # largest accepted relative error of m / 2^n
@@ -86,6 +88,11 @@ class Numerics(Config, table="target.numerics"):
     def accumulator(self, bits: int) -> int:
         """Accumulator bits of a sum whose widest operand has so many bits."""
         return self.wide_acc_bits or self.acc_bits if wide(bits) else self.acc_bits
+
+    @property
+    def of_means(self) -> Numerics:
+        """The same with the multipliers of means."""
+        return replace(self, multiplier_bits=max(self.multiplier_bits, self.mean_bits))
 
     def check(self) -> Iterator[Fault]:
         if 0 < self.wide_acc_bits < self.acc_bits:

@@ -158,6 +158,12 @@ class Op:
         """The dimensions of an input of that rank that are reduced; None: it is no reduction."""
         return None
 
+    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        """Of operators with a window, per spatial dimension and tap: at how many of the places of the output
+        the tap meets an element of the input, and neither padding nor an inserted zero. Products and
+        comparisons beyond these are not useful work."""
+        return ()
+
     def column_groups(self) -> int:
         """In how many groups the input's channels, and the weight's rows, fall."""
         return 1

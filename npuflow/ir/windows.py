@@ -37,6 +37,16 @@ class Window:
         return DimMap(axis, num, 1, lo, hi)
 
 
+def tap_places(spec: Sequence[Window], places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Per dimension and tap, at how many of the output's places the tap lies inside the input."""
+    return tuple(
+        tuple(
+            sum(0 <= o * w.stride - w.before + t * w.dilation < w.size for o in own) for t in range(w.kernel)
+        )
+        for w, own in zip(spec, places, strict=True)
+    )
+
+
 def windows(
     spatial: Sequence[int],
     kernel: Sequence[int],

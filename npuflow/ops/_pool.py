@@ -11,7 +11,7 @@ from npuflow.ir.lowering import TileView
 from npuflow.ir.op import Imported, No, OnnxCall, Op, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import TensorType
-from npuflow.ir.windows import Window, windows
+from npuflow.ir.windows import Window, tap_places, windows
 from npuflow.ops._windows import out_hw, pair, spatial_names, window_measures, within
 
 SETTINGS = ("kernel_shape", "strides", "dilations", "pads", "auto_pad", "ceil_mode")
@@ -78,6 +78,9 @@ class PoolOp(Op):
         x = types[0]
         assert x is not None
         return (TensorType((*x.shape[:2], *(w.out for w in self.windows(x.shape[2:]))), x.dtype),)
+
+    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        return tap_places(self.windows(site.shape(0)[2:]), places)
 
     def accepts(self, site: Site, target: Target) -> Yes | No:
         limits, rank = target.limits, len(self.kernel_shape)

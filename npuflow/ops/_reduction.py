@@ -113,8 +113,10 @@ class Reduction(Op):
             return {**exact, "multiplier": 1, "shift": 0}
         low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
         prove(low * count, high * count, site.accumulator_bits(numerics), f"{count} elements")
-        gain = 1.0 / count if self.kind == "mean" else 1.0
-        return requant_params(site, gain * x.scale[0] / site.out_quant.scale[0], numerics)
+        ratio = x.scale[0] / site.out_quant.scale[0]
+        if self.kind == "mean":
+            return requant_params(site, ratio / count, numerics.of_means)
+        return requant_params(site, ratio, numerics)
 
     def integer(
         self, site: Site, inputs: Sequence[IntArray | None], numerics: Numerics
@@ -136,7 +138,7 @@ class Reduction(Op):
         )
         if isinstance(checks, Yes) and self.kind == "mean" and target.numerics.power_of_two:
             try:
-                multiplier_shift(1.0 / self.terms(shape), target.numerics)
+                multiplier_shift(1.0 / self.terms(shape), target.numerics.of_means)
             except TargetError as error:
                 return No(f"a mean of {self.terms(shape)} elements: {error.message}")
         return checks

@@ -57,7 +57,7 @@ class AveragePool(PoolOp):
         x, y = site.quant(0), site.out_quant
         area = prod(self.kernel_shape)
         occurring = [int(k) for k in np.unique(self.counts(self.windows(site.shape(0)[2:]))) if k > 0]
-        m, shift = multiplier_shift([x.scale[0] / y.scale[0] / k for k in occurring], numerics)
+        m, shift = multiplier_shift([x.scale[0] / y.scale[0] / k for k in occurring], numerics.of_means)
         low, high = min(x.lo - x.zero_point[0], 0), max(x.hi - x.zero_point[0], 0)
         prove(area * low, area * high, site.accumulator_bits(numerics), f"a window of {area} elements")
         table = np.zeros(area + 1, np.uint32)
@@ -86,7 +86,7 @@ class AveragePool(PoolOp):
         if isinstance(answer, Yes) and target.numerics.power_of_two:
             counts = np.unique(self.counts(self.windows(site.shape(0)[2:])))
             try:
-                multiplier_shift(1.0 / np.maximum(counts, 1), target.numerics)
+                multiplier_shift(1.0 / np.maximum(counts, 1), target.numerics.of_means)
             except TargetError as error:
                 return No(f"a mean of {', '.join(map(str, counts))} elements: {error.message}")
         return answer

@@ -15,7 +15,7 @@ from npuflow.ir.lowering import Emitter, TileView
 from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
-from npuflow.ir.windows import Window, windows
+from npuflow.ir.windows import Window, tap_places, windows
 from npuflow.ops._weighted import ConvOp, conv_rows, moved_bias, scaled_bias
 from npuflow.ops._windows import convolve, spatial_names, window_columns, window_measures, within
 
@@ -108,6 +108,9 @@ class Conv(ConvOp):
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:
         return first_no(super().accepts(site, target), within("pad", self.pads, target.limits.pad))
+
+    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        return tap_places(self.windows(site.shape(0)[2:]), places)
 
     def space(self, site: Site, numerics: Numerics) -> Space:
         spec, kernel = self.windows(site.shape(0)[2:]), site.shape(1)

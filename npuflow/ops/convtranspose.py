@@ -138,6 +138,19 @@ class ConvTranspose(ConvOp):
         return {**super().prepare(site, numerics), "kernel": self.flipped(weight)}
 
     # --- target
+    def tap_places(self, site: Site, places: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        spatial, rank = site.shape(0)[2:], len(self.kernel_shape)
+        settings = zip(
+            spatial, places, self.kernel_shape, self.strides, self.dilations, self.pads[:rank], strict=True
+        )
+        return tuple(
+            tuple(
+                sum((o + before - t * d) % s == 0 and 0 <= o + before - t * d < size * s for o in own)
+                for t in range(k)
+            )
+            for size, own, k, s, d, before in settings
+        )
+
     def space(self, site: Site, numerics: Numerics) -> Space:
         rank = len(self.kernel_shape)
         settings = zip(

@@ -98,8 +98,8 @@ def tiling(
             f"{len(plan.kept)} tensors resident in local memory between groups"
         )
     log(
-        f"{plan.cycles:.0f} cycles of the NPU; bounds: compute {bounds.compute:.0f}, traffic "
-        f"{bounds.traffic:.0f}, "
+        f"{plan.cycles:.0f} cycles of the NPU; bounds: engines {bounds.compute:.0f}, "
+        f"bus {bounds.traffic:.0f}, chain {bounds.chain:.0f}, "
         f"roofline {bounds.roofline:.0f}; gap {plan.gap:.2f}"
     )
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")

@@ -124,7 +124,13 @@ def check_integer(sample: Sample, numerics: Numerics, config: Quantize) -> int:
 def coarseness(site: Site, numerics: Numerics) -> float:
     """By how many codes a node's multipliers, each rounded to a whole number, can move a
     result that is not clamped."""
-    if numerics.multiplier_bits == 1 or not site.params.keys() & {"shift", "multiplier"}:
+    held = [
+        np.asarray(site.params[n]).astype(np.int64)
+        for n in ("multiplier", "multipliers", "negative")
+        if n in site.params
+    ]
+    exact = numerics.multiplier_bits == 1 and all((m <= 1).all() for m in held)
+    if exact or not site.params.keys() & {"shift", "multiplier"}:
         # powers of two are exact; without multipliers there is nothing to round
         return 0.0
     # of a sum: what both operands can be, each times half a unit
@@ -141,11 +147,6 @@ def coarseness(site: Site, numerics: Numerics) -> float:
         (float(np.abs(b.astype(np.int64) - y.zero_point[0]).max()) for b in bounds),
         default=float(y.hi - y.lo),
     )
-    held = [
-        np.asarray(site.params[n]).astype(np.int64)
-        for n in ("multiplier", "multipliers", "negative")
-        if n in site.params
-    ]
     least = min(int(m[m > 0].min()) for m in held)
     return 0.5 * widest / least
 

@@ -17,12 +17,13 @@ from tests.networks.small import Builder
 
 
 def network(
-    rng: random.Random, numerics: Numerics, depth: int = 7, weight_bits: int = 8
+    rng: random.Random, numerics: Numerics, depth: int = 7, weight_bits: int = 8, batch: int = 0
 ) -> tuple[Graph, dict[str, np.ndarray]]:
-    """A quantised network and its input."""
+    """A quantised network and its input. `batch`: its samples; 0: one or two."""
     b = Builder()
     b.rng = np.random.default_rng(rng.randrange(1 << 30))
-    x = b.input("x", (rng.choice((1, 1, 1, 2)), rng.randint(1, 6), rng.randint(5, 24), rng.randint(4, 14)))
+    samples = batch or rng.choice((1, 1, 1, 2))
+    x = b.input("x", (samples, rng.randint(1, 6), rng.randint(5, 24), rng.randint(4, 14)))
     open_ = [x]
     for _ in range(depth):
         x = open_[-1] if rng.random() < 0.8 else rng.choice(open_)
@@ -32,7 +33,7 @@ def network(
     read = {i for n in b.nodes for i in n.inputs}
     outputs = tuple(o for n in b.nodes for o in n.outputs if o not in read or rng.random() < 0.12)
     if not b.nodes:
-        return network(rng, numerics, depth, weight_bits)
+        return network(rng, numerics, depth, weight_bits, batch)
     graph = Graph(("x",), outputs, tuple(b.nodes), MappingProxyType(b.values), MappingProxyType(b.consts))
     ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
     config = Quantize(

@@ -138,11 +138,16 @@ TARGETS = {
         shift_left_max=8,
         activation_zero_point=False,
     ),
+    "means of 8 bits": Numerics(
+        multiplier_bits=1, mean_bits=8, power_of_two=True, per_channel_weights=False, shift_left_max=8,
+        activation_zero_point=False,
+    ),
     "unsigned only": Numerics(signed_activations=False),
     "signed only": Numerics(unsigned_activations=False),
 }
 # A bias of 8 bits loses up to half of 2^k accumulator units, means of 3 are no power of two, products of two
 # arbitrary ranges need more than a shift.
+MEANS = ("averagepool", "globalaveragepool", "reducemean")
 POWERS = (
     "conv",
     "convtranspose",
@@ -158,6 +163,7 @@ POWERS = (
     "mul",
     "prelu",
 )
+EXACT = {"powers of two": POWERS, "means of 8 bits": (*POWERS, *MEANS)}
 
 
 @pytest.mark.parametrize("multiplier_bits", [16, 32])
@@ -183,7 +189,7 @@ def test_prelu_keeps_slopes_of_16_bits(spread: float, rounding: Rounding, multip
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_integers_on_other_arithmetic(name: str, target: str) -> None:
-    if target == "powers of two" and name not in POWERS:
+    if target in EXACT and name not in EXACT[target]:
         pytest.skip("its multipliers are no powers of two: refused by accepts or by the quantiser")
     for sample in samples(name):
         check_integer(sample, TARGETS[target], Quantize())

@@ -207,4 +207,5 @@ def test_what_cores_gain_is_no_more_than_the_truth() -> None:
         four, memory=replace(four.memory, external_bandwidth=four.memory.external_bandwidth * 1000)
     )
     free = cores.cores(profile(build(graph, fast)))
-    assert free is not None and (free["most"], free["limit"]) == (4.0, "their number")
+    assert free is not None and free["limit"] == "their number"
+    assert 3.9 < free["most"] <= 4.0                 # but for the first load and the last store

@@ -22,12 +22,12 @@ from tests.networks.small import Builder
 SHARD = 100
 
 
-def judged(seed: int) -> bool:
+def judged(seed: int, batch: int = 0) -> bool:
     """Whether the seed gives a program; its schedule time is then within every bar."""
     rng = random.Random(seed)
     target = random_networks.target(rng)
     try:
-        graph, _ = random_networks.network(rng, target.numerics)
+        graph, _ = random_networks.network(rng, target.numerics, 5 if batch else 7, batch=batch)
         plan, _ = random_groups.plan(graph, machine(target), target.numerics, rng)
     except TargetError:
         return False
@@ -44,6 +44,36 @@ def test_plans_drawn_at_random() -> None:
 @pytest.mark.parametrize("first", range(1000, 2000, SHARD))
 def test_many_plans_drawn_at_random(first: int) -> None:
     assert sum(map(judged, range(first, first + SHARD))) > 0.6 * SHARD
+
+
+@pytest.mark.parametrize("batch", [2, 4, 8])
+def test_batches(batch: int) -> None:
+    """Several samples, by plans drawn at random and by the search's own."""
+    assert sum(judged(seed, batch) for seed in range(5)) > 2
+    rng = random.Random(batch)
+    graph, _ = random_networks.network(rng, SMALL.numerics, 4, batch=batch)
+    assert not apart(profile(build(graph, SMALL)))
+
+
+def test_banks_of_packed_constants() -> None:
+    """A command takes the ports of the banks where its own operands lie: weights, bias and tables that
+    were loaded as one block are read by different engines. Counted as read whole, every requantisation
+    waits for the weights."""
+    b = Builder()
+    x = b.conv(b.input("x", (1, 8, 8, 8)), 32, 1)
+    for _ in range(3):
+        x = b.conv(b.add(OPS["hardswish"](), x), 32, 3)
+    graph = Graph(("x",), (x,), tuple(b.nodes), b.values, b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    memory = replace(
+        SMALL.memory, external_bandwidth=16.0, local_bytes=1 << 16, local_banks=4, bank_ports=1,
+        local_bandwidth=16,
+    )
+    target = replace(SMALL, memory=memory)
+    done = quantize_graph(graph, lambda _: True, ranges, Quantize(), target.numerics)
+    found = profile(build(done.graph, target))
+    assert found.timeline.banks.sum() > 0
+    assert compare(found)[0].error == pytest.approx(0, abs=1e-4)
 
 
 def transposed(b: Builder) -> str:

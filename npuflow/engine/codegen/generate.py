@@ -329,6 +329,8 @@ def _plan_meta(plan: Plan, time: ScheduleTime) -> dict[str, Any]:
         "bound_bytes": plan.bounds.bytes,
         "bound_compute": plan.bounds.compute,
         "bound_traffic": plan.bounds.traffic,
+        "bound_chain": plan.bounds.chain,
+        "bound_alone": plan.bounds.alone,
         "roofline": plan.bounds.roofline,
     }
 

@@ -16,9 +16,10 @@ from npuflow.engine.partition import is_npu
 from npuflow.engine.place import accepts
 from npuflow.engine.profile.measure import Profile
 from npuflow.engine.program.container import Program
+from npuflow.engine.schedule.bounds import Bounds
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.pinned import NO_PINS, Pins
-from npuflow.engine.search.plan import Bounds, plan_network
+from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import Order, order_of
 from npuflow.hw.target import Host, Target

@@ -13,13 +13,13 @@ LOST = ("synchronisation", "sharing", "bandwidth", "set-up")
 def cores(found: Profile) -> dict[str, Any] | None:
     """None for one core. `speed_up`: over the least that one core needs for the network, so that the
     true one is no less; `most`: what all cores can gain by the same bounds, and `limit`: their number,
-    or the bus that they share."""
+    the bus that they share, or a chain of layers."""
     number = found.program.target.compute.cores
     plan = found.program.meta.get("plan", {})
-    if number == 1 or "bound_compute" not in plan or not found.cycles:
+    if number == 1 or "bound_alone" not in plan or not found.cycles:
         return None
-    compute, traffic = plan["bound_compute"], plan["bound_traffic"]
-    alone, together = max(compute * number, traffic), max(compute, traffic)
+    compute, traffic, chain = (plan[f"bound_{name}"] for name in ("compute", "traffic", "chain"))
+    alone, together = max(plan["bound_alone"], traffic, chain), max(compute, traffic, chain)
     path = found.totals()["path"]
     return {
         "cores": number,
@@ -27,9 +27,15 @@ def cores(found: Profile) -> dict[str, Any] | None:
         "one_core": alone,
         "speed_up": alone / found.cycles,
         "most": alone / together if together else 1.0,
-        "limit": "external bandwidth" if traffic > compute else "their number",
+        "limit": _limit(compute, traffic, chain),
         "lost": {name: path[name] / found.cycles for name in LOST if path.get(name)},
     }
+
+
+def _limit(compute: float, traffic: float, chain: float) -> str:
+    if max(traffic, chain) <= compute:
+        return "their number"
+    return "external bandwidth" if traffic >= chain else "layers that depend on each other"
 
 
 def busy(found: Profile) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from npuflow.engine.profile.measure import TERMS, Profile
 
-TERM_BAR, TOTAL_BAR, GROUP_BAR = 0.03, 0.05, 0.15
+TERM_BAR, TOTAL_BAR, GROUP_BAR = 0.02, 0.02, 0.05
 FORMS = {"schedule": "cycles", "searched": "searched"}      # where a program's metadata has their cycles
 SMALL = 0.01              # a term below this share of all cycles is not judged by its ratio
 

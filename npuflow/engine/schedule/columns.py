@@ -20,7 +20,7 @@ from npuflow.ir.space import DimMap, Operand, Space
 def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     """The layer with columns, where that pays; else the layer as it is."""
     space, mac = layer.space, layer.mac
-    if mac is None or not _is_window(space) or compute.dataflow != "weight_stationary":
+    if mac is None or not slides(space) or compute.dataflow != "weight_stationary":
         return layer
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None
@@ -54,7 +54,7 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     )
 
 
-def _is_window(space: Space) -> bool:
+def slides(space: Space) -> bool:
     """Whether a constant weight [out, in, taps...] slides over an input, every
     channel meeting every output."""
     if len(space.inputs) < 2 or space.macs < 2 or len(space.outputs) != 1:

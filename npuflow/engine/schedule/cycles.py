@@ -72,12 +72,16 @@ def _block(layer: Layer, mac: MacMap, extents: Extents) -> tuple[int, int, int]:
 
 def _is_product(layer: Layer, mac: MacMap) -> bool:
     """Whether the array holds a matrix, or one per sample of a batch, and not the weights of a window."""
-    refs: Iterable[Ref] = (r for s in layer.streams for r in s.refs if r.member == 0)
-    held = next(
-        (r for r in (*refs, *layer.kept) if r.key == 1 and r.home in ("input", "const", "source")), None
-    )
-    matrix = {mac.rows, mac.cols}
+    held, matrix = held_operand(layer), {mac.rows, mac.cols}
     return held is not None and None not in matrix and {m.axis for m in held.operand.maps[-2:]} == matrix
+
+
+def held_operand(layer: Layer) -> Ref | None:
+    """The second operand, which the array holds while the first streams through it; None: its weights lie
+    in a layout of their own."""
+    refs: Iterable[Ref] = (r for s in layer.streams for r in s.refs if r.member == 0)
+    found = (r for r in (*refs, *layer.kept) if r.key == 1 and r.home in ("input", "const", "source"))
+    return next(found, None)
 
 
 def vector_cycles(space: Space, tile: Tile, finished: bool, c: Compute) -> int:

@@ -3,10 +3,12 @@ array and vector unit, stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from types import MappingProxyType
+from typing import NamedTuple
 
 from npuflow.base.errors import InternalError
 from npuflow.engine.allocate import aligned
@@ -74,6 +76,15 @@ class UnitSlots:
             last[slot] = i
             self.used.append(slot)
 
+    def spans(self, tile: int) -> list[Interval]:
+        """Where each of its operands lies in the slot: constants are packed."""
+        found, end = [], 0
+        for ref, box in zip(self.unit.refs, self.boxes[tile], strict=True):
+            start = aligned(end, PACK)
+            end = start + ref.bytes(elements(box))
+            found.append((start, end))
+        return found
+
     def _found(self, tile: Tile) -> tuple[Boxes, int]:
         boxes, size = tuple([r.operand.box(tile) for r in self.unit.refs]), 0
         for ref, box in zip(self.unit.refs, boxes, strict=True):
@@ -85,7 +96,12 @@ class UnitSlots:
         return boxes, size
 
 
-Reads = tuple[list[int], list[int]]       # units, and kept operands of the layer, that a job reads
+class Reads(NamedTuple):
+    """What a job reads: units, kept operands of the layer, and by unit of constants which of its operands."""
+
+    units: list[int]
+    kept: list[int]
+    refs: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 
 class Part:
@@ -112,7 +128,7 @@ class Part:
             )
         )
         if self.columns is not None:
-            self.fed = [self.columns, *self.fed[0]], self.fed[1]
+            self.fed = self.fed._replace(units=[self.columns, *self.fed.units])
         first = beside if self.array else self._reads(lambda r: r.member == 0)
         self.read: list[Reads] = [first]
         self.written: list[Reads] = []
@@ -121,9 +137,9 @@ class Part:
                 self.read.append(self._reads(lambda r, k=k: r.member == k))  # type: ignore[misc]
             inner = [n for n in made if homes[n] == "inner" and units[n].unit.refs[0].member < k]
             sums = self.sums if k == 0 and self.array else []
-            self.read[k] = [*self.read[k][0], *inner, *sums], self.read[k][1]
+            self.read[k] = self.read[k]._replace(units=[*self.read[k].units, *inner, *sums])
             results = [n for n, r in enumerate(layer.kept) if r.home == "result" and r.member == k]
-            self.written.append(([n for n in made if units[n].unit.refs[0].member == k], results))
+            self.written.append(Reads([n for n in made if units[n].unit.refs[0].member == k], results))
         self.known: dict[tuple[int, ...], tuple[int, list[int]]] = {}
 
     def _reads(self, wanted: Callable[[Ref], bool]) -> Reads:
@@ -132,7 +148,14 @@ class Part:
             for n, u in enumerate(self.units)
             if u.unit.home in ("input", "const") and any(map(wanted, u.unit.refs))
         ]
-        return units, [n for n, r in enumerate(self.member.layer.kept) if r.home == "source" and wanted(r)]
+        kept = [n for n, r in enumerate(self.member.layer.kept) if r.home == "source" and wanted(r)]
+        if not self.core.machine.memory.bank_ports:       # which bytes are read matters to banks alone
+            return Reads(units, kept)
+        refs = {
+            n: tuple(i for i, r in enumerate(self.units[n].unit.refs) if wanted(r))
+            for n in units if self.units[n].unit.home == "const"
+        }
+        return Reads(units, kept, refs)
 
     def run(self, window: Tile) -> None:
         tiles = list(tiles_of(window, self.choice))
@@ -186,13 +209,14 @@ class Part:
 
     def _load(self, unit: UnitSlots, tile: int, slot: Slot) -> None:
         ref, member = unit.unit.refs[0], self.member
-        slot.renew(unit.bytes[tile])
         if unit.unit.home == "const":
+            slot.renew(unit.bytes[tile], ((0, unit.bytes[tile]),), 1)
             boxes, refs = unit.boxes[tile], unit.unit.refs
             key = tuple((member.nodes[r.member], r.key) for r in refs), boxes
             what = Constants(member, refs, boxes)
             self.core.load_block(unit.bytes[tile], slot.now, what, member.nodes[ref.member], tile, key)
         else:
+            slot.renew(unit.bytes[tile])
             self.core.load_box(
                 member.value(ref), ref, unit.boxes[tile][0], slot.now, None, member.nodes[ref.member], tile
             )
@@ -212,7 +236,7 @@ class Part:
         core, nodes = self.core, self.member.nodes
         array, vector = self._cycles(tile.ranges, tile.finished)
         if self.array:
-            read, sums = self._places(self.fed, tile), self._places((self.sums, []), tile)
+            read, sums = self._places(self.fed, tile), self._places(Reads(self.sums, []), tile)
             core.compute(core.queues.tensor, array, read, sums, Compute(tile, 0), nodes[0], tile.index)
         for k, cycles in enumerate(vector):
             written = self._places(self.written[k], tile) if tile.finished else []
@@ -233,10 +257,13 @@ class Part:
         return self.known[kind]
 
     def _places(self, reads: Reads, tile: TileRun) -> list[Place]:
-        found: list[Place] = [(tile.allocations[n], None) for n in reads[0]]
-        if reads[1]:
+        found: list[Place] = [(tile.allocations[n], None) for n in reads.units if n not in reads.refs]
+        for n, refs in reads.refs.items():
+            spans = self.units[n].spans(tile.index)
+            found += [(tile.allocations[n], (spans[i],)) for i in refs]
+        if reads.kept:
             kept = self.member.layer.kept
-            found += [(tile.residents[n], kept[n].operand.box(tile.ranges)) for n in reads[1]]
+            found += [(tile.residents[n], kept[n].operand.box(tile.ranges)) for n in reads.kept]
         return found
 
 

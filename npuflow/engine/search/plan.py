@@ -12,12 +12,12 @@ from typing import Any
 from npuflow.base.errors import FitError, TargetError
 from npuflow.engine.allocate import Life, place
 from npuflow.engine.arrange import Method
-from npuflow.engine.partition import is_npu, nbytes
+from npuflow.engine.partition import is_npu
 from npuflow.engine.schedule import tuned
+from npuflow.engine.schedule.bounds import Bounds, bounds_of
 from npuflow.engine.schedule.frame import Topology, moves_of
 from npuflow.engine.schedule.groups import Group, group_of_json
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.schedule.model import packed_arrays
 from npuflow.engine.schedule.views import views_of
 from npuflow.engine.search.canonical import Memo
 from npuflow.engine.search.finalists import Finalist, chosen, makespan, overlapping
@@ -31,20 +31,6 @@ from npuflow.hw.target import Memory, Numerics
 from npuflow.ir.graph import Graph
 
 FUSING = 2                                # from this level on, parts are joined
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What no program for this network and machine can beat, in cycles and external bytes."""
-
-    compute: float            # best mapping of every layer on a free memory system
-    traffic: float            # inputs, outputs and constants once, over the external bandwidth
-    roofline: float           # multiply-accumulates over the array's peak
-    bytes: int                # inputs, outputs and constants once
-
-    @property
-    def cycles(self) -> float:
-        return max(self.compute, self.traffic)
 
 
 @dataclass(frozen=True)
@@ -134,7 +120,7 @@ def plan_network(
         raise _together(planner.faults)
     check(planner, groups, pins)
     groups = with_tiles(planner, groups, pins.tiles)
-    bounds = _bounds(planner, groups)
+    bounds = bounds_of(graph, machine, numerics)
     contest = Contest(Topology(graph, machine, numerics), machine, allocation, level, without)
     grouping = level >= FUSING or pins != NO_PINS
     fusers = [
@@ -147,7 +133,7 @@ def plan_network(
     contest.run(fusers)
     if not grouping:
         contest.offer([Finalist(tuple(groups), origin="every layer alone")])
-    if contest.uses("one core") and contest.open(max(bounds.compute * machine.compute.cores, bounds.traffic)):
+    if contest.uses("one core") and contest.open(_least_on_one_core(groups, bounds)):
         single = replace(machine, compute=replace(machine.compute, cores=1))
         contest.enter(contest.on_one_core([
             Fuser(contest.topology, single, groups, f.level, pins, scorer=f.scorer) for f in fusers
@@ -171,17 +157,6 @@ def plan_network(
         best.origin,
         tuple(contest.tried),
     )
-
-
-def _bounds(planner: Planner, groups: Sequence[Group]) -> Bounds:
-    graph, machine, numerics = planner.graph, planner.machine, planner.numerics
-    tiled = [n for g in groups for p in g.parts if p.choice for n in p.nodes]
-    packed = {d for n in tiled for d in packed_arrays(graph.site(graph.nodes[n]), planner.space(n), numerics)}
-    macs = sum(planner.space(n).total_macs for n in tiled)
-    amount, cores = _compulsory(graph, packed, not machine.inside), machine.compute.cores
-    compute = sum(g.costs.bound_cycles for g in groups) / cores
-    roofline = macs / machine.compute.macs / cores
-    return Bounds(compute, amount / machine.memory.external_bandwidth, roofline, amount)
 
 
 @dataclass
@@ -255,6 +230,11 @@ def _planned(
     return Finalist(plan.groups, plan.kept, origin, plan.cycles, replayed=bool(plan.replayed))
 
 
+def _least_on_one_core(groups: Sequence[Group], bounds: Bounds) -> float:
+    """Cycles below which the strategies hardly come with one core: each layer by its best tiling."""
+    return max(sum(g.costs.bound_cycles for g in groups), bounds.traffic)
+
+
 def levels(level: int) -> tuple[int, ...]:
     """Levels whose groups are costed: a higher one finds what the default finds, and more."""
     return (level,) if level <= DEFAULT_LEVEL else (DEFAULT_LEVEL, level)
@@ -285,19 +265,3 @@ def fits_shared(graph: Graph, memory: Memory) -> bool:
                 spans.setdefault(views.root(value_id)[0], [step, step])[1] = step
     lives = [Life(name, max(1, views.bytes(name)), a, b) for name, (a, b) in spans.items()]
     return place(lives, memory.burst).total <= memory.shared_bytes if lives else False
-
-
-def _compulsory(graph: Graph, packed: Collection[str], activations: bool = True) -> int:
-    """Bytes that must cross at least once: what the host writes and reads, and every constant;
-    `packed`: two codes a byte."""
-    npu = [n for n in graph.nodes if is_npu(n)]
-    made = {o for n in npu for o in n.outputs}
-    read = {i for n in npu for i in n.inputs if i}
-    outside = {i for n in graph.nodes if not is_npu(n) for i in n.inputs} | set(graph.outputs)
-    arrays = {p for n in npu for _, p in n.params or () if isinstance(p, str)}
-    arrays |= {d for i in read if (d := graph.values[i].const) is not None}
-    crossing = [i for i in read if i not in made and graph.values[i].const is None] + [
-        o for o in made if o in outside
-    ]
-    own = sum(nbytes(graph, i) for i in crossing) if activations else 0
-    return own + sum(-(-int(graph.consts[a].nbytes) // (1 + (a in packed))) for a in arrays)
