@@ -28,7 +28,6 @@ from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
 from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
-from npuflow.strategies._front import spaced, within
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,8 @@ def precision(
         verdicts={narrow: baseline.outputs},
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
-    points = [] if not precision.points and precision.point is None else front(problem, strategy, precision)
+    asked = bool(precision.points) or precision.point is not None
+    points = front(problem, strategy, precision) if asked else ()
     levels = points[precision.point] if precision.point is not None else strategy(problem)
     after = tuple(problem.verified(levels))
     choice, holds = ready.choice(levels), budget.holds(after)
@@ -155,19 +155,18 @@ def precision(
     )
 
 
-def front(problem: SearchProblem, strategy: Strategy, table: Table) -> list[Levels]:
+def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[Levels]:
     """The points of the Pareto front that the recipe asks for, cheapest first. InputError where the strategy
     has no front, or fewer points."""
-    whole = within(problem, strategy.front(problem))
-    if not whole:
+    count = max(table.points, 0 if table.point is None else table.point + 1)
+    found = strategy.points(problem, count)
+    if not found:
         raise InputError(
             f'strategy = "{table.strategy}" finds one mixture, no Pareto front',
             hint='strategy = "ilp" or "greedy", or no points and point',
             where=Where(key="precision.strategy"),
             code="NF-QUANT-043",
         )
-    count = max(table.points, 0 if table.point is None else table.point + 1)
-    found = spaced(whole, [problem.price(one) for one in whole], count)
     if table.point is not None and table.point >= len(found):
         raise InputError(
             f"point = {table.point} of a Pareto front of {len(found)} points",

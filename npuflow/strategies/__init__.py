@@ -136,7 +136,7 @@ class Strategy(Config):
     def __call__(self, problem: Problem) -> Levels:
         raise NotImplementedError
 
-    def front(self, problem: Problem) -> Sequence[Levels]:
-        """Mixtures from the cheapest to the most accurate, none of which beats another by the strategy's own
-        figures; empty where the strategy gives one mixture only."""
+    def points(self, problem: Problem, count: int) -> Sequence[Levels]:
+        """So many mixtures of a Pareto front, cheapest first; empty where the
+        strategy gives one mixture only."""
         return ()

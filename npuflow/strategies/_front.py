@@ -114,6 +114,15 @@ class FrontStrategy(Strategy):
     """A strategy that gives a front. The goal takes the cheapest point that the quantised network finds
     within the budget; where none is, the one that comes closest."""
 
+    def front(self, problem: Problem) -> Sequence[Levels]:
+        """Mixtures from the cheapest to the most accurate, none of which another
+        beats in the strategy's figures."""
+        raise NotImplementedError
+
+    def points(self, problem: Problem, count: int) -> Sequence[Levels]:
+        front = within(problem, self.front(problem))
+        return spaced(front, [problem.price(one) for one in front], count)
+
     def __call__(self, problem: Problem) -> Levels:
         front = within(problem, self.front(problem))
         if not front:

@@ -17,7 +17,7 @@ import numpy as np
 from npuflow.base.tables import Range
 from npuflow.strategies import STRATEGIES, Levels, Problem
 from npuflow.strategies._front import TINY, Additive, FrontStrategy, Reals, pareto, prices
-from npuflow.strategies.greedy import steps
+from npuflow.strategies._steps import steps
 
 # mixtures, spread over the front, that prices are first taken around
 ANCHORS = 5
