@@ -136,7 +136,8 @@ class Ilp(FrontStrategy):
             constraints=constraints,
             integrality=program.whole,
             bounds=Bounds(0, 1),
-            options={"node_limit": self.nodes, "mip_rel_gap": self.gap},
+            # without presolve: what undoing it finds, HiGHS prints, whatever `disp` says
+            options={"node_limit": self.nodes, "mip_rel_gap": self.gap, "presolve": False},
         )
         if found.x is None:
             return None

@@ -1,4 +1,4 @@
-"""Builds that search a Pareto front of widths: candidates are rounded for, points are measured, one is taken."""
+"""Builds that search a Pareto front of widths: candidates are rounded for, points measured, one is taken."""
 
 from __future__ import annotations
 

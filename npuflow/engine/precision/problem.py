@@ -58,8 +58,8 @@ class Rig:
     fit: Sequence[Feed]
     held: Sequence[Feed]
     widths: tuple[int, ...] = ()
-    _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict)
-    _tables: dict[int, Table] = field(default_factory=dict)
+    _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
+    _tables: dict[int, Table] = field(default_factory=dict, init=False)
 
     @cached_property
     def widest(self) -> int:
