@@ -174,7 +174,9 @@ class Rig:
                 changed.setdefault(bits, []).extend(group)
         floats = [v for group, level in groups if level == FLOAT for v in group]
         found: list[Override] = []
-        written = {v for some in changed.values() for v in some if v in producer and producer[v].outputs in mine}
+        written = {
+            v for some in changed.values() for v in some if v in producer and producer[v].outputs in mine
+        }
         given = [v for some in changed.values() for v in some if v not in written]
         reading = {n.outputs: n for v in given for n in consumers.get(v, []) if n.outputs in mine}
         for width, names in self._kept(reading.values(), {*written, *floats}).items():
@@ -182,7 +184,11 @@ class Rig:
         for bits, some in sorted(changed.items()):
             names = [v for v in some if v in written]
             outside = {
-                n.outputs: n for v in some if v not in written for n in consumers.get(v, []) if n.outputs in mine
+                n.outputs: n
+                for v in some
+                if v not in written
+                for n in consumers.get(v, [])
+                if n.outputs in mine
             }
             readers = [n.outputs[0] for n in outside.values()]
             found += [Override(layers=self._exactly(names), bits=bits)] if names else []
