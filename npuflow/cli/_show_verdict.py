@@ -90,6 +90,9 @@ def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
                 ),
             ]
         )
+    if found.points:
+        yield ""
+        yield from _points(found.points)
     if found.overrides:
         yield ""
         yield (
@@ -98,6 +101,17 @@ def _precision(found: Any, alone: Any, graph: Any) -> Iterator[str]:
         )
         yield ""
         yield from override_text(found.overrides).splitlines()
+
+
+def _points(points: Sequence[Any]) -> Iterator[str]:
+    """Pareto front: each point quantised and measured on held-out samples; `--set
+    precision.point=N` takes one."""
+    rows = [("point", "cycles", "bytes of weights", "bits", "dB", "four of five samples", "equal answers")]
+    for i, one in enumerate(points):
+        worst = min(one.outputs, key=lambda o: min(o.sqnr, o.low))
+        costs = f"{one.cycles:.2f}x", f"{100 * one.bytes:.0f} %", f"{one.bits:.2f}"
+        rows.append((str(i), *costs, f"{worst.sqnr:.1f}", f"{worst.low:.1f}", _share(worst.agreement)))
+    yield from table(rows)
 
 
 def _figures(one: Any) -> tuple[str, str, str, str]:

@@ -11,7 +11,9 @@ from npuflow.cli._engine import CacheOption, RecipeArg, SetOption
 
 
 def why(
-    step: Annotated[str, typer.Argument(metavar="STEP", help="A stage, or STAGE/ITEM.", show_default=False)],
+    step: Annotated[
+        str, typer.Argument(metavar="STEP", help="A stage, or STAGE/ITEM; or accuracy.", show_default=False)
+    ],
     recipe: RecipeArg,
     sets: SetOption = None,
     cache: CacheOption = None,
@@ -20,8 +22,14 @@ def why(
     ] = None,
 ) -> None:
     """Say why a step would run (or, if it would not, why it ran last): what changed, and
-    the chain that leads there."""
+    the chain that leads there. `why accuracy RECIPE` splits the noise of the outputs by layer and cause."""
     from npuflow.cli._engine import settings
+
+    if step == "accuracy":
+        from npuflow.cli._why_accuracy import accuracy
+
+        typer.echo(accuracy(recipe, sets or [], settings(cache=cache, out=out)), nl=False)
+        return
     from npuflow.cli._why import explain
 
     typer.echo(explain(step, recipe, sets or [], settings(cache=cache, out=out)), nl=False)

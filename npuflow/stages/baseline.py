@@ -10,7 +10,7 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
-from npuflow.engine.precision.config import Precision, Probing
+from npuflow.engine.precision.config import Precision, Probing, Widths
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.precision.problem import described
@@ -61,6 +61,7 @@ def baseline(
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Precision,
+    widths: Widths,
     probing: Probing,
     correct: Correct,
     quantize: Quantize,
@@ -98,4 +99,5 @@ def baseline(
         max(numerics.activation_bits) > quantize.activations.bits
         or max(numerics.weight_bits) > quantize.weights.bits
     )
-    return Baseline(found, wider and not budget.holds(found))
+    asked = precision.searches or bool(widths.own)
+    return Baseline(found, asked or (wider and not budget.holds(found)))

@@ -20,7 +20,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.rounding import moments as counting
 from npuflow.engine.rounding.columns import Codes, Observer
-from npuflow.engine.rounding.config import Counting, Round, rounds
+from npuflow.engine.rounding.config import Candidates, Counting, Round, rounds
 from npuflow.engine.rounding.layers import Layer, layers
 from npuflow.engine.rounding.rounded import Matrix, matrix
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -68,11 +68,12 @@ def grids(
     statistics: Statistics,
     table: Counting,
     rounding: Round,
+    candidates: Candidates,
     quantize: Quantize,
 ) -> Iterator[tuple[str, Grid]]:
     """A sample beyond the next power of two makes a grid coarser, and only then what was
     counted on it is counted again."""
-    if not rounds(quantize, rounding):
+    if not rounds(quantize, rounding, candidates):
         log("all weights are rounded to the nearest")
         return
     if statistics.noise:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from npuflow.base.errors import InputError, Where
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
-from npuflow.engine.precision.config import Probing
+from npuflow.engine.precision.config import Probing, Widths
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.feedback import budget_of
 from npuflow.engine.precision.problem import SearchProblem, cost_of
@@ -26,7 +27,30 @@ from npuflow.stages.samples import Sample
 from npuflow.stages.sensitivity import Sensitivity
 from npuflow.stages.statistics import Statistics
 from npuflow.stages.thresholds import Thresholds
-from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Output, Strategy
+from npuflow.strategies import NARROW, STRATEGIES, Levels, Output, Strategy
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mixture of the Pareto front: estimated cycles as a multiple of those with the recipe's widths, bytes
+    of weights as a share of 8 bits for each, their average width, outputs, and the overrides."""
+
+    cycles: float
+    bytes: float
+    bits: float
+    outputs: tuple[Output, ...]
+    overrides: tuple[Override, ...]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """From what `asdict` makes of one."""
+        outputs, overrides = tuple(Output(**o) for o in row["outputs"]), overrides_of(row["overrides"])
+        return cls(row["cycles"], row["bytes"], row["bits"], outputs, overrides)
+
+
+def overrides_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Override, ...]:
+    """From what `asdict` makes of them."""
+    return tuple(Override(**{**row, "layers": tuple(row["layers"])}) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -41,21 +65,23 @@ class Precision(Artifact):
     cycles: float = 1.0
     holds: bool = True
     trials: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
 
     def save(self, folder: Writer) -> None:
         folder.json("overrides", [asdict(one) for one in self.overrides])
         folder.json("ranges", {name: list(span) for name, span in self.ranges.items()})
         folder.json("outputs", {k: [asdict(o) for o in getattr(self, k)] for k in ("before", "after")})
+        folder.json("points", [asdict(one) for one in self.points])
         folder.json("about", {"cycles": self.cycles, "holds": self.holds, "trials": list(self.trials)})
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
-        rows = [{**row, "layers": tuple(row["layers"])} for row in folder.json("overrides")]
         outputs, about = folder.json("outputs"), folder.json("about")
         before, after = (tuple(Output(**o) for o in outputs[k]) for k in ("before", "after"))
         ranges = {name: (float(lo), float(hi)) for name, (lo, hi) in folder.json("ranges").items()}
-        overrides = tuple(Override(**row) for row in rows)
-        return cls(overrides, ranges, before, after, about["cycles"], about["holds"], tuple(about["trials"]))
+        overrides = overrides_of(folder.json("overrides"))
+        points, trials = tuple(Point.of(row) for row in folder.json("points")), tuple(about["trials"])
+        return cls(overrides, ranges, before, after, about["cycles"], about["holds"], trials, points)
 
     def summary(self) -> dict[str, Any]:
         if not self.overrides:
@@ -85,6 +111,7 @@ def precision(
     samples: Items[Sample],
     calibrate: Calibrate,
     precision: Table,
+    widths: Widths,
     probing: Probing,
     correct: Correct,
     quantize: Quantize,
@@ -99,6 +126,7 @@ def precision(
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )
+    ready.widths = widths.own
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
     told: list[str] = []
 
@@ -110,13 +138,47 @@ def precision(
     budget = budget_of(precision, graph.graph)
     problem = SearchProblem(
         ready, cost, budget, lambda: list(sensitivity.noise), probing.probes, correct.bias != "off", tell,
+        goal=precision.goal, candidates=widths.candidates(quantize, numerics),
         verdicts={narrow: baseline.outputs},
     )
     strategy: Strategy = precision.options or STRATEGIES[precision.strategy]()
-    levels = strategy(problem)
+    asked = bool(precision.points) or precision.point is not None
+    points = front(problem, strategy, precision) if asked else ()
+    levels = points[precision.point] if precision.point is not None else strategy(problem)
     after = tuple(problem.verified(levels))
     choice, holds = ready.choice(levels), budget.holds(after)
-    cycles = cost.cycles(levels) / cost.cycles(narrow)
-    wide, floats = sum(x == WIDE for x in levels), sum(x == FLOAT for x in levels)
-    log(f"taken: {wide} of {len(levels)} wide, {floats} float, about {cycles:.2f} times the cycles")
-    return Precision(choice.overrides, choice.ranges, baseline.outputs, after, cycles, holds, tuple(told))
+    log(f"taken: {problem.summarised(levels)}")
+    told.append(f"taken: {problem.summarised(levels)}")
+    return Precision(
+        choice.overrides, choice.ranges, baseline.outputs, after, problem.price(levels, "cycles"), holds,
+        tuple(told), tuple(point(problem, one) for one in points[: precision.points]),
+    )
+
+
+def front(problem: SearchProblem, strategy: Strategy, table: Table) -> Sequence[Levels]:
+    """The points of the Pareto front that the recipe asks for, cheapest first. InputError where the strategy
+    has no front, or fewer points."""
+    count = max(table.points, 0 if table.point is None else table.point + 1)
+    found = strategy.points(problem, count)
+    if not found:
+        raise InputError(
+            f'strategy = "{table.strategy}" finds one mixture, no Pareto front',
+            hint='strategy = "ilp" or "greedy", or no points and point',
+            where=Where(key="precision.strategy"),
+            code="NF-QUANT-043",
+        )
+    if table.point is not None and table.point >= len(found):
+        raise InputError(
+            f"point = {table.point} of a Pareto front of {len(found)} points",
+            hint=f"a number from 0 to {len(found) - 1}",
+            where=Where(key="precision.point"),
+            code="NF-QUANT-044",
+        )
+    return found
+
+
+def point(problem: SearchProblem, levels: Levels) -> Point:
+    """A mixture with its prices and the outputs of the quantised network."""
+    cycles, size, bits = (problem.price(levels, what) for what in ("cycles", "bytes", "bits"))
+    outputs = tuple(problem.verified(levels))
+    return Point(cycles, size, bits, outputs, problem.rig.choice(levels).overrides)

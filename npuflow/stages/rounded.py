@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from npuflow.engine.correct.error import split
@@ -11,8 +11,9 @@ from npuflow.engine.correct.trial import Trial, decibels, summary
 from npuflow.engine.place import op_name
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.names import names_of
+from npuflow.engine.quantize.rounded import at_width
 from npuflow.engine.quantize.types import weight_type
-from npuflow.engine.rounding.config import Counting, Round, rounds
+from npuflow.engine.rounding.config import Candidates, Counting, Round, rounds
 from npuflow.engine.rounding.judge import judged, to_nearest, trials
 from npuflow.engine.rounding.layers import Layer
 from npuflow.engine.rounding.rounded import Done
@@ -29,10 +30,11 @@ from npuflow.stages.samples import Sample, feeds
 
 @dataclass(frozen=True)
 class Rounding(Artifact):
-    """One layer."""
+    """One layer: `done` at the recipe's width, `others` at the candidates of a search where they are used."""
 
     layer: Layer
     done: Done
+    others: tuple[RoundedWeight, ...] = ()
 
     def save(self, folder: Writer) -> None:
         one, weight = self.done, self.done.weight
@@ -42,11 +44,16 @@ class Rounding(Artifact):
             "used": one.used,
             "bias": weight.bias,
             "quant": asdict(weight.quant),
+            "others": [asdict(other.quant) for other in self.others],
         }
         folder.json("about", {"layer": asdict(self.layer), **about})
         arrays = {"codes": weight.codes}
         if weight.shift is not None and one.plain is not None:
             arrays |= {"shift": weight.shift, "plain": one.plain}
+        for i, other in enumerate(self.others):
+            arrays[f"codes_{i}"] = other.codes
+            if other.shift is not None:
+                arrays[f"shift_{i}"] = other.shift
         folder.arrays("weight", arrays)
 
     @classmethod
@@ -54,7 +61,11 @@ class Rounding(Artifact):
         about, a = folder.json("about"), folder.arrays("weight")
         weight = RoundedWeight(a["codes"], quant_of(about["quant"]), about["bias"], a.get("shift"))
         done = Done(weight, about["was"], about["now"], about["used"], a.get("plain"))
-        return cls(Layer(**about["layer"]), done)
+        others = tuple(
+            RoundedWeight(a[f"codes_{i}"], quant_of(quant), about["bias"], a.get(f"shift_{i}"))
+            for i, quant in enumerate(about["others"])
+        )
+        return cls(Layer(**about["layer"]), done, others)
 
     def summary(self) -> dict[str, Any]:
         return {"layer": self.layer.name, "noise": f"{decibels(self.done.was)} -> {decibels(self.done.now)}"}
@@ -62,7 +73,8 @@ class Rounding(Artifact):
 
 @dataclass(frozen=True)
 class Rounded(Artifact):
-    """By value id; what was tried, layer by layer and over the whole network."""
+    """By value id, at other widths than the recipe's as `at_width` names them; what was tried, layer by layer
+    and over the whole network."""
 
     weights: Mapping[str, RoundedWeight] = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
@@ -124,7 +136,8 @@ def chosen(
         weights = weights if trial.kept else {}
     for line in told:
         log(line.line())
-    return Rounded(weights, tuple(told))
+    others = {at_width(one.layer.weight, o.quant.bits): o for one in rounding.values() for o in one.others}
+    return Rounded({**weights, **others}, tuple(told))
 
 
 @stage(
@@ -138,11 +151,17 @@ def chosen(
     floats=True,
 )
 def rounded(
-    moments: Items[Moments], table: Round, quantize: Quantize, numerics: Numerics
+    moments: Items[Moments], table: Round, candidates: Candidates, quantize: Quantize, numerics: Numerics
 ) -> Iterator[tuple[str, Rounding]]:
-    """Ask the method for codes and scales."""
+    """Ask the method for codes and scales, at the recipe's width and at those that a search may choose."""
     for name, one in moments.items():
         source = one.matrix
         scheme = quantize.weights_of(source.names, source.kind)
         done = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, scheme, numerics)
-        yield name, Rounding(one.layer, done)
+        others = []
+        for bits in sorted({*candidates.weights} - {scheme.bits}):
+            if table.rounder.wants(bits):
+                other = replace(scheme, bits=bits)
+                more = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, other, numerics)
+                others += [more.weight] if more.used else []
+        yield name, Rounding(one.layer, done, tuple(others))

@@ -249,7 +249,7 @@ class _Ranges:
         choosing = min(auto.samples, len(rig.fit))
         if not free or not choosing or not rig.which:
             return None
-        ready = replace(rig, held=[*rig.fit[:choosing], *rig.held], _known={})
+        ready = replace(rig, held=[*rig.fit[:choosing], *rig.held])
         done = automatic(
             ready,
             self.statistics.content,
@@ -268,7 +268,7 @@ def _searched(
 ) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]]:
     """What `[precision] strategy = "auto"` would choose."""
     ready = replace(
-        rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out], _known={}
+        rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out]
     )
     noise = list(noises(ready, probing.probes, progress))
     cost = cost_of(ready, target)

@@ -3,8 +3,8 @@ costs, and how close it comes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -15,9 +15,10 @@ from npuflow.base.tables import Config
 
 STRATEGIES = Registry("strategies", "npuflow.strategies")
 
-# the recipe's width, the target's widest integers, float on the host
-NARROW, WIDE, FLOAT = 0, 1, 2
-Levels = tuple[int, ...]                  # one of the three for every unit
+# The recipe's width, the target's widest integers, float on the host. From OWN on: the widths that
+# [precision] lists, `Problem.widths`, in their order.
+NARROW, WIDE, FLOAT, OWN = 0, 1, 2, 3
+Levels = tuple[int, ...]                  # one of these for every unit
 Noise = npt.NDArray[np.float64]           # [samples, outputs]: noise over signal
 
 
@@ -26,7 +27,8 @@ class Unit:
     """What has a width of its own: activations that share one type, or the weight of a layer.
 
     `noise`: noise over signal at the outputs when this unit alone is quantised, at the recipe's width.
-    `neighbours`: units whose cost depends on this one's width.
+    `neighbours`: units whose cost depends on this one's width. `candidates`: the levels that a search
+    may give it, fewest bits first. `place`: the node of the graph that first writes or holds it.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Unit:
     noise: Noise
     neighbours: tuple[int, ...]
     sensitive: bool = False               # squares, quotients, roots: operators that are widened first
+    candidates: tuple[int, ...] = (NARROW, WIDE)
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,18 @@ class Budget:
         return min((min(one.sqnr, one.low) for one in missing), default=200.0)
 
 
+@dataclass(frozen=True)
+class Goal:
+    """What a mixture is to have least of, and upper limits by the same names.
+
+    `cycles`: estimated, as a multiple of those with the recipe's widths. `bytes`: of weights, as a share of
+    8 bits for each. `bits`: the average width of a weight.
+    """
+
+    minimise: Literal["cycles", "bytes", "bits"] = "cycles"
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
 class Problem(Protocol):
     """A network, a target and a budget, as a strategy sees them."""
 
@@ -80,6 +96,15 @@ class Problem(Protocol):
 
     @property
     def budget(self) -> Budget: ...
+
+    @property
+    def goal(self) -> Goal: ...
+
+    def price(self, levels: Levels, what: str | None = None) -> float:
+        """What a mixture costs, in the unit of `Goal.minimise` or of another of its names."""
+
+    def noise(self, unit: int, level: int) -> Noise:
+        """As `Unit.noise`, at another level."""
 
     def cycles(self, levels: Levels) -> float:
         """Estimated cycles of the whole network, host parts included."""
@@ -110,3 +135,8 @@ class Strategy(Config):
 
     def __call__(self, problem: Problem) -> Levels:
         raise NotImplementedError
+
+    def points(self, problem: Problem, count: int) -> Sequence[Levels]:
+        """So many mixtures of a Pareto front, cheapest first; empty where the
+        strategy gives one mixture only."""
+        return ()

@@ -101,7 +101,7 @@ def test_unclipped_quantisers_change_nothing() -> None:
     for made, truth in zip(run(rig, (FLOAT,) * len(rig.names)), rig.truth, strict=True):
         for a, b in zip(made, truth, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert (unclipped_steps(rig.narrow)[:, 0] > 0).all()
+    assert (unclipped_steps(rig.table(NARROW))[:, 0] > 0).all()
 
 
 def test_any_mixture_runs_in_the_same_session() -> None:
@@ -117,7 +117,7 @@ def test_any_mixture_runs_in_the_same_session() -> None:
     alone = float(rig.noise(run(rig, levels)).mean())
     assert noise[2] < alone < noise[0] and rig.fake is session
     quant = rig.network.types(rig.ranges)["sum"]
-    step, low, high = rig.narrow[k].tolist()
+    step, low, high = rig.table(NARROW)[k].tolist()
     assert (step, low, high) == (
         quant.scale[0],
         quant.lo - quant.zero_point[0],
@@ -127,7 +127,7 @@ def test_any_mixture_runs_in_the_same_session() -> None:
 
 def test_probes_show_values_inside() -> None:
     rig = rig_of(mixed_net())
-    shown = FakeQuant(rig.network, ["heat"]).run(rig.held[:2], rig.narrow, probes=True)
+    shown = FakeQuant(rig.network, ["heat"]).run(rig.held[:2], rig.table(NARROW), probes=True)
     assert len(shown) == 1 and shown[0][0].shape == rig.network.graph.type("heat").shape
     quant = rig.network.types(rig.ranges)["heat"]
     codes = shown[0][0] / quant.scale[0]

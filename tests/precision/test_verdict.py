@@ -159,7 +159,7 @@ def test_advice_is_measured_and_does_what_it_says(net: Net) -> None:
     assert first.what == 'min-max range for "c3"' and first.holds and first.cycles == pytest.approx(1.0)
     assert first.toml == '[[calibrate.layers]]\nlayers = ["c3"]\nmethod = "minmax"'
     assert first.line == f'min-max range for "c3": {before.sqnr:.1f} -> {first.after.sqnr:.1f} dB, no cycles'
-    applied = replace(rig, ranges=rig.wide_ranges, _known={})
+    applied = replace(rig, ranges=rig.wide_ranges)
     after = next(
         o
         for o in quality(rig.network.graph, rig.truth, outputs_of(built(applied), rig.held))

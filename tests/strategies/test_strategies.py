@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Levels, Noise, Output, Unit
+from npuflow.strategies import FLOAT, NARROW, STRATEGIES, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 
 BASE = 1000.0
 
@@ -63,6 +63,17 @@ class Made:
         share = {NARROW: 1.0, WIDE: 10 ** (-self.less / 10), FLOAT: 0.0}
         noise = sum(p * share[level] for p, level in zip(self.power, levels, strict=True))
         return float(-10 * np.log10(max(noise + self.stuck, 1e-20)))
+
+    @property
+    def goal(self) -> Goal:
+        return Goal()
+
+    def price(self, levels: Levels, what: str | None = None) -> float:
+        return self.cycles(levels) / BASE
+
+    def noise(self, unit: int, level: int) -> Noise:
+        share = {NARROW: 1.0, WIDE: 10 ** (-self.less / 10), FLOAT: 0.0}
+        return self._noise(self.power[unit] * share[level])
 
     @staticmethod
     def _noise(power: float) -> Noise:

@@ -160,7 +160,7 @@ class Clinic:
     def cost(self) -> CostModel:
         """Of the network with the recipe's own widths."""
         return cost_of(
-            replace(self.rig, network=replace(self.rig.network, quantize=self.recipe), _known={}), self.target
+            replace(self.rig, network=replace(self.rig.network, quantize=self.recipe)), self.target
         )
 
     def _scheme(self, one: Candidate) -> Quantize:

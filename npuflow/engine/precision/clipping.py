@@ -19,6 +19,7 @@ from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import decibels
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
+from npuflow.strategies import NARROW
 
 EFFORT = 30e9                             # multiply-accumulates of all passes together
 MARGIN = 0.5                              # dB by which a method must beat those named before it
@@ -73,7 +74,9 @@ def clip(rig: Rig, candidates: Mapping[str, Ranges], grids: Mapping[str, Grid], 
 
 def _score(rig: Rig, held: Sequence[Feed], table: Table) -> float:
     """Mean dB over samples, of the worst output, weights quantised as the recipe says."""
-    weights = {v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, False).items()}
+    weights = {
+        v: array for j in range(len(rig.network.weights)) for v, array in rig.weight(j, NARROW).items()
+    }
     return float(decibels(rig.noise(rig.fake.run(held, table, weights))).mean(0).min(initial=200.0))
 
 

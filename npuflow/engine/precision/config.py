@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Range
-from npuflow.strategies import STRATEGIES, Budget
+from npuflow.engine.quantize.config import Quantize, check_width
+from npuflow.engine.rounding.config import Candidates
+from npuflow.hw.target import Bits, Numerics
+from npuflow.strategies import NARROW, OWN, STRATEGIES, WIDE, Budget, Goal
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,66 @@ class Precision(Config):
     type of an input that it depends on, beside others), or a layer that takes its own results (LSTM,
     GRU, RNN). Errors add up there."""
 
+    minimise: Literal["cycles", "bytes", "bits"] = "cycles"
+    """What greedy, ilp and the other searches pay for accuracy with: estimated cycles, bytes of weights, or
+    the average width of a weight."""
+    max_cycles: Annotated[float, Range(0, None)] | None = None
+    """Upper limit of the estimated cycles, as a multiple of those with the recipe's widths."""
+    max_bytes: Annotated[float, Range(0, None)] | None = None
+    """Upper limit of the weights' bytes, as a share of 8 bits for each."""
+    max_bits: Annotated[float, Range(0, 32)] | None = None
+    """Upper limit of the average width of a weight."""
+    points: Annotated[int, Range(0, 100)] = 0
+    """So many mixtures of the Pareto front are quantised, measured and listed by `npuflow show precision`."""
+    point: Annotated[int, Range(0, 99)] | None = None
+    """Take this one of them, counted from the cheapest, whatever the budget says; for `npuflow sweep`."""
+
+    @property
+    def searches(self) -> bool:
+        """Whether a mixture is looked for even where the recipe's widths hold the budget."""
+        return bool(self.points or self.goal.limits or self.point is not None)
+
+    @property
+    def goal(self) -> Goal:
+        limits = {"cycles": self.max_cycles, "bytes": self.max_bytes, "bits": self.max_bits}
+        return Goal(self.minimise, {what: most for what, most in limits.items() if most is not None})
+
     @property
     def budget(self) -> Budget:
         return Budget(self.sqnr_db, self.agreement)
+
+
+@dataclass(frozen=True)
+class Widths(Candidates, table="precision"):
+    """Widths that a search may choose from."""
+
+    activations: tuple[Bits, ...] = ()
+    """Of activations; empty: the recipe's own and the target's widest."""
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The widths of the levels from `OWN` on."""
+        return tuple(sorted({*self.weights, *self.activations}))
+
+    def candidates(self, quantize: Quantize, numerics: Numerics) -> dict[str, tuple[int, ...]]:
+        """By kind of unit the levels that a search may give it, fewest bits first. TargetError for a width
+        that the target does not compute with."""
+        usual = {"weight": quantize.weights.bits, "activation": quantize.activations.bits}
+        widest = {"weight": max(numerics.weight_bits), "activation": max(numerics.activation_bits)}
+        found = {}
+        for kind, some in (("weight", self.weights), ("activation", self.activations)):
+            for bits in some:
+                allowed = numerics.weight_bits if kind == "weight" else numerics.activation_bits
+                check_width(bits, allowed, f"[precision] {kind}s")
+            at = {bits: OWN + self.own.index(bits) for bits in some}
+            at |= {usual[kind]: NARROW} if usual[kind] in at or not some else {}
+            at |= (
+                {widest[kind]: WIDE}
+                if widest[kind] != usual[kind] and (widest[kind] in at or not some)
+                else {}
+            )
+            found[kind] = tuple(at[bits] for bits in sorted(at))
+        return found
 
 
 @dataclass(frozen=True)

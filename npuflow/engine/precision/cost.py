@@ -17,14 +17,17 @@ from functools import cached_property
 
 from npuflow.engine.correct.bias import originals
 from npuflow.engine.host import node_cycles
+from npuflow.engine.place import op_name
 from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.quantize.names import names_of
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import node_macs
-from npuflow.strategies import FLOAT, NARROW, WIDE, Levels
+from npuflow.ir.types import QuantType
+from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Levels
 
 LEVEL = 3                                 # effort of the plan
 ALONE = 1                                 # effort at which every layer is a group of its own
@@ -70,6 +73,7 @@ class CostModel:
     network: Network
     target: Target
     narrow: Graph
+    widths: tuple[int, ...] = ()          # bits of the levels from OWN on
 
     @cached_property
     def units(self) -> dict[str, int]:
@@ -137,6 +141,54 @@ class CostModel:
         near = (u for g in self.at[unit] for i in self.groups[g].layers for u in self.layers[i].units)
         return tuple(dict.fromkeys(u for u in near if u != unit))
 
+    def bits(self, unit: int, level: int) -> int:
+        """The width of a unit's codes at a level; of float, 32."""
+        numerics, weight = self.target.numerics, unit >= len(self.network.groups)
+        if level == FLOAT:
+            return 32
+        if level == WIDE:
+            return max(numerics.weight_bits if weight else numerics.activation_bits)
+        return self.widths[level - OWN] if level >= OWN else self.recipe_bits[unit]
+
+    @cached_property
+    def recipe_bits(self) -> tuple[int, ...]:
+        """By unit the width that the recipe gives it."""
+        network, scheme = self.network, self.network.quantize
+        given = {
+            was: self.narrow.values[now].quant for now, was in originals(network.graph, self.narrow).items()
+        }
+        quants = (given.get(group[0]) or self._quant(group[0]) for group in network.groups)
+        weights = (network.graph.nodes[w.node] for w in network.weights)
+        widths = [scheme.weights_of(names_of(node), op_name(node)).bits for node in weights]
+        return (*(scheme.activations.bits if q is None else q.bits for q in quants), *widths)
+
+    def _quant(self, value_id: str) -> QuantType | None:
+        value = self.narrow.values.get(value_id)
+        return None if value is None else value.quant
+
+    def size(self, unit: int, level: int) -> float:
+        """Bytes that an element takes in memory: whole ones, or half of one where the target packs 4 bits."""
+        bits, weight = self.bits(unit, level), unit >= len(self.network.groups)
+        packed = 4 in (self.target.numerics.weight_bits if weight else self.target.numerics.activation_bits)
+        return 0.5 if bits <= 4 and packed else float(-(-bits // 8))
+
+    @cached_property
+    def elements(self) -> tuple[int, ...]:
+        """Of every weight, in their order."""
+        return tuple(self.network.graph.type(w.value).size for w in self.network.weights)
+
+    def weight_bytes(self, levels: Levels) -> float:
+        """Bytes of all weights as the target stores them, as a share of 8 bits for each."""
+        first = len(self.network.groups)
+        stored = sum(n * self.size(first + j, levels[first + j]) for j, n in enumerate(self.elements))
+        return stored / max(sum(self.elements), 1)
+
+    def weight_bits(self, levels: Levels) -> float:
+        """The average width of a weight."""
+        first = len(self.network.groups)
+        held = sum(n * self.bits(first + j, levels[first + j]) for j, n in enumerate(self.elements))
+        return held / max(sum(self.elements), 1)
+
     def cycles(self, levels: Levels) -> float:
         # everything was refused: equal for all
         return sum(self._group(group, levels) for group in self.groups) or 1.0
@@ -156,14 +208,21 @@ class CostModel:
             if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
                 host += layer.host
                 continue
-            wide = any(levels[u] == WIDE for u in (*layer.reads, *layer.weights))
-            array += layer.array * (self.target.compute.wide_factor if wide else 1)
-        bytes_ = sum(group.crossing.values())
-        moved = sum({NARROW: 1, WIDE: 2, FLOAT: 4}[levels[u]] * size for u, size in group.crossing.items())
+            operands = (*layer.reads, *layer.weights)
+            was, now = (self._factor(operands, some) for some in (None, levels))
+            array += layer.array * now / was
+        bytes_ = sum(self.size(u, NARROW) * count for u, count in group.crossing.items())
+        moved = sum(self.size(u, levels[u]) * count for u, count in group.crossing.items())
         times = array / plain if plain else 1.0
         growth = moved / bytes_ if bytes_ else 1.0
         parts = group.array * times, group.vector, group.transfers * growth
         return _norm(parts, group.exponent) + group.rest + host
+
+    def _factor(self, operands: Sequence[int], levels: Sequence[int] | None) -> float:
+        """How much longer the array takes than with 8-bit operands; `levels` None:
+        with the recipe's widths."""
+        wide = any(self.bits(u, NARROW if levels is None else levels[u]) > 8 for u in operands)
+        return self.target.compute.wide_factor if wide else 1
 
     def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
         """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""

@@ -100,6 +100,11 @@ def _place(rig: Rig, unit: int) -> int:
     return min(made.get(v, -1) for v in groups[unit])
 
 
+def layer_of(rig: Rig, unit: int) -> str:
+    """The source model's name of the node that makes or holds a unit; of an input, its own name."""
+    return _named(rig, unit, 0.0, 0.0).layer
+
+
 def _named(rig: Rig, unit: int, before: float, after: float) -> Culprit:
     kind, value = rig.names[unit]
     graph = rig.network.graph

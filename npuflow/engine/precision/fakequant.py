@@ -20,7 +20,7 @@ import numpy.typing as npt
 from npuflow.engine.calibrate.observe import session
 from npuflow.engine.fidelity import real_of
 from npuflow.engine.place import Placement, op_name
-from npuflow.engine.quantize.config import Quantize
+from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
 from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types
@@ -124,27 +124,43 @@ class Network:
     def coded(self, weight: Weight, bits: int | None = None) -> dict[str, Array]:
         """A weight as its codes give it back, by value id, and the bias that goes with it where it is not the
         float one; at the recipe's width, or at `bits` where the recipe has no exception."""
-        node = self.graph.nodes[weight.node]
-        scheme = self.quantize.weights_of(names_of(node), op_name(node))
-        pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
-        scheme = scheme if bits is None or pinned else replace(scheme, bits=bits)
         real = self.graph.const(weight.value)
         assert real is not None
-        known = (
-            chosen(self.rounded, weight.value, scheme, self.numerics)
-            if weight.value not in self.stated
-            else None
-        )
+        known = self._rounded(weight, bits)
         if known is not None:
             bias = self.graph.const(known.bias) if known.bias else None
             shifted = {known.bias: np.ascontiguousarray(real_bias(known, bias))} if bias is not None else {}
             return {weight.value: np.ascontiguousarray(real_weight(known).astype(real.dtype)), **shifted}
-        axis = node.op.channel_axis(self.graph.site(node), weight.operand)
-        quant = self.stated.get(weight.value)
-        if quant is None or bits is not None:
-            quant = weight_type(real, axis, scheme, self.numerics)
+        quant = self.weight_quant(weight, bits)
         found = real_of(encode(real, quant), quant).reshape(real.shape).astype(real.dtype)
         return {weight.value: np.ascontiguousarray(found)}
+
+
+    def weight_quant(self, weight: Weight, bits: int | None = None) -> QuantType:
+        """The type of a weight's codes; at the recipe's width, or at `bits` where
+        the recipe has no exception."""
+        known = self._rounded(weight, bits)
+        if known is not None:
+            return known.quant
+        stated = self.stated.get(weight.value)
+        if stated is not None and bits is None:
+            return stated
+        node, real = self.graph.nodes[weight.node], self.graph.const(weight.value)
+        assert real is not None
+        axis = node.op.channel_axis(self.graph.site(node), weight.operand)
+        return weight_type(real, axis, self._scheme(weight, bits), self.numerics)
+
+    def _scheme(self, weight: Weight, bits: int | None) -> Weights:
+        node = self.graph.nodes[weight.node]
+        scheme = self.quantize.weights_of(names_of(node), op_name(node))
+        pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
+        return scheme if bits is None or pinned else replace(scheme, bits=bits)
+
+    def _rounded(self, weight: Weight, bits: int | None) -> RoundedWeight | None:
+        """Codes that were chosen before, where there are such for the width."""
+        if weight.value in self.stated:
+            return None
+        return chosen(self.rounded, weight.value, self._scheme(weight, bits), self.numerics)
 
 
 def unclipped_steps(table: Table) -> Table:

@@ -20,7 +20,7 @@ from npuflow.engine.precision.fakequant import Ranges
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import quality
 from npuflow.engine.quantize.config import Quantize
-from npuflow.strategies import Output
+from npuflow.strategies import NARROW, Output
 
 GAIN = 3.0                                # dB by which an output must be better: half of the noise
 CLEAN = 40.0                              # dB from which on nobody needs more
@@ -72,7 +72,7 @@ def compared(rig: Rig, built: Sequence[Output], method: str, others: Ranges, cho
     """`others`: ranges by `auto`, chosen by the first `choosing` held-out samples, which
     take no part in the comparison."""
     network, judging = rig.network, rig.held[choosing:]
-    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, False).items()}
+    weights = {k: v for j in range(len(network.weights)) for k, v in rig.weight(j, NARROW).items()}
     truth = [column[choosing:] for column in rig.truth]
     made = [
         rig.fake.run(judging, network.table(ranges), weights)

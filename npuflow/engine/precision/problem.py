@@ -3,6 +3,7 @@ cost and how close they come."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,7 +34,7 @@ from npuflow.engine.quantize.scales import activation_inputs
 from npuflow.hw.target import Target
 from npuflow.ir.op import Node
 from npuflow.ir.types import Array
-from npuflow.strategies import FLOAT, NARROW, WIDE, Budget, Levels, Noise, Output, Unit
+from npuflow.strategies import FLOAT, NARROW, OWN, WIDE, Budget, Goal, Levels, Noise, Output, Unit
 
 STEADY = 8                                # held-out samples that rank mixtures
 
@@ -48,15 +49,17 @@ class Choice:
 
 @dataclass
 class Rig:
-    """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every
-    activation, without clipping."""
+    """A network with its ranges, ready to be run in any mixture. `wide_ranges`: of every activation, without
+    clipping. `widths`: bits of the levels from OWN on."""
 
     network: Network
     ranges: Ranges
     wide_ranges: Ranges
     fit: Sequence[Feed]
     held: Sequence[Feed]
-    _known: dict[tuple[str, bool], Mapping[str, Array]] = field(default_factory=dict)
+    widths: tuple[int, ...] = ()
+    _known: dict[tuple[str, int], Mapping[str, Array]] = field(default_factory=dict, init=False)
+    _tables: dict[int, Table] = field(default_factory=dict, init=False)
 
     @cached_property
     def widest(self) -> int:
@@ -89,17 +92,25 @@ class Rig:
     def probed_signal(self) -> Noise:
         return energies(self.probed, range(len(self.which)))
 
-    @cached_property
-    def narrow(self) -> Table:
-        return self.network.table(self.ranges)
-
-    @cached_property
-    def wide(self) -> Table:
-        return self.network.table({**self.ranges, **self.wide_ranges}, self.widest)
+    def table(self, level: int) -> Table:
+        """Quantisers of all groups at one level."""
+        if level not in self._tables:
+            bits = self.bits("activation", level)
+            wider = level == WIDE or (bits is not None and bits > self.network.quantize.activations.bits)
+            ranges = {**self.ranges, **self.wide_ranges} if wider else self.ranges
+            self._tables[level] = self.network.table(ranges, bits)
+        return self._tables[level]
 
     @cached_property
     def plain(self) -> Table:
-        return unclipped_steps(self.wide)
+        return unclipped_steps(self.table(WIDE))
+
+    def bits(self, kind: str, level: int) -> int | None:
+        """The width that a level stands for; None: the recipe's."""
+        numerics = self.network.numerics
+        if level == WIDE:
+            return max(numerics.weight_bits) if kind == "weight" else self.widest
+        return self.widths[level - OWN] if level >= OWN else None
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -107,27 +118,26 @@ class Rig:
         groups = [("activation", group[0]) for group in self.network.groups]
         return groups + [("weight", w.value) for w in self.network.weights]
 
-    def weight(self, j: int, wide: bool) -> Mapping[str, Array]:
+    def weight(self, j: int, level: int) -> Mapping[str, Array]:
         """By value id: the weight, and a bias that goes with it."""
         one = self.network.weights[j]
-        key = one.value, wide
+        key = one.value, level
         if key not in self._known:
-            bits = max(self.network.numerics.weight_bits) if wide else None
-            self._known[key] = self.network.coded(one, bits)
+            self._known[key] = self.network.coded(one, self.bits("weight", level))
         return self._known[key]
 
     def noise(self, made: Outputs) -> Noise:
         return noise_of(self.truth, made, self.which, self.signal)
 
-    def together(self, units: Sequence[int], wide: bool, probes: int) -> Noise:
-        """Noise when some units are quantised and all others are float."""
+    def together(self, units: Sequence[int], level: int, probes: int) -> Noise:
+        """Noise when some units are quantised, at one level, and all others are float."""
         table, first = self.plain.copy(), len(self.network.groups)
         weights: dict[str, Array] = {}
         for unit in units:
             if unit < first:
-                table[unit] = (self.wide if wide else self.narrow)[unit]
+                table[unit] = self.table(level)[unit]
             else:
-                weights.update(self.weight(unit - first, wide))
+                weights.update(self.weight(unit - first, level))
         return self.probe_noise(table, weights, probes)
 
     def probe_noise(self, table: Table, weights: Mapping[str, Array], probes: int) -> Noise:
@@ -144,50 +154,61 @@ class Rig:
         table, first = self.plain.copy(), len(self.network.groups)
         for k, level in enumerate(levels[:first]):
             if level != FLOAT:
-                table[k] = (self.wide if level == WIDE else self.narrow)[k]
+                table[k] = self.table(level)[k]
         weights: dict[str, Array] = {}
         for j, level in enumerate(levels[first:]):
             if level != FLOAT:
-                weights.update(self.weight(j, level == WIDE))
+                weights.update(self.weight(j, level))
         return table, weights
 
     def choice(self, levels: Levels) -> Choice:
         """The levels as overrides: by value for what layers write, by layer for what they read
         from outside or as constants."""
         network, first = self.network, len(self.network.groups)
-        graph, numerics = network.graph, network.numerics
+        graph, groups = network.graph, list(zip(network.groups, levels, strict=False))
         producer, consumers = graph.producer(), graph.consumers()
         mine = {n.outputs for n in network.nodes}
-        wide = [v for k, group in enumerate(network.groups) if levels[k] == WIDE for v in group]
-        floats = [v for k, group in enumerate(network.groups) if levels[k] == FLOAT for v in group]
-        bits = max(numerics.activation_bits)
-        written = tuple(v for v in wide if v in producer and producer[v].outputs in mine)
-        given = [v for v in wide if v not in written]
+        changed: dict[int, list[str]] = {}
+        for group, level in groups:
+            if (bits := self.bits("activation", level)) is not None:
+                changed.setdefault(bits, []).extend(group)
+        floats = [v for group, level in groups if level == FLOAT for v in group]
+        found: list[Override] = []
+        written = {
+            v for some in changed.values() for v in some if v in producer and producer[v].outputs in mine
+        }
+        given = [v for some in changed.values() for v in some if v not in written]
         reading = {n.outputs: n for v in given for n in consumers.get(v, []) if n.outputs in mine}
-        readers = [n.outputs[0] for n in reading.values()]
-        kept = self._kept(reading.values(), {*written, *floats})
-        weights = tuple(
-            graph.nodes[w.node].outputs[0] for j, w in enumerate(network.weights) if levels[first + j] == WIDE
-        )
+        for width, names in self._kept(reading.values(), {*written, *floats}).items():
+            found.append(Override(layers=self._exactly(names), bits=width))
+        for bits, some in sorted(changed.items()):
+            names = [v for v in some if v in written]
+            outside = {
+                n.outputs: n
+                for v in some
+                if v not in written
+                for n in consumers.get(v, [])
+                if n.outputs in mine
+            }
+            readers = [n.outputs[0] for n in outside.values()]
+            found += [Override(layers=self._exactly(names), bits=bits)] if names else []
+            found += [Override(layers=self._exactly(readers), input_bits=bits)] if readers else []
+        coded: dict[int, list[str]] = {}
+        for weight, level in zip(network.weights, levels[first:], strict=True):
+            if (bits := self.bits("weight", level)) is not None:
+                coded.setdefault(bits, []).append(graph.nodes[weight.node].outputs[0])
+        for bits, names in sorted(coded.items()):
+            found.append(Override(layers=self._exactly(names), weight_bits=bits))
         left = dict.fromkeys(
             n.outputs[0]
             for v in floats
             for n in (*consumers.get(v, []), *([producer[v]] if v in producer else []))
             if n.outputs in mine
         )
-        found = [
-            *(Override(layers=self._exactly(names), bits=width) for width, names in kept.items()),
-            *([Override(layers=self._exactly(written), bits=bits)] if written else []),
-            *([Override(layers=self._exactly(readers), input_bits=bits)] if readers else []),
-            *(
-                [Override(layers=self._exactly(weights), weight_bits=max(numerics.weight_bits))]
-                if weights
-                else []
-            ),
-            *([Override(layers=self._exactly(left), float=True)] if left else []),
-        ]
-        ranges = {v: self.wide_ranges[v] for v in wide if v in self.wide_ranges}
-        return Choice(tuple(found), ranges)
+        found += [Override(layers=self._exactly(left), float=True)] if left else []
+        usual = network.quantize.activations.bits
+        wider = (v for bits, some in changed.items() if bits > usual or bits == self.widest for v in some)
+        return Choice(tuple(found), {v: self.wide_ranges[v] for v in wider if v in self.wide_ranges})
 
     def _kept(self, readers: Iterable[Node], wide: Collection[str]) -> dict[int, list[str]]:
         """By width what layers of the NPU write and `readers` read beside their wide
@@ -196,11 +217,11 @@ class Rig:
         written = {o for n in network.nodes for o in n.outputs}
         read = (v for n in readers for _, v in activation_inputs(network.graph, n))
         for value_id in dict.fromkeys(v for v in read if v in written and v not in wide):
-            found.setdefault(self.widths[value_id], []).append(value_id)
+            found.setdefault(self.written_bits[value_id], []).append(value_id)
         return found
 
     @cached_property
-    def widths(self) -> dict[str, int]:
+    def written_bits(self) -> dict[str, int]:
         """Bits of every activation, by the recipe."""
         return {v: quant.bits for v, quant in self.network.types(self.ranges).items()}
 
@@ -240,8 +261,11 @@ class SearchProblem:
     probes: int
     corrected: bool
     log: Callable[[str], None]
+    goal: Goal = field(default_factory=Goal)
+    candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     verdicts: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
     measures: dict[Levels, tuple[Output, ...]] = field(default_factory=dict)
+    _alone: dict[tuple[int, int], Noise] = field(default_factory=dict)
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
@@ -249,6 +273,21 @@ class SearchProblem:
 
     def cycles(self, levels: Levels) -> float:
         return self.cost.cycles(levels)
+
+    def price(self, levels: Levels, what: str | None = None) -> float:
+        chosen = what or self.goal.minimise
+        if chosen == "cycles":
+            return self.cost.cycles(levels) / self.cost.cycles((NARROW,) * len(levels))
+        return self.cost.weight_bytes(levels) if chosen == "bytes" else self.cost.weight_bits(levels)
+
+    def noise(self, unit: int, level: int) -> Noise:
+        if level == NARROW:
+            return self.units[unit].noise
+        if (unit, level) not in self._alone:
+            zero = level == FLOAT
+            found = 0 * self.units[unit].noise if zero else self.rig.together([unit], level, self.probes)
+            self._alone[unit, level] = found
+        return self._alone[unit, level]
 
     def delta(self, levels: Levels, unit: int, level: int) -> float:
         return self.cost.delta(levels, unit, level)
@@ -267,13 +306,8 @@ class SearchProblem:
     def verified(self, levels: Levels) -> Sequence[Output]:
         if levels not in self.verdicts:
             self.verdicts[levels] = self._verified(levels)
-            wide, floats = sum(x == WIDE for x in levels), sum(x == FLOAT for x in levels)
-            base = self.cycles((NARROW,) * len(levels))
             said = ", ".join(described(one) for one in self.verdicts[levels])
-            times = self.cycles(levels) / base
-            self.log(
-                f"{wide} wide, {floats} float of {len(levels)}, about {times:.2f} times the cycles: {said}"
-            )
+            self.log(f"{self.summarised(levels)}: {said}")
         return self.verdicts[levels]
 
     def floor(self) -> Noise:
@@ -281,7 +315,21 @@ class SearchProblem:
         return rig.probe_noise(*rig.mixture((WIDE,) * len(self.units)), self.probes)
 
     def wide_noise(self) -> Sequence[Noise]:
-        return [self.rig.together([k], True, min(self.probes, 2)) for k in range(len(self.units))]
+        return [self.rig.together([k], WIDE, min(self.probes, 2)) for k in range(len(self.units))]
+
+    def summarised(self, levels: Levels) -> str:
+        """For the log: how many units have which width, and what that costs."""
+        counts = Counter(
+            (u.kind, level) for u, level in zip(self.units, levels, strict=True) if level != NARROW
+        )
+        parts = [
+            f"{n} {kind}s {'float' if level == FLOAT else f'at {self.rig.bits(kind, level)} bits'}"
+            for (kind, level), n in sorted(counts.items())
+        ]
+        costs = f"about {self.price(levels, 'cycles'):.2f} times the cycles"
+        if any(kind == "weight" for kind, _ in counts):
+            costs += f", {100 * self.price(levels, 'bytes'):.0f} % of the bytes of 8-bit weights"
+        return f"{', '.join(parts) or 'the widths of the recipe'} of {len(levels)}, {costs}"
 
     def _verified(self, levels: Levels) -> tuple[Output, ...]:
         rig, graph = self.rig, self.rig.network.graph
@@ -304,6 +352,7 @@ class SearchProblem:
     def _units(self) -> Iterator[Unit]:
         network, first = self.rig.network, len(self.rig.network.groups)
         producer, consumers = network.graph.producer(), network.graph.consumers()
+        place = {n.outputs: i for i, n in enumerate(network.graph.nodes)}
         for k, ((kind, name), noise) in enumerate(zip(self.rig.names, self.noises(), strict=True)):
             group = network.groups[k] if k < first else ()
             around = [
@@ -311,12 +360,18 @@ class SearchProblem:
             ]
             sensitive = any(n.op.sensitive for n in around)
             what: Literal["activation", "weight"] = "activation" if kind == "activation" else "weight"
-            yield Unit(name, what, np.asarray(noise), self.cost.neighbours(k), sensitive)
+            at = (
+                network.weights[k - first].node
+                if k >= first
+                else min((place[n.outputs] for n in around), default=0)
+            )
+            some = self.candidates.get(what, (NARROW, WIDE))
+            yield Unit(name, what, np.asarray(noise), self.cost.neighbours(k), sensitive, some, at)
 
 
 def cost_of(rig: Rig, target: Target) -> CostModel:
     """What mixtures of a network cost, by its plan with the recipe's own widths."""
-    return CostModel(rig.network, target, rig.quantized((NARROW,) * len(rig.names)).graph)
+    return CostModel(rig.network, target, rig.quantized((NARROW,) * len(rig.names)).graph, rig.widths)
 
 
 def described(one: Output) -> str:

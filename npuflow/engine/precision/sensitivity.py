@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.precision.problem import Rig
 from npuflow.ir.macs import graph_macs
-from npuflow.strategies import Noise
+from npuflow.strategies import NARROW, Noise
 
 EFFORT = 400e9                            # multiply-accumulates of all passes together
 # share of the units, the noisiest, that more than one sample is spent on
@@ -30,13 +30,13 @@ def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise
     found = np.zeros((count, samples, len(rig.which)))
     first: dict[int, Noise] = {}
     for i, bundle in enumerate(bundles):
-        first[i] = rig.together(bundle, False, 1) / len(bundle)
+        first[i] = rig.together(bundle, NARROW, 1) / len(bundle)
         found[list(bundle)] = first[i]
         progress(i + 1, len(bundles))
     affordable = (passes - len(bundles)) // max(samples - 1, 1)
     noisy = sorted(first, key=lambda i: -float(first[i].mean()) * len(bundles[i]))
     for i in noisy[: min(affordable, round(AGAIN * len(bundles)))] if samples > 1 else ():
-        found[list(bundles[i])] = rig.together(bundles[i], False, samples) / len(bundles[i])
+        found[list(bundles[i])] = rig.together(bundles[i], NARROW, samples) / len(bundles[i])
     return found
 
 

@@ -28,8 +28,13 @@ def chosen(
     known: Mapping[str, RoundedWeight], value_id: str, scheme: Weights, numerics: Numerics
 ) -> RoundedWeight | None:
     """The codes of a weight, where there are such for its scheme."""
-    one = known.get(value_id)
-    return one if suits(one, scheme, numerics) else None
+    found = (known.get(value_id), known.get(at_width(value_id, scheme.bits)))
+    return next((one for one in found if suits(one, scheme, numerics)), None)
+
+
+def at_width(value_id: str, bits: int) -> str:
+    """The name of a weight's codes of another width than the recipe's, beside the weights' own names."""
+    return f"{value_id}@{bits}"
 
 
 def real_weight(one: RoundedWeight) -> Array:

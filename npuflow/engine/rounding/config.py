@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Range
 from npuflow.engine.quantize.config import Quantize
+from npuflow.hw.target import Bits
 from npuflow.rounders import ROUNDERS, Rounder
 
 
@@ -45,7 +46,15 @@ class Round(Config):
         return made
 
 
-def rounds(quantize: Quantize, table: Round) -> bool:
+@dataclass(frozen=True)
+class Candidates(Config, table="precision"):
+    """Widths of weights that a search may choose: weights are rounded for each of them ahead of it."""
+
+    weights: tuple[Bits, ...] = ()
+    """Of weights; empty: the recipe's own and the target's widest."""
+
+
+def rounds(quantize: Quantize, table: Round, candidates: Candidates) -> bool:
     """Whether any weight is rounded by moments."""
-    widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides)}
+    widths = {quantize.weights.bits, *(rule.weight_bits for rule in quantize.overrides), *candidates.weights}
     return any(table.rounder.wants(bits) for bits in widths if bits is not None)

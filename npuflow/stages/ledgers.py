@@ -1,0 +1,113 @@
+"""The noise of the network's outputs, split by layer and cause: `npuflow why accuracy RECIPE`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Self
+
+from npuflow.base.tables import Config, Range
+from npuflow.engine.calibrate.thresholds import Calibrate
+from npuflow.engine.precision.config import Probing
+from npuflow.engine.precision.fakequant import Network
+from npuflow.engine.precision.ledger import Entry, Ledger, ledger, lines
+from npuflow.engine.precision.problem import cost_of
+from npuflow.engine.quantize.config import Quantize
+from npuflow.flow.artifact import Artifact, Reader, Writer
+from npuflow.flow.stage import Items, log, progress, stage
+from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
+from npuflow.stages._held_out import is_random, rig
+from npuflow.stages.input_check import InputCheck
+from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.precision import Precision
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.rounded import Rounded
+from npuflow.stages.samples import Sample
+from npuflow.stages.statistics import Statistics
+from npuflow.stages.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class LedgerTable(Config, table="ledger"):
+    """An account of each output's noise; the table switches it on, `npuflow why
+    accuracy` runs it in any case."""
+
+    outputs: Annotated[int, Range(1, None)] = 4
+    """Outputs that are split, the worst first, at most."""
+
+
+@dataclass(frozen=True)
+class Ledgers(Artifact):
+    """By output, the worst first. `reason`: why there is none; `inputs`: what is wrong
+    with the samples themselves."""
+
+    ledgers: tuple[Ledger, ...] = ()
+    reason: str = ""
+    inputs: tuple[str, ...] = ()
+
+    def save(self, folder: Writer) -> None:
+        folder.json("ledgers", [asdict(one) for one in self.ledgers])
+        folder.json("about", {"reason": self.reason, "inputs": list(self.inputs)})
+
+    @classmethod
+    def load(cls, folder: Reader) -> Self:
+        found = tuple(
+            Ledger(**{**row, "entries": tuple(Entry(**one) for one in row["entries"])})
+            for row in folder.json("ledgers")
+        )
+        about = folder.json("about")
+        return cls(found, about["reason"], tuple(about["inputs"]))
+
+    def summary(self) -> dict[str, Any]:
+        if not self.ledgers:
+            return {"not_split": self.reason} if self.reason else {}
+        worst = self.ledgers[0]
+        first = worst.entries[0]
+        return {
+            "output": worst.output,
+            "sqnr_db": round(worst.sqnr, 2),
+            "largest": f"{first.cause} of {first.tensor}",
+        }
+
+
+@stage(when="ledger", cpu="native", memory="1GB", floats=True, minor=True)
+def ledgers(
+    graph: Parsed,
+    placement: Placement,
+    thresholds: Thresholds,
+    precision: Precision,
+    quantized: Quantized,
+    statistics: Statistics,
+    rounded: Rounded | None,
+    samples: Items[Sample],
+    input_check: InputCheck,
+    calibrate: Calibrate,
+    table: LedgerTable,
+    probing: Probing,
+    quantize: Quantize,
+    numerics: Numerics,
+    compute: Compute,
+    memory: Memory,
+    dma: Dma,
+    host: Host,
+) -> Ledgers:
+    """Switch every cause on alone and off alone on the held-out samples."""
+    if is_random(samples):
+        return Ledgers(reason="the calibration samples are random numbers")
+    scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
+    stated, known = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
+    network = Network(graph.graph, placement.placed, scheme, numerics, stated, known)
+    ready = rig(
+        graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
+    )
+    ready.ranges = {**thresholds.ranges, **precision.ranges}
+    if not ready.held or not network.groups or not ready.which:
+        return Ledgers(reason="no held-out sample, nothing on the NPU, or no output of real numbers")
+    cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
+    columns = range(len(ready.which))
+    found = [ledger(ready, quantized.graph, cost, column, progress) for column in columns[: table.outputs]]
+    found.sort(key=lambda one: one.sqnr)
+    for one in found:
+        for line in lines(one):
+            log(line)
+    return Ledgers(tuple(found), inputs=input_check.unlike)

@@ -1,0 +1,102 @@
+"""Builds that search a Pareto front of widths: candidates are rounded for, points measured, one is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import NpuflowError
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe import load
+from npuflow.flow.recipe_build import Settings, build, open_cache
+from npuflow.stages.precision import Precision
+from npuflow.stages.quantize import Quantized
+from npuflow.stages.rounded import Rounded
+from tests.precision.rigs import feeds_of, mixed_net
+
+RECIPE = """
+target = "bm1684x"
+[model]
+path = "net.onnx"
+[data]
+source = "calib.npz"
+[precision]
+strategy = "greedy"
+weights = [4, 8]
+activations = [8]
+minimise = "bytes"
+sqnr_db = 60.0
+points = 4
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("front")
+    graph = mixed_net()
+    (folder / "net.onnx").write_bytes(export_model(graph))
+    np.savez(folder / "calib.npz", x=np.concatenate([f["x"] for f in feeds_of(graph, 40)]))
+    (folder / "net.toml").write_text(RECIPE)
+    return folder
+
+
+def made(project: Path, *sets: str) -> tuple[Precision, Quantized, Rounded]:
+    result = build(project / "net.toml", sets, cache=project / "cache", until="quantize", publish=False)
+    store = open_cache(load(project / "net.toml", sets), Settings(cache=project / "cache"))
+    return (
+        store.load(result.outputs["precision"], Precision),
+        store.load(result.outputs["quantize"], Quantized),
+        store.load(result.outputs["rounded"], Rounded),
+    )
+
+
+def weight_bits(done: Quantized) -> list[int]:
+    graph = done.graph
+    ids = [n.inputs[1] for n in graph.nodes if len(n.inputs) > 1 and n.op.role(1) == "weight"]
+    return [quant.bits for i in ids if (quant := graph.values[i].quant) is not None]
+
+
+def test_points_go_from_few_bytes_to_many_and_from_much_noise_to_little(project: Path) -> None:
+    precision, _, _ = made(project)
+    assert 2 <= len(precision.points) <= 4
+    sizes = [one.bytes for one in precision.points]
+    levels = [min(o.sqnr for o in one.outputs) for one in precision.points]
+    assert sizes == sorted(sizes) and sizes[0] == 0.5 and sizes[-1] == 1.0
+    assert levels[-1] > levels[0] + 6
+
+
+def test_a_point_is_taken_by_number(project: Path) -> None:
+    fewest, done, rounded = made(project, "precision.point=0")
+    assert set(weight_bits(done)) == {4} and {o.weight_bits for o in fewest.overrides} == {4}
+    # the weights have the codes that rounding by moments gave them for 4 bits
+    values = {name.removesuffix("@4"): one for name, one in rounded.weights.items() if name.endswith("@4")}
+    graph = done.graph
+    for node in graph.nodes:
+        for value_id in node.inputs:
+            if value_id in values:
+                np.testing.assert_array_equal(graph.consts[value_id], values[value_id].codes)
+    assert values
+
+
+def test_a_limit_is_kept(project: Path) -> None:
+    precision, done, _ = made(project, "precision.max_bytes=0.8", "precision.minimise=cycles")
+    assert {4, 8} == set(weight_bits(done)) and precision.points[-1].bytes <= 0.8
+    assert not precision.holds
+
+
+@pytest.mark.parametrize(
+    ("sets", "text"),
+    [
+        (("precision.max_bytes=0.4",), "max_bytes = 0.4"),
+        (("precision.point=50", "precision.points=0"), "point = 50 of a Pareto front of"),
+        (("precision.strategy=auto",), 'strategy = "auto" finds one mixture'),
+        (("precision.activations=[8, 32]",), "32"),
+    ],
+)
+def test_bad_wishes_are_one_clear_error(project: Path, sets: tuple[str, ...], text: str) -> None:
+    with pytest.raises(NpuflowError) as caught:
+        made(project, *sets)
+    assert text in str(caught.value)

@@ -1,0 +1,56 @@
+"""The account of an output's noise: its parts add up, and a planted fault comes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuflow.engine.precision.cost import CostModel
+from npuflow.engine.precision.ledger import CLIPPING, ROUNDING, WEIGHT_ROUNDING, Ledger, ledger, lines
+from npuflow.engine.precision.problem import Rig, cost_of
+from npuflow.hw.target import Target
+from tests.precision.rigs import BOTH, extrema, feeds_of, mixed_net, rig_of
+
+
+def split(rig: Rig, column: int = 0) -> Ledger:
+    target = Target(numerics=BOTH)
+    cost: CostModel = cost_of(rig, target)
+    built = rig.quantized((0,) * len(rig.names)).graph
+    return ledger(rig, built, cost, column, lambda done, of: None)
+
+
+@pytest.mark.parametrize("seed", [3, 5, 8])
+def test_the_parts_add_up(seed: int) -> None:
+    found = split(rig_of(mixed_net(seed)))
+    assert found.sqnr > 15 and abs(found.remainder) < 0.1, found.remainder
+    assert abs(sum(one.share for one in found.entries) + found.remainder - 1) < 1e-9
+    assert {ROUNDING, WEIGHT_ROUNDING} <= {one.cause for one in found.entries}
+    assert list(found.entries) == sorted(found.entries, key=lambda one: -one.share)
+
+
+@pytest.mark.parametrize("value", ["c1", "c2", "sum", "gated"])
+def test_a_range_a_quarter_of_what_it_should_be_comes_first(value: str) -> None:
+    graph = mixed_net()
+    lo, hi = extrema(graph, feeds_of(graph, 8))[value]
+    found = split(rig_of(graph, {value: (lo / 4, hi / 4)}))
+    first = found.entries[0]
+    assert (first.cause, first.tensor) == (CLIPPING, value), first
+    assert first.fix and first.without > found.sqnr + 3
+
+
+def test_what_removes_a_part_is_worth_what_it_says() -> None:
+    """The dB without a part is that of the network with this part in the widest codes."""
+    rig = rig_of(mixed_net())
+    found = split(rig)
+    first = next(one for one in found.entries if one.cause == ROUNDING)
+    unit = [name for _, name in rig.names].index(first.tensor)
+    levels = tuple(int(k == unit) for k in range(len(rig.names)))
+    noise = rig.noise(rig.mixed(levels, rig.held))[:, 0]
+    assert abs(-10 * np.log10(noise.mean()) - first.without) < 1.5
+
+
+def test_it_reads_as_a_table() -> None:
+    text = list(lines(split(rig_of(mixed_net())), most=4))
+    assert text[0].startswith('output "y": ') and "held-out samples" in text[0]
+    assert any("remainder" in line for line in text) and any("16 bits" in line for line in text)
+    assert any("others" in line for line in text)
