@@ -127,7 +127,7 @@ class Network:
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))
         pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
-        scheme = scheme if bits is None or pinned else replace(scheme, bits=bits)
+        scheme = scheme if bits is None or pinned else scheme.with_(bits=bits)
         real = self.graph.const(weight.value)
         assert real is not None
         known = (
