@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol, get_origin, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, get_origin, get_type_hints, runtime_checkable
 
 from npuflow.base.tables_files import FilePath, Location
 
@@ -110,6 +110,18 @@ class Config:
         registry = registry_fields(type(self))[name]
         kind = options_class(registry, chosen) if isinstance(chosen, str) else None
         return kind() if kind is not None else None
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with other values that keeps the options of the entries it still selects."""
+        made = replace(self, **changes)  # type: ignore[type-var]
+        kept = {
+            name: one
+            for name, one in self.__dict__.get("_options", {}).items()
+            if getattr(made, name) == getattr(self, name)
+        }
+        if kept:
+            made.__dict__["_options"] = kept
+        return made
 
     def check(self) -> Iterable[Fault]:
         """Faults that no single field shows; called once all fields are right."""

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from npuflow.base.registry import Registry
 from npuflow.base.tables import Config
+from npuflow.calibrators._exact import TAILS as TAILS
+from npuflow.calibrators._exact import Exact as Exact
+from npuflow.calibrators._exact import Rows, extremes
 from npuflow.calibrators._moments import Floats as Floats
 from npuflow.calibrators._moments import Moments as Moments
 
 CALIBRATORS = Registry("calibrators", "npuflow.calibrators")
-# shares of a sample beyond which statistics keep a value
-TAILS = (0.01, 0.005, 0.001, 5e-4, 1e-4, 5e-5, 1e-5)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Grid:
     @property
     def levels(self) -> int:
         return (1 << self.bits) - int(self.narrow)
+
+    @property
+    def first(self) -> int:
+        """The lowest code."""
+        return -(1 << (self.bits - 1)) + int(self.narrow) if self.signed else 0
+
+    @property
+    def last(self) -> int:
+        """The highest code."""
+        return (1 << (self.bits - 1)) - 1 if self.signed else self.levels - 1
 
 
 class TensorStatistics(Protocol):
@@ -93,6 +104,13 @@ class Calibrator(Config):
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         raise NotImplementedError
+
+    def rows(self, rows: Floats, grid: Grid) -> Rows:
+        """Ranges of the rows of a matrix, each by itself and within its extrema: the channels of a weight.
+        One by one; a method may override it with a computation on all rows at once."""
+        lo, hi = extremes(rows)
+        found = np.array([self(Exact(row), grid) for row in rows]).reshape(-1, 2)
+        return np.maximum(lo, found[:, 0]), np.minimum(hi, found[:, 1])
 
 
 def fitted(lo: float, hi: float, grid: Grid) -> tuple[float, float]:

@@ -10,8 +10,7 @@ from npuflow.calibrators import Grid, TensorStatistics
 def steps(lo: float, hi: float, grid: Grid) -> tuple[float, float, float]:
     """The step of a range on a grid, and the first and last multiple of it that the grid has."""
     if grid.symmetric:
-        last = grid.levels // 2 - (0 if grid.narrow else 1) if grid.signed else grid.levels - 1
-        step, first = hi / last, -last - 1 + int(grid.narrow) if grid.signed else 0
+        step, first, last = hi / grid.last, grid.first, grid.last
     else:
         step = (hi - lo) / (grid.levels - 1)
         first = int(np.rint(lo / step)) if step > 0 else 0

@@ -14,25 +14,17 @@ def exponents(lo: Floats, hi: Floats, grid: Grid) -> Floats:
     if not grid.symmetric:
         need = (hi - lo) / (grid.levels - 1)
     elif grid.signed:
-        first, last = codes(grid)
-        need = np.maximum(hi / last, lo / first)
+        need = np.maximum(hi / grid.last, lo / grid.first)
     else:
         need = hi / (grid.levels - 1)
     return np.ceil(np.log2(np.maximum(need, 1e-30)) - 1e-6)
-
-
-def codes(grid: Grid) -> tuple[int, int]:
-    """First and last code of a symmetric grid."""
-    last = grid.levels // 2 - (0 if grid.narrow else 1) if grid.signed else grid.levels - 1
-    return (-last - 1 + int(grid.narrow) if grid.signed else 0), last
 
 
 def span(lo: float, hi: float, exponent: int, grid: Grid) -> tuple[float, float]:
     """The range of a power-of-two step that suits [lo, hi], zero included."""
     step = 2.0**exponent
     if grid.symmetric:
-        last = codes(grid)[1]
-        return (-step * last, step * last) if grid.signed else (0.0, step * last)
+        return (-step * grid.last if grid.signed else 0.0), step * grid.last
     # Codes are shared out in proportion to the two ends.
     wide, lo, hi = grid.levels - 1, min(lo, 0.0), max(hi, 0.0)
     first = np.rint(lo * wide / (hi - lo)) if hi > lo else 0.0

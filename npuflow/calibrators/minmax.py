@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
+from npuflow.calibrators._exact import Rows, extremes
 
 
 @CALIBRATORS.entry
@@ -14,3 +15,6 @@ class Minmax(Calibrator):
 
     def __call__(self, statistics: TensorStatistics, grid: Grid) -> tuple[float, float]:
         return fitted(statistics.lo, statistics.hi, grid)
+
+    def rows(self, rows: Floats, grid: Grid) -> Rows:
+        return extremes(rows)

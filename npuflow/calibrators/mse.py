@@ -17,7 +17,8 @@ from typing import Annotated
 import numpy as np
 
 from npuflow.base.tables import Range
-from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
+from npuflow.calibrators._exact import Rows, shrunk
 from npuflow.calibrators._loss import Loss
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -55,6 +56,15 @@ class Mse(Calibrator):
             right = self._end(lambda a, end=left: loss(end, hi * a), right / hi, near) * hi  # type: ignore[misc]
         return left, right
 
+    def rows(self, rows: Floats, grid: Grid) -> Rows:
+        def share(part: Floats, lo: Floats, hi: Floats) -> Floats:
+            coarse = np.broadcast_to(np.linspace(0.2, 1.0, 17)[:, None], (17, len(part)))
+            best = _best_shares(part, lo, hi, coarse, grid)
+            near = np.minimum(best + np.linspace(-0.04, 0.04, 9)[:, None], 1.0)
+            return _best_shares(part, lo, hi, near, grid)
+
+        return shrunk(rows, share)
+
     def _end(self, loss: Callable[[float], float], now: float, near: np.ndarray) -> float:
         """The best share for one end: everywhere after a coarse start, else around where it is."""
         return self._least(loss, near if len(near) == self.coarse else np.minimum(now * near, 1.0))
@@ -79,6 +89,30 @@ class Mse(Calibrator):
                 b = low + GOLDEN * (high - low)
                 at_b = loss(b)
         return min(best, (at_a, a), (at_b, b))[1]
+
+
+def _best_shares(rows: Floats, lo: Floats, hi: Floats, shares: Floats, grid: Grid) -> Floats:
+    """Per row the share (of those in its column) with the least squared error."""
+    losses = np.stack([_losses(rows, lo * share, hi * share, grid) for share in shares])
+    # Of equals the largest share: a row of few distinct values is not clipped for nothing.
+    at = len(shares) - 1 - np.argmin(losses[::-1], axis=0)
+    return np.asarray(np.take_along_axis(shares, at[None], axis=0)[0])
+
+
+def _losses(rows: Floats, lo: Floats, hi: Floats, grid: Grid) -> Floats:
+    """Summed squared error of every row."""
+    first, last = grid.first, grid.last
+    if grid.symmetric:
+        step = np.maximum(hi / last, lo / first if first else 0.0)
+    else:
+        step = (hi - lo) / (last - first)
+    step = np.where(step > 0, step, 1.0)[:, None]
+    zero = 0.0 if grid.symmetric else np.clip(np.rint(first - lo / step[:, 0]), first, last)[:, None]
+    held = np.rint(rows / step)
+    np.clip(held, first - zero, last - zero, out=held)
+    held *= step
+    held -= rows
+    return np.asarray(np.einsum("ij,ij->i", held, held))
 
 
 def _noise_floor(

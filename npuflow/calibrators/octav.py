@@ -11,9 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from npuflow.base.tables import Range
-from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+import numpy as np
 
+from npuflow.base.tables import Range
+from npuflow.calibrators import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
+from npuflow.calibrators._exact import Rows, ratio, shrunk
+
+ROUNDS = 20                               # of all rows of a weight
 SETTLED = 1e-6                            # relative change at which the iteration ends
 
 
@@ -35,6 +39,22 @@ class Octav(Calibrator):
         together = grid.symmetric and grid.signed
         left, right = self._settled(statistics, unit, mean, together)
         return fitted(-left, right, grid)
+
+    def rows(self, rows: Floats, grid: Grid) -> Rows:
+        """One threshold for the magnitudes of a row."""
+        unit = 1 / (3.0 * (grid.levels - 1) ** 2)
+
+        def share(part: Floats, lo: Floats, hi: Floats) -> Floats:
+            sizes = np.abs(part)
+            busy = (sizes > 0).sum(axis=1)
+            ends = ratio(sizes.sum(axis=1), busy)
+            for _ in range(ROUNDS):
+                over = sizes > ends[:, None]
+                count = over.sum(axis=1)
+                ends = ratio((sizes * over).sum(axis=1), unit * (busy - count) + count)
+            return np.minimum(ratio(ends, np.maximum(-lo, hi)), 1.0)
+
+        return shrunk(rows, share)
 
     def _settled(
         self, statistics: TensorStatistics, unit: float, start: float, together: bool

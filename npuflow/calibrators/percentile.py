@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+
 from npuflow.base.tables import Range
-from npuflow.calibrators import CALIBRATORS, Calibrator, Grid, TensorStatistics, fitted
+from npuflow.calibrators import CALIBRATORS, Calibrator, Floats, Grid, TensorStatistics, fitted
+from npuflow.calibrators._exact import Rows, ratio, shrunk
 
 
 @CALIBRATORS.entry
@@ -27,3 +30,10 @@ class Percentile(Calibrator):
             top = statistics.quantile(share, absolute=True)
             return -top, top
         return fitted(statistics.quantile(1 - share), statistics.quantile(share), grid)
+
+    def rows(self, rows: Floats, grid: Grid) -> Rows:
+        def share(part: Floats, lo: Floats, hi: Floats) -> Floats:
+            keep = np.quantile(np.abs(part), self.percentile / 100, axis=1, method="inverted_cdf")
+            return ratio(keep, np.maximum(-lo, hi))
+
+        return shrunk(rows, share)

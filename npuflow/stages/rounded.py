@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from npuflow.engine.correct.error import split
@@ -161,7 +161,7 @@ def rounded(
         others = []
         for bits in sorted({*candidates.weights} - {scheme.bits}):
             if table.rounder.wants(bits):
-                other = replace(scheme, bits=bits)
+                other = scheme.with_(bits=bits)
                 more = rounded_by(table.rounder, source, one.layer.bias, one.fit, one.held, other, numerics)
                 others += [more.weight] if more.used else []
         yield name, Rounding(one.layer, done, tuple(others))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npuflow.engine.calibrate.weights import ends
+from npuflow.calibrators import CALIBRATORS, Exact, Grid
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import encode, weight_type
 from npuflow.hw.target import Numerics
@@ -29,7 +29,7 @@ def loss(row: np.ndarray, lo: float, hi: float, first: int, last: int) -> float:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_mse_row_by_row(bits) -> None:
     first, last = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    lo, hi = ends(rows(), "mse", 99.99, (first, last), True)
+    lo, hi = CALIBRATORS["mse"]().rows(rows(), Grid(bits, True, True))
     for row, a, b in zip(rows(), lo, hi, strict=True):
         low, high = min(row.min(), 0.0), max(row.max(), 0.0)
         best = min(loss(row, low * s, high * s, first, last) for s in np.linspace(0.2, 1, 161))
@@ -38,14 +38,14 @@ def test_mse_row_by_row(bits) -> None:
 
 @pytest.mark.parametrize("percentile", [90.0, 99.0, 100.0])
 def test_percentile_row_by_row(percentile) -> None:
-    lo, hi = ends(rows(), "percentile", percentile, (-128, 127), True)
+    lo, hi = CALIBRATORS["percentile"](percentile).rows(rows(), Grid(8, True, True))
     for row, a, b in zip(rows(), lo, hi, strict=True):
         wanted = np.sort(np.abs(row))[max(int(np.ceil(percentile / 100 * row.size)) - 1, 0)]
         assert max(-a, b) == pytest.approx(wanted)
 
 
 def test_octav_row_by_row() -> None:
-    lo, hi = ends(rows(), "octav", 99.99, (-8, 7), True)
+    lo, hi = CALIBRATORS["octav"]().rows(rows(), Grid(4, True, True))
     for row, a, b in zip(rows(), lo, hi, strict=True):
         size = np.abs(row)
         s = size[size > 0].mean() if size.any() else 0.0
@@ -65,3 +65,30 @@ def test_four_bits_lose_less_by_mse(per) -> None:
         return float(((encode(array, kind) * scale - array) ** 2).sum())
 
     assert error("mse") < 0.8 * error("minmax")
+
+
+@pytest.mark.parametrize("name", sorted(CALIBRATORS.names()))
+def test_every_method_gives_ranges_of_rows_within_their_extrema(name: str) -> None:
+    found = rows()
+    lo, hi = CALIBRATORS[name]().rows(found, Grid(4, True, True))
+    assert np.all(lo >= np.minimum(found.min(axis=1), 0.0)) and np.all(lo <= 0.0)
+    assert np.all(hi <= np.maximum(found.max(axis=1), 0.0)) and np.all(hi >= 0.0) and lo[6] == hi[6] == 0.0
+    assert max(-lo[3], hi[3]) > 0.0
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_statistics_of_an_array_known_in_full(absolute: bool) -> None:
+    row = rows()[3]
+    exact = Exact(row)
+    assert (exact.lo, exact.hi, exact.count) == (row.min(), row.max(), row.size)
+    assert exact.moments.total.tolist() == pytest.approx([row.size, row.sum(), (row * row).sum()])
+    values = np.sort(np.abs(row) if absolute else row)
+    assert exact.quantile(0.75, absolute) == values[int(np.ceil(0.75 * row.size)) - 1]
+    assert exact.histogram(7, *(values[[0, -1]]), absolute=absolute).sum() == row.size
+
+
+def test_options_of_the_method_survive_an_override_of_the_width() -> None:
+    table = Weights(method="percentile")
+    table.__dict__["_options"] = {"method": CALIBRATORS["percentile"](90.0)}
+    assert table.with_(bits=4).calibrator == CALIBRATORS["percentile"](90.0)
+    assert table.with_(method="mse").calibrator == CALIBRATORS["mse"]()

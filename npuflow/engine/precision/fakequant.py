@@ -154,7 +154,7 @@ class Network:
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))
         pinned = any(r.weight_bits for r in self.quantize.matching(names_of(node), op_name(node)))
-        return scheme if bits is None or pinned else replace(scheme, bits=bits)
+        return scheme if bits is None or pinned else scheme.with_(bits=bits)
 
     def _rounded(self, weight: Weight, bits: int | None) -> RoundedWeight | None:
         """Codes that were chosen before, where there are such for the width."""

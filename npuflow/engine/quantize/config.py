@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
-from npuflow.base.tables import Config, Range
-from npuflow.calibrators import Grid
-from npuflow.engine.calibrate.weights import Method
+from npuflow.base.tables import Config
+from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.quantize.names import answers
 from npuflow.hw.target import Bits, Numerics
 
@@ -23,9 +22,14 @@ class Weights(Config):
     symmetric: bool = True                # zero point 0
     signed: bool = True
     narrow: bool = False                  # leave out the most negative code
-    method: Method = "minmax"             # large weights are kept, or clipped for finer steps
-    # share of magnitudes that method = "percentile" keeps
-    percentile: Annotated[float, Range(50, 100)] = 99.99
+    # minmax keeps large weights; others clip them for finer steps
+    method: Annotated[str, CALIBRATORS] = "minmax"
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """The method with its options."""
+        made: Calibrator = self.options
+        return made
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Quantize(Config):
     def weights_of(self, names: Iterable[str], op: str) -> Weights:
         scheme = self.weights
         for rule in self.matching(names, op):
-            scheme = replace(scheme, bits=rule.weight_bits or scheme.bits, per=rule.weight_per or scheme.per)
+            scheme = scheme.with_(bits=rule.weight_bits or scheme.bits, per=rule.weight_per or scheme.per)
         return scheme
 
     def matching(self, names: Iterable[str], op: str) -> list[Override]:

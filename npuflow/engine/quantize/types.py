@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from npuflow.base.errors import TargetError
 from npuflow.calibrators import Grid
-from npuflow.engine.calibrate.weights import ends
 from npuflow.engine.quantize.config import Weights, check_width
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
@@ -69,8 +68,9 @@ def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numer
     symmetric = scheme.symmetric or not numerics.weight_zero_point
     codes = QuantType(scheme.bits, scheme.signed or symmetric, (1.0,), axis=axis, narrow=scheme.narrow)
     rows = real.reshape(1, -1) if axis is None else np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1)
-    lo, hi = ends(rows, scheme.method, scheme.percentile, (codes.lo, codes.hi), symmetric)
     pow2 = numerics.power_of_two
+    grid = Grid(codes.bits, codes.signed, symmetric, codes.narrow, pow2)
+    lo, hi = scheme.calibrator.rows(rows, grid)
     if symmetric:
         need = np.maximum(hi / codes.hi, lo / codes.lo)
     else:
