@@ -16,7 +16,7 @@ Int64s = npt.NDArray[np.int64]
 # products of two magnitudes of 15 bits whose sum float64 holds exactly
 EXACT = 1 << 22
 # numbers that are multiplied at once: few enough, as float64, for the processor's caches
-AT_ONCE = 1 << 22
+AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,17 @@ def of_columns(found: Iterable[Codes], fraction: int) -> Moments | None:
     total: Moments | None = None
     held: list[Codes] = []
     rows = 0
+    room = np.empty(0)
 
     def added() -> Moments:
-        part = _exact(held, fraction)
-        return part if total is None else total.plus(part)
+        nonlocal room
+        size = sum(one.size for one in held)
+        room = room if room.size >= size else np.empty(size)
+        part = _exact(held, fraction, room)
+        if total is None:
+            return part
+        np.add(total.gram, part.gram, out=total.gram)
+        return Moments(total.count + part.count, total.sums + part.sums, total.gram, fraction)
 
     for one in found:
         if held and (rows + one.shape[1] > EXACT or rows * one[:, 0].size >= AT_ONCE):
@@ -85,12 +92,13 @@ def of_columns(found: Iterable[Codes], fraction: int) -> Moments | None:
     return added() if held else total
 
 
-def _exact(held: Sequence[Codes], fraction: int) -> Moments:
-    """Of at most EXACT columns, or one sample's. Products in float64 are whole numbers below
-    2^53, whatever their order."""
+def _exact(held: Sequence[Codes], fraction: int, room: Reals) -> Moments:
+    """Of at most EXACT columns, or one sample's, widened in `room`. Products in float64 are whole numbers
+    below 2^53, whatever their order."""
     groups, _, terms = held[0].shape
     count = sum(one.shape[1] for one in held)
-    wide = np.concatenate(held, axis=1, dtype=np.float64)
+    wide = room[: groups * count * terms].reshape(groups, count, terms)
+    np.concatenate(held, axis=1, out=wide)
     # One matrix with itself is half the work, but costs a call a group.
     gram = np.stack([x.T @ x for x in wide]) if groups < terms else np.matmul(wide.swapaxes(1, 2), wide)
     sums = np.matmul(np.ones(count), wide)
