@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,16 @@ class Sample:
     inputs: tuple[Array | None, ...]
     constant: tuple[int, ...] = ()
     lsb: int = 1                          # accepted distance of `integer` from the quantised float reference
+
+
+class Taps(NamedTuple):
+    """Where the columns of an input lie in it: `first` [places, taps], flat, of the first channel (-1:
+    padding); from channel to channel it is `step` further. The terms of a column are the `channels` of its
+    group, each with all taps."""
+
+    first: npt.NDArray[np.int64]
+    step: int
+    channels: int
 
 
 @dataclass(frozen=True)
@@ -168,9 +178,8 @@ class Op:
         """In how many groups the input's channels, and the weight's rows, fall."""
         return 1
 
-    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
-        """[groups, places, terms]: of the float input what the rows of each group
-        multiply at these places."""
+    def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
+        """Where an input of that shape holds what the rows of each group multiply at these places."""
         raise NotImplementedError
 
     def rows(self, weight: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -53,21 +54,21 @@ def convolve(x: Array, weight: Array, spec: Sequence[Window], group: int) -> Arr
     return acc.reshape(n, out_channels, *out)
 
 
-def window_columns(x: Array, spec: Sequence[Window], group: int, at: npt.NDArray[np.int64]) -> Array:
-    """[groups, places, channels of a group * taps]: what the kernels of each group multiply
-    at flat places of the output."""
-    batch, *places = np.unravel_index(at, (x.shape[0], *(w.out for w in spec)))
-    found = []
-    for tap in product(*(range(w.kernel) for w in spec)):
-        rows = [p * w.stride + i * w.dilation - w.before for p, i, w in zip(places, tap, spec, strict=True)]
-        outside = np.logical_or.reduce([(r < 0) | (r >= w.size) for r, w in zip(rows, spec, strict=True)])
-        inside: tuple[Any, ...] = tuple(np.clip(r, 0, w.size - 1) for r, w in zip(rows, spec, strict=True))
-        terms = x[(batch, slice(None), *inside)]
-        if outside.any():
-            terms[outside] = 0
-        found.append(terms)
-    whole = np.stack(found, axis=-1) if len(found) > 1 else found[0]
-    return np.ascontiguousarray(whole.reshape(len(at), group, -1).swapaxes(0, 1))
+def window_columns(
+    shape: Sequence[int], spec: Sequence[Window], at: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Flat indices [places, taps] in the first channel of what a kernel multiplies at flat places of the
+    output, -1 in the padding, and the elements of a channel."""
+    batch, *places = np.unravel_index(at, (shape[0], *(w.out for w in spec)))
+    step = plane = prod(w.size for w in spec)
+    flat, outside = (batch * (shape[1] * plane))[:, None], np.zeros((len(at), 1), bool)
+    for place, w in zip(places, spec, strict=True):
+        step //= w.size
+        rows = (place * w.stride - w.before)[:, None] + np.arange(w.kernel) * w.dilation   # [places, kernel]
+        flat = (flat[:, :, None] + rows[:, None] * step).reshape(len(at), -1)
+        outside = (outside[:, :, None] | ((rows < 0) | (rows >= w.size))[:, None]).reshape(len(at), -1)
+    flat[outside] = -1
+    return flat, plane
 
 
 def exact(*arrays: npt.NDArray[np.integer], terms: int) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Weights, Yes, first_no
+from npuflow.ir.op import OPS, Imported, No, OnnxCall, Sample, Site, Taps, Weights, Yes, first_no
 from npuflow.ir.space import Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ir.windows import Window, tap_places, windows
@@ -102,8 +102,9 @@ class Conv(ConvOp):
     def places(self, site: Site) -> int:
         return site.out_shape[0] * prod(site.out_shape[2:])
 
-    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
-        return window_columns(x, self.windows(x.shape[2:]), self.group, at)
+    def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
+        index, plane = window_columns(shape, self.windows(shape[2:]), at)
+        return Taps(index, plane, shape[1] // self.group)
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Emitter, TileView
-from npuflow.ir.op import OPS, No, Sample, Site, Weights, Yes, first_no, need
+from npuflow.ir.op import OPS, No, Sample, Site, Taps, Weights, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
@@ -95,8 +95,10 @@ class Gemm(WeightedOp):
     def places(self, site: Site) -> int:
         return self.sides(site.shape(0), site.shape(1))[0]
 
-    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
-        return np.ascontiguousarray((x.T if self.transA else x)[at])[None]
+    def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
+        if self.transA:
+            return Taps(at[:, None], shape[1], shape[0])
+        return Taps(at[:, None] * shape[1], 1, shape[1])
 
     # --- target
     def accepts(self, site: Site, target: Target) -> Yes | No:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from npuflow.hw.target import Numerics, Target
 from npuflow.ir.lowering import Buffer, Emitter, TileView
-from npuflow.ir.op import OPS, No, Op, Role, Sample, Site, Yes, first_no, need
+from npuflow.ir.op import OPS, No, Op, Role, Sample, Site, Taps, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import broadcast_shape
@@ -87,8 +87,8 @@ class MatMul(Op):
     def places(self, site: Site) -> int:
         return prod(site.out_shape[:-1]) if len(site.shape(1)) == 2 and site.consts[1] is not None else 0
 
-    def columns(self, x: Array, at: npt.NDArray[np.int64]) -> Array:
-        return x.reshape(-1, x.shape[-1])[at][None]
+    def columns(self, shape: tuple[int, ...], at: npt.NDArray[np.int64]) -> Taps:
+        return Taps(at[:, None] * shape[-1], 1, shape[-1])
 
     def rows(self, weight: Array) -> Array:
         return weight.T

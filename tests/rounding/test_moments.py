@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuflow.engine.rounding.columns import columns, fixed
+from npuflow.engine.rounding.columns import Codes, columns, gathered
 from npuflow.engine.rounding.layers import Layer
 from npuflow.engine.rounding.moments import Moments, of_columns
 from npuflow.engine.rounding.rounded import matrix
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Op, Taps
+from npuflow.ir.types import Array
 from tests.networks.floats import Net
+
+
+def fixed(x: Array, fraction: int) -> Codes:
+    """The rows of a matrix as columns of one group."""
+    rows, terms = x.shape
+    return gathered(Taps(np.arange(rows)[:, None] * terms, 1, terms), 1, x, fraction)
 
 
 @given(st.data())
@@ -53,15 +60,30 @@ def test_other_grids_do_not_add_up() -> None:
 def test_centred_moments_are_those_of_the_numbers() -> None:
     rng = np.random.default_rng(1)
     x = np.rint(rng.normal(2.0, 1.0, size=(50, 4)) * 64) / 64
-    found = of_columns([fixed(x, 6)[None]], 6)
+    found = of_columns([fixed(x, 6)], 6)
     assert found is not None
     np.testing.assert_allclose(found.around(found.mean)[0], np.cov(x.T, bias=True), atol=1e-12)
     np.testing.assert_allclose(found.around(None)[0], x.T @ x / 50, atol=1e-12)
 
 
 def test_what_no_grid_holds() -> None:
-    codes = fixed(np.array([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.26]), 2)
-    assert codes.tolist() == [32767, -32767, 0, 32767, -32767, 1]
+    real = np.float32([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.26, 0.125, 0.375, -0.375, 8191.8])
+    codes = fixed(real[None], 2)
+    assert codes.tolist() == [[[32767, -32767, 0, 32767, -32767, 1, 0, 2, -2, 32767]]]
+
+
+def test_padding_is_zero_whatever_lies_beside_it() -> None:
+    taps = Taps(np.array([[-1, 0], [2, -1]]), 3, 2)
+    x = np.arange(12, dtype=np.float32).reshape(1, 4, 3) + 1
+    assert gathered(taps, 2, x, 0).tolist() == [[[0, 1, 0, 4], [3, 0, 6, 0]], [[0, 7, 0, 10], [9, 0, 12, 0]]]
+
+
+def columns_of(op: Op, x: Array, at: Array) -> Array:
+    """[groups, places, terms] in float64, by numpy alone."""
+    taps, groups = op.columns(x.shape, at), op.column_groups()
+    channel = np.arange(groups * taps.channels).reshape(groups, 1, taps.channels, 1) * taps.step
+    index = taps.first[None, :, None, :]
+    return np.where(index < 0, 0, x.reshape(-1)[index + channel * (index >= 0)]).reshape(groups, len(at), -1)
 
 
 @pytest.mark.parametrize("name", ["conv", "gemm", "matmul"])
@@ -82,7 +104,7 @@ def test_columns_times_rows_are_the_layer(name: str) -> None:
             continue
         seen += 1
         (real,) = node.op.reference(x.astype(np.float64), weight.astype(np.float64))
-        found = node.op.columns(x.astype(np.float64), np.arange(count))
+        found = columns_of(node.op, x.astype(np.float64), np.arange(count))
         one = matrix(graph, 0, "w", ("y",), name)
         made = np.matmul(one.rows(weight), found.swapaxes(1, 2))          # [groups, outputs, places]
         flat = np.moveaxis(real, 1, 0) if name == "conv" else np.moveaxis(real, -1, 0)
@@ -90,6 +112,32 @@ def test_columns_times_rows_are_the_layer(name: str) -> None:
         np.testing.assert_allclose(gain * made.reshape(-1, count), flat.reshape(-1, count), atol=1e-9)
         assert (one.tensor_of(one.rows(weight), "float64") == weight.astype(np.float64)).all()
     assert seen >= 2
+
+
+def test_gathered_columns_are_those_of_the_operator() -> None:
+    """Every case of the suite that has groups, pads, strides or dilations; the grid holds each number."""
+    rng, seen = np.random.default_rng(5), 0
+    for sample in OPS["conv"].samples(rng):
+        shape = sample.inputs[0].shape
+        x = rng.integers(-99, 99, shape).astype(np.float32) / 4
+        net = Net(0, *shape)
+        net.add("y", sample.op.with_(clip=None), "x", net.const("w", sample.inputs[1]))
+        graph = net.graph("y")
+        op = graph.nodes[0].op
+        at = np.arange(op.places(graph.site(graph.nodes[0])))
+        codes = gathered(op.columns(shape, at), op.column_groups(), x, 2)
+        np.testing.assert_array_equal(codes, columns_of(op, x, at) * 4)
+        seen += 1
+    assert seen >= 5
+
+
+def test_moments_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    parts = [rng.integers(-(2**15) + 1, 2**15, size=(2, 5, 7)).astype(np.int16) for _ in range(9)]
+    whole = of_columns(parts, 3)
+    monkeypatch.setattr("npuflow.engine.rounding.moments.AT_ONCE", 50)
+    some = of_columns(parts, 3)
+    assert whole is not None and some is not None and _bytes(whole) == _bytes(some)
 
 
 def _layer(graph: Graph, places: int) -> Layer:

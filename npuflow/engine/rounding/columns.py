@@ -13,9 +13,9 @@ from npuflow.engine.calibrate.observe import session
 from npuflow.engine.rounding.layers import Layer
 from npuflow.engine.to_onnx import export_model
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import Taps
 from npuflow.ir.types import Array
 
-TOP = 2**15 - 1                           # of what lies on a grid
 Codes = npt.NDArray[np.int16]             # [groups, places, terms]
 
 
@@ -64,15 +64,15 @@ def columns(graph: Graph, layer: Layer, source: Array, seed: int) -> Codes:
         )
     else:
         at = np.arange(count)
-    return fixed(node.op.columns(source, at), layer.fraction)
+    return gathered(node.op.columns(source.shape, at), node.op.column_groups(), source, layer.fraction)
 
 
-def fixed(real: Array, fraction: int) -> Codes:
-    """Numbers on a power-of-two grid; what lies beyond it (infinities, too) becomes its end, and NaN zero."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = real.astype(np.float32, copy=False) * np.float32(2.0**fraction)
-        whole = np.isfinite(scaled.sum())
-    if not whole:
-        scaled = np.nan_to_num(scaled, nan=0.0, posinf=TOP, neginf=-TOP)
-    np.rint(scaled, out=scaled)
-    return np.clip(scaled, -TOP, TOP, out=scaled).astype(np.int16)
+def gathered(taps: Taps, groups: int, source: Array, fraction: int) -> Codes:
+    """The columns of an input, on a power-of-two grid; what lies beyond it (infinities, too) becomes its end,
+    and NaN zero."""
+    from npuflow.engine.rounding.kernels import gather
+
+    codes = np.empty((groups, len(taps.first), taps.channels * taps.first.shape[1]), np.int16)
+    flat = np.ascontiguousarray(source, np.float32).reshape(-1)
+    gather(flat, taps.first, taps.step, np.float32(2.0**fraction), codes)
+    return codes

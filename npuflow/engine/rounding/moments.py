@@ -3,7 +3,7 @@ subtract to the same bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from npuflow.rounders import Reals
 Int64s = npt.NDArray[np.int64]
 # products of two magnitudes of 15 bits whose sum float64 holds exactly
 EXACT = 1 << 22
+# numbers that are multiplied at once: few enough, as float64, for the processor's caches
+AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,20 @@ def of_columns(found: Iterable[Codes], fraction: int) -> Moments | None:
     total: Moments | None = None
     held: list[Codes] = []
     rows = 0
+    room = np.empty(0)
 
     def added() -> Moments:
-        part = _exact(np.concatenate(held, axis=1), fraction)
-        return part if total is None else total.plus(part)
+        nonlocal room
+        size = sum(one.size for one in held)
+        room = room if room.size >= size else np.empty(size)
+        part = _exact(held, fraction, room)
+        if total is None:
+            return part
+        np.add(total.gram, part.gram, out=total.gram)
+        return Moments(total.count + part.count, total.sums + part.sums, total.gram, fraction)
 
     for one in found:
-        if held and rows + one.shape[1] > EXACT:
+        if held and (rows + one.shape[1] > EXACT or rows * one[:, 0].size >= AT_ONCE):
             total = added()
             held, rows = [], 0
         held.append(one)
@@ -83,13 +92,14 @@ def of_columns(found: Iterable[Codes], fraction: int) -> Moments | None:
     return added() if held else total
 
 
-def _exact(columns: Codes, fraction: int) -> Moments:
-    """Of at most EXACT columns, or one sample's. Products in float64 are whole numbers below
-    2^53, whatever their order."""
-    wide = columns.astype(np.float64)
-    gram = (
-        np.stack([part.T @ part for part in wide])
-        if len(wide) < wide.shape[-1]
-        else np.matmul(wide.swapaxes(1, 2), wide)
-    )
-    return Moments(columns.shape[1], columns.sum(1, dtype=np.int64), gram.astype(np.int64), fraction)
+def _exact(held: Sequence[Codes], fraction: int, room: Reals) -> Moments:
+    """Of at most EXACT columns, or one sample's, widened in `room`. Products in float64 are whole numbers
+    below 2^53, whatever their order."""
+    groups, _, terms = held[0].shape
+    count = sum(one.shape[1] for one in held)
+    wide = room[: groups * count * terms].reshape(groups, count, terms)
+    np.concatenate(held, axis=1, out=wide)
+    # One matrix with itself is half the work, but costs a call a group.
+    gram = np.stack([x.T @ x for x in wide]) if groups < terms else np.matmul(wide.swapaxes(1, 2), wide)
+    sums = np.matmul(np.ones(count), wide)
+    return Moments(count, sums.astype(np.int64), gram.astype(np.int64), fraction)

@@ -1,0 +1,43 @@
+"""A compiled loop that gathers columns from an input into fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+TOP = 2**15 - 1                           # of what lies on a grid
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _compiled(function: F) -> F:
+    """Machine code, kept on disk, that releases the interpreter lock."""
+    return cast(F, njit(cache=True, nogil=True)(function))
+
+
+@_compiled
+def _fixed(real: Any, scale: Any) -> Any:
+    """A number on the grid: half to even, what lies beyond it becomes its end, and NaN zero."""
+    scaled = real * scale
+    if scaled != scaled:
+        return np.int16(0)
+    return np.int16(np.rint(min(max(scaled, np.float32(-TOP)), np.float32(TOP))))
+
+
+@_compiled
+def gather(x: Any, index: Any, step: int, scale: Any, out: Any) -> None:
+    """out[group, place, channel * taps + tap] of a flat float32 input, -1 in `index` [places, taps] being
+    zero."""
+    groups, places, terms = out.shape
+    taps = index.shape[1]
+    channels = terms // taps
+    for g in range(groups):
+        for c in range(channels):
+            base, into = (g * channels + c) * step, c * taps
+            for p in range(places):
+                for t in range(taps):
+                    at = index[p, t]
+                    out[g, p, into + t] = _fixed(x[base + at], scale) if at >= 0 else np.int16(0)
