@@ -202,6 +202,7 @@ EXPECTED = {
     "rows": "baseline budget clipping correct evaluate fidelity precision qdq_check quantize "
     "search.items sensitivity simulate unify verdict",
     "samples": "",
+    "tap_places": "budget precision tiling verdict",
     "space": "budget codegen costs.layers costs.runs costs.tiles evaluate fidelity precision "
     "qdq_check simulate tiling verdict",
     "then_scaled": "parse rewrite_check",

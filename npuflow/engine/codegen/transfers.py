@@ -71,9 +71,8 @@ def _piece(what: PieceCopy, base: int, allocation: Allocation, load: bool) -> Fi
         if dims and dims[-1][0] <= most and dims[-1][1] == 1:
             dims[-1] = (dims[-1][0], 1, 1)
     sizes, far, near = zip(*dims, strict=True) if dims else ((), (), ())
-    return dma(
-        "DATA", address, allocation.low, item, sizes, [s * item for s in far], [s * item for s in near]
-    )
+    local = allocation.low + (piece.near * item if load else 0)
+    return dma("DATA", address, local, item, sizes, [s * item for s in far], [s * item for s in near])
 
 
 def _block(job: Job) -> bytes:

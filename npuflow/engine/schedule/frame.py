@@ -16,7 +16,7 @@ from npuflow.engine.schedule.geometry import Member, Strip, Walk, hull
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer, describe, space_of
-from npuflow.engine.schedule.moves import piece_bytes
+from npuflow.engine.schedule.moves import assembled, piece_bytes
 from npuflow.engine.schedule.units import Unit, units_of, windowed
 from npuflow.engine.schedule.views import Views, views_of
 from npuflow.hw.target import Numerics
@@ -102,6 +102,9 @@ class Topology:
         where nothing is left to move."""
         moves = [m for n, m in enumerate(self.moving[index]) if (index, n) not in self.views.saved]
         outputs = self.site(index).outputs
+        items = [np.dtype(o.dtype).itemsize for o in outputs]
+        if (together := assembled(moves, items, machine)) is not None:
+            return together.at_once * together.block * items[moves[0].output]
         return max(
             (piece_bytes(m, np.dtype(outputs[m.output].dtype).itemsize, machine) for m in moves), default=1
         )

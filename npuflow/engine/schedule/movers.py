@@ -12,7 +12,7 @@ from npuflow.engine.schedule.cores import Core, Slot
 from npuflow.engine.schedule.cycles import Transfer, strided_transfer
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.jobs import NO_BOX, Fill, Outside, PieceCopy
-from npuflow.engine.schedule.moves import FILL_MOST, Piece, pieces_of, staging_bytes
+from npuflow.engine.schedule.moves import FILL_MOST, Piece, assembled, pieces_of, staging_bytes
 from npuflow.ir.moves import Move
 from npuflow.ir.op import Site
 
@@ -28,6 +28,18 @@ def move(core: Core, frame: Frame) -> None:
     size = frame.topology.staging(node, machine)
     slots = [core.open(a, size) for a in core.local.slots(f"{core.group}.move", 2)]
     mover, turn = _Mover(core, site, node), 0
+    together = None
+    if all(m.source is None or site.consts[m.source] is None for m in moves):
+        together = assembled(moves, [np.dtype(o.dtype).itemsize for o in site.outputs], machine)
+    if together is not None:
+        for start in range(0, together.blocks, together.at_once):
+            count, slot = min(together.at_once, together.blocks - start), slots[turn % 2]
+            slot.renew(count * together.block * item_of(site, moves[0]))
+            for each, piece in zip(moves, together.loads(start, count), strict=True):
+                mover.place(each, piece, slot, turn)
+            mover.store(moves[0], together.store(start, count), slot, turn)
+            turn += 1
+        return
     for each in moves:
         most = staging // item_of(site, each)
         if each.source is None:
@@ -53,6 +65,14 @@ class _Mover:
         self.core.compute(self.core.queues.vector, cycles, [], [(slot.now, None)], what, self.node, 0)
         for piece in pieces_of(move, most):
             self.store(move, piece, slot, 0)
+
+    def place(self, move: Move, piece: Piece, slot: Slot, turn: int) -> None:
+        """A load into a part of what lies in the slot."""
+        assert move.source is not None
+        source, dims = self.site.inputs[move.source], [(n, s) for n, s, _ in piece.load]
+        assert source is not None
+        side = self._side(source.id, piece.src_offset, dims, item_of(self.site, move))
+        self.core.load(*side, (slot.now, None), PieceCopy(self.site, move, piece), self.node, turn)
 
     def load(self, move: Move, piece: Piece, slot: Slot, turn: int) -> None:
         assert move.source is not None

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
+import numpy as np
+import numpy.typing as npt
+
 from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.machine import Machine
 from npuflow.ir.moves import Move, merged
@@ -39,6 +42,83 @@ class Piece:
     size: int                 # local elements
     load: tuple[tuple[int, int, int], ...]     # (extent, external stride, local stride), outermost first
     store: tuple[tuple[int, int, int], ...]
+    near: int = 0             # where the load begins in its slot, in elements
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Moves that together fill one output, block by block: their elements lie between each other's there, so
+    that every store of one of them alone would be rows of few bytes. Loads put them in place in local
+    memory, and whole blocks are stored."""
+
+    blocks: int
+    block: int                # elements of the output
+    at_once: int              # blocks in a slot
+    shapes: tuple[Shape, ...]
+
+    def loads(self, start: int, count: int) -> Iterator[Piece]:
+        """Each move's part of some blocks."""
+        for shape in self.shapes:
+            rest = list(zip(shape.dims, shape.src, shape.dst, strict=True))[1:]
+            dims = [(count, shape.src[0], self.block), *rest]
+            load = tuple(sorted(dims, key=lambda d: -d[1]))
+            source, size = shape.src_offset + start * shape.src[0], count * self.block
+            yield Piece(tuple(n for n, _, _ in dims), source, 0, size, load, (), shape.dst_offset)
+
+    def store(self, start: int, count: int) -> Piece:
+        size = count * self.block
+        return Piece((size,), 0, start * self.block, size, (), ((size, 1, 1),))
+
+    def transfers(self, item: int, machine: Machine) -> tuple[float, float]:
+        """Cycles of all loads, and of all stores."""
+        width, load, store = machine.activation_width, 0.0, 0.0
+        for start in range(0, self.blocks, self.at_once):
+            count = min(self.at_once, self.blocks - start)
+            for piece in self.loads(start, count):
+                front, amount = _side([(n, s) for n, s, _ in piece.load], item, machine)
+                load += front + amount / width
+            front, amount = _side([(count * self.block, 1)], item, machine)
+            store += front + amount / width
+        return load, store
+
+
+def assembled(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> Assembly | None:
+    """The moves as one assembly, where they are one and it is faster."""
+    if len(moves) < 2 or any(m.source is None or m.output != moves[0].output for m in moves):
+        return None
+    item, shapes = itemsize[moves[0].output], tuple(_outermost(shape_of(m)) for m in moves)
+    blocks, block = shapes[0].dims[0], shapes[0].dst[0]
+    filled = sum(prod(s.dims[1:]) for s in shapes)
+    alike = all(s.dims[0] == blocks and s.dst[0] == block and min(s.dst) > 0 for s in shapes)
+    at_once = min(blocks, staging_bytes(machine) // item // max(1, block))
+    inside = all(
+        s.dst_offset >= 0
+        and s.dst_offset + sum((n - 1) * d for n, d in zip(s.dims[1:], s.dst[1:], strict=True)) < block
+        for s in shapes
+    )
+    if blocks < 2 or not alike or not inside or filled != block or not at_once:
+        return None
+    places = np.concatenate([_places(s) for s in shapes])
+    if len(np.unique(places)) < block:
+        return None
+    found = Assembly(blocks, block, at_once, shapes)
+    apart = _apart(moves, itemsize, machine).cycles
+    return found if max(found.transfers(item, machine)) < apart / 2 else None
+
+
+def _places(shape: Shape) -> npt.NDArray[np.int64]:
+    """Elements of a block that a move fills."""
+    at = np.array([shape.dst_offset], np.int64)
+    for n, stride in zip(shape.dims[1:], shape.dst[1:], strict=True):
+        at = (at[:, None] + np.arange(n) * stride).reshape(-1)
+    return at
+
+
+def _outermost(shape: Shape) -> Shape:
+    """The dimension with the longest strides in the destination first."""
+    order = sorted(range(len(shape.dims)), key=lambda i: -abs(shape.dst[i]))
+    dims, src, dst = (tuple(part[i] for i in order) for part in (shape.dims, shape.src, shape.dst))
+    return Shape(dims, src, dst, shape.src_offset, shape.dst_offset)
 
 
 def staging_bytes(machine: Machine) -> int:
@@ -109,7 +189,21 @@ def pieces_of(move: Move, most: int) -> Iterator[Piece]:
 
 
 def move_costs(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> Costs:
-    """Cycles and bytes of all moves of a node, by pieces, rows and bursts of its largest piece."""
+    """Cycles and bytes of all moves of a node."""
+    together = assembled(moves, itemsize, machine)
+    if together is None:
+        return _apart(moves, itemsize, machine)
+    item = itemsize[moves[0].output]
+    load, store = together.transfers(item, machine)
+    amount = 2.0 * together.blocks * together.block * item
+    first, bus = min(load, store) / together.blocks * together.at_once, amount / machine.activation_width
+    outside = 0.0 if machine.inside else amount
+    cycles = max(load + first, store + first, bus)
+    return Costs(cycles, load, store, 0.0, 0.0, bus, first, 0.0, first, outside, 0.0, amount)
+
+
+def _apart(moves: Sequence[Move], itemsize: Sequence[int], machine: Machine) -> Costs:
+    """One move after the other, by pieces, rows and bursts of its largest piece."""
     load = store = bus = amount = first = 0.0
     for move in moves:
         item, shape = itemsize[move.output], shape_of(move)
