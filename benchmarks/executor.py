@@ -47,18 +47,19 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("--recipe", default="recipes/fashion.toml")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=1, help="rounds before those that count: kernels compile")
     args = parser.parse_args()
     checkouts = {"before": args.other.resolve(), "now": HERE}
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     loads = []
-    for number in range(args.rounds + 1):
+    for number in range(args.warm + args.rounds):
         with tempfile.TemporaryDirectory() as base:
             for kind, words in KINDS.items():
                 # the first of a pair meets the machine as the last left it: they take turns at that as well
                 for name in sorted(checkouts, reverse=bool(number % 2)):
                     checkout = checkouts[name]
                     took = once(checkout, checkout / args.recipe, words, Path(base) / name)
-                    if number:  # the first round compiles kernels and parses sources
+                    if number >= args.warm:
                         found.setdefault((kind, name), []).append(took)
                         loads.append(os.getloadavg()[0])
                         print(f"{kind}, {name}: {took[0]:.2f} s, processor {took[1]:.2f} s", flush=True)

@@ -26,7 +26,7 @@ Opened = Callable[[str, str | None], None]
 
 BRIEF = 0.5  # seconds of inline work after which a build starts a cluster
 TOGETHER = 0.005  # seconds of inline work whose outcomes are handed over together
-LONG = 0.25  # mean seconds of a task from which another process is worth its messages
+LONG = 0.25  # mean seconds of the processor in a task from which another process is worth its messages
 WORTH = 5.0  # seconds of such tasks after which a step with more of them gets processes
 HELD = 16  # tasks that are held for each slot while everything runs inline
 _HINT = "threads, processes, processes:N, or the address of a scheduler such as tcp://host:8786"
@@ -136,11 +136,11 @@ class Executor:
 
     def learn(self, task: Task, outcome: Outcome) -> None:
         """Note how long the tasks of a step take; the driver reports every arrival."""
-        spent = sum(done.seconds for done in outcome.done)
+        busy = outcome.busy
         with self._lock:
             self._held[task.step] -= 1
-            self._seconds[task.step] = (self._seconds.get(task.step, spent) + spent) / 2
-            self._spent[task.step] += spent
+            self._seconds[task.step] = (self._seconds.get(task.step, busy) + busy) / 2
+            self._spent[task.step] += busy
         for cluster in list(self._clusters.values()):
             cluster.learn(task, outcome)
         more = "threads" in self._clusters and self._held[task.step] > 1

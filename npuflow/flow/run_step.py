@@ -107,13 +107,15 @@ class Outcome:
     worker: str = ""
     memory: int = 0
     """The process that ran it, and the most that this has had in memory, in bytes."""
+    busy: float = 0.0
+    """Seconds of the processor that its thread took: unlike the clock, whatever else runs."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
 
 
 def execute(task: Task) -> Outcome:
     """Settle a task's keys; what goes wrong is in the outcome, so that it survives any scheduler."""
-    outcome = Outcome(worker=f"{node()}/{os.getpid()}")
+    outcome, begun = Outcome(worker=f"{node()}/{os.getpid()}"), time.thread_time()
     collect_rarely()
     try:
         store = open_store(task.spec)
@@ -125,7 +127,7 @@ def execute(task: Task) -> Outcome:
         if damage is not None and damage.digest is not None:
             outcome.damaged = damage.digest, damage.reason
         outcome.error = _explained(task, fault)
-    outcome.memory = peak()
+    outcome.memory, outcome.busy = peak(), time.thread_time() - begun
     return outcome
 
 
