@@ -30,7 +30,7 @@ def input_sets(paths: Sequence[Path], ports: Sequence[Port], folder: Path) -> li
             because="several samples need as many files for every input: "
             + ", ".join(f"{path} has {len(group)}" for path, group in zip(paths, groups, strict=True)),
             hint="a folder for every input, or npz files with all of them by name",
-            code="NF-USAGE-021",
+            code="NF-USAGE-079",
         )
     return [list(files) for files in zip(*groups, strict=True)]
 
