@@ -6,10 +6,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npuflow.base.errors import DataError, UsageError
-from npuflow.cli._inputs import PICTURES, Port
 
+if TYPE_CHECKING:
+    from npuflow.cli._inputs import Port
+
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 SUFFIXES = (*PICTURES, ".npy", ".npz")
 NUMBER = re.compile(r"%0?\d*d")
 

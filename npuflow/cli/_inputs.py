@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from npuflow.base.errors import DataError, UsageError
+from npuflow.cli._input_files import PICTURES as PICTURES
 from npuflow.engine.data.read import prepared
 from npuflow.engine.data.steps import OPERATIONS
 from npuflow.ir.types import TensorType
 
 Array = npt.NDArray[Any]
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 @dataclass(frozen=True)

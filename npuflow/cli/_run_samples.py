@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npuflow.cli._input_files import input_sets
-from npuflow.cli._inputs import Array, Port, load_inputs
 from npuflow.cli._slow import Slow
 
 if TYPE_CHECKING:
+    from npuflow.cli._inputs import Array, Port
     from npuflow.cli._run_model import Model
 
 BATCHES = 4  # run between two looks at the clock
@@ -38,6 +38,8 @@ def _pieces(
     sets: Sequence[Sequence[Path]], ports: Sequence[Port], preparation: Mapping[str, Any] | None, most: int
 ) -> Iterator[tuple[list[dict[str, Array]], bool, int | None]]:
     """Samples, some at a time; whether a file held several; and how many there will be, if that is known."""
+    from npuflow.cli._inputs import load_inputs
+
     waiting: list[dict[str, Array]] = []
     seen, stacked = 0, False
     for number, files in enumerate(sets, 1):
