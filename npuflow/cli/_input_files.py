@@ -6,31 +6,27 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from npuflow.base.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from npuflow.cli._inputs import Port
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 SUFFIXES = (*PICTURES, ".npy", ".npz")
 NUMBER = re.compile(r"%0?\d*d")
 
 
-def input_sets(paths: Sequence[Path], ports: Sequence[Port], folder: Path) -> list[list[Path]]:
+def input_sets(paths: Sequence[Path], inputs: int, folder: Path) -> list[list[Path]]:
     """The files that are loaded together, set by set: each set has every input, for one sample or more.
     `folder` takes what comes from standard input."""
     groups = [files_of(path, folder) for path in paths]
-    if all(len(group) == 1 for group in groups) and len(groups) <= max(1, len(ports)):
+    if all(len(group) == 1 for group in groups) and len(groups) <= max(1, inputs):
         return [[group[0] for group in groups]]
     flat = [file for group in groups for file in group]
-    if len(ports) <= 1 or all(file.suffix == ".npz" for file in flat):
+    if inputs <= 1 or all(file.suffix == ".npz" for file in flat):
         return [[file] for file in flat]
     counts = {len(group) for group in groups}
-    if len(groups) != len(ports) or len(counts) > 1:
+    if len(groups) != inputs or len(counts) > 1:
         raise UsageError(
-            f"{len(flat)} input files for {len(ports)} inputs",
+            f"{len(flat)} input files for {inputs} inputs",
             because="several samples need as many files for every input: "
             + ", ".join(f"{path} has {len(group)}" for path, group in zip(paths, groups, strict=True)),
             hint="a folder for every input, or npz files with all of them by name",

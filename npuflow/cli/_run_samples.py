@@ -22,7 +22,7 @@ def run_samples(
 ) -> tuple[list[dict[str, Array]], bool]:
     """The outputs of every sample, and whether there may be several. Files are read as they are needed."""
     with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
-        sets = input_sets(paths, model.ports, Path(folder))
+        sets = input_sets(paths, len(model.ports), Path(folder))
         outputs: list[dict[str, Array]] = []
         several = len(sets) > 1
         with Slow("samples", len(sets) if several else None) as slow:

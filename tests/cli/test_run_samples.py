@@ -84,7 +84,7 @@ def test_several_inputs_take_a_folder_each_or_npz_files(frames: Path, tmp_path: 
     for i in range(2):
         np.savez(packed / f"{i}.npz", x=np.array([[i, 1.0]], np.float32), y=np.array([[5.0]], np.float32))
     assert results(Sums(X, Y), packed) == [6, 7]
-    single = input_sets([frames / "f1.npy", other / "0.npy"], [X, Y], tmp_path)
+    single = input_sets([frames / "f1.npy", other / "0.npy"], 2, tmp_path)
     assert single == [[frames / "f1.npy", other / "0.npy"]]
 
 
