@@ -45,7 +45,8 @@ class Found:
 
 def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) -> tuple[list[Side], list[str]]:
     """Both sides, programs and models run on the inputs, which the program among them prepares; and notes."""
-    from npuflow.cli._run_model import open_model, picture_note, read_npz
+    from npuflow.cli._inputs import picture_note, read_npz
+    from npuflow.cli._run_model import open_model
 
     for path in paths:
         if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
@@ -204,8 +205,9 @@ def _of_program(model: Any, arrays: Mapping[str, Any]) -> Side:
 
 def _ran(model: Model, inputs: Sequence[Path], preparation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The outputs for the samples, one after the other."""
-    from npuflow.cli._run_model import joined, load_inputs
+    from npuflow.cli._run_model import joined
+    from npuflow.cli._run_samples import run_samples
 
     # A program runs samples one by one where a model with a free axis may take them all at
     # once: their outputs join alike.
-    return joined(model.run(load_inputs(list(inputs), model.ports, preparation)[0]))
+    return joined(run_samples(model, inputs, preparation)[0])

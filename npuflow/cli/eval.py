@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from npuflow.cli._engine import CacheOption, JsonOption, RecipeArg, SetOption
 if TYPE_CHECKING:
     from npuflow.engine.evaluate import Score
     from npuflow.flow.plan import Plan
+    from npuflow.flow.recipe import Recipe
+    from npuflow.flow.recipe_build import Settings
     from npuflow.flow.run import Result
     from npuflow.flow.store import Store
     from npuflow.ir.graph import Graph
@@ -67,7 +70,7 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
 
     from npuflow.cli._engine import settings, stages
     from npuflow.flow.recipe import load
-    from npuflow.flow.recipe_build import open_cache, plan_recipe, run_plan
+    from npuflow.flow.recipe_build import open_cache, plan_recipe
 
     recipe = load(path, sets)
     if recipe.table("evaluate") is None:
@@ -78,15 +81,27 @@ def _measured(path: Path, program: Path | None, sets: list[str], cache: Path | N
     chosen = replace(settings(cache=cache, until="evaluate"), publish=False)     # measures only
     plan, store = plan_recipe(recipe, stages(), chosen), open_cache(recipe, chosen)
     if program is None:
-        result = run_plan(plan, recipe, store, chosen).check()
+        result = _shown(plan, recipe, store, chosen)
         from npuflow.stages.evaluate import Evaluation
 
         return store.load(_digest(result, "evaluate"), Evaluation).score
     if not program.is_file():
         raise UsageError(f'no file "{program}"', code="NF-USAGE-010")
     early = replace(chosen, until="placement")
-    result = run_plan(plan_recipe(recipe, stages(), early), recipe, store, early).check()
+    result = _shown(plan_recipe(recipe, stages(), early), recipe, store, early)
     return _given(program, plan, store, result)
+
+
+def _shown(plan: Plan, recipe: Recipe, store: Store, chosen: Settings) -> Result:
+    """Build what the evaluation needs, with progress on a terminal."""
+    from npuflow.cli._build import view
+    from npuflow.flow.recipe_build import run_plan
+
+    shown = view(plan, quiet=not sys.stderr.isatty())
+    try:
+        return run_plan(plan, recipe, store, chosen, shown.show).check()
+    finally:
+        shown.close()
 
 
 def _given(path: Path, plan: Plan, store: Store, result: Result) -> Score:

@@ -51,7 +51,7 @@ def pack(
     """Scale inputs to codes, lay them out and pad them: all slots in order, sample by sample."""
     import numpy as np
 
-    from npuflow.cli._run_model import PICTURES, Port, load_inputs, picture_note
+    from npuflow.cli._inputs import PICTURES, Port, load_inputs, picture_note
     from npuflow.engine import raw
     from npuflow.engine.program.container import load_program
 

@@ -1,5 +1,4 @@
-"""Run a program, an ONNX or a QDQ ONNX model on inputs from npz, npy or picture
-files; outputs go to an npz."""
+"""Run a program, an ONNX or a QDQ ONNX model on arrays, pictures, folders or standard input."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ def run(
         list[Path],
         typer.Argument(
             metavar="INPUT...",
-            help="An npz of named arrays, or one npy or picture per input.",
+            help="An npz of named arrays, or one npy or picture per input. Several samples: a folder, a "
+            "pattern (frames/%04d.png, 'in/*.npy') or, with one input, several files. -: standard input.",
             show_default=False,
         ),
     ],
@@ -30,11 +30,13 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading
-    axis of samples run one by one."""
+    """Run a program on the simulator, or a model on onnxruntime. Inputs with a leading axis of samples run
+    one by one. Several files are several samples, in the order of the numbers in their names."""
     import json
 
-    from npuflow.cli._run_model import load_inputs, open_model, picture_note, save_outputs
+    from npuflow.cli._inputs import picture_note
+    from npuflow.cli._run_model import open_model, save_outputs
+    from npuflow.cli._run_samples import run_samples
 
     if target is not None:
         from npuflow.cli import targets
@@ -45,12 +47,11 @@ def run(
     for note in (*model.notes, picture_note(inputs, model.preparation)):
         if note:
             typer.echo(f"note: {note}", err=True)
-    samples, stacked = load_inputs(inputs, model.ports, model.preparation)
-    outputs = model.run(samples)
+    outputs, stacked = run_samples(model, inputs, model.preparation, batch)
     written = save_outputs(out, outputs, stacked)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "samples": len(samples), "tensors": written}))
+        typer.echo(json.dumps({"out": str(out), "samples": len(outputs), "tensors": written}))
         return
-    typer.echo(f"{len(samples)} sample{'s' if len(samples) != 1 else ''}, {len(written)} tensors -> {out}")
+    typer.echo(f"{len(outputs)} sample{'s' if len(outputs) != 1 else ''}, {len(written)} tensors -> {out}")
     for name, shape in list(written.items())[:20]:
         typer.echo(f"  {name}  {'x'.join(map(str, shape))}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
@@ -133,3 +135,9 @@ def test_figures_are_written_by_the_suffix_of_the_file(tmp_path: Path) -> None:
 def test_text_of_a_figure_cannot_end_the_script_of_its_page() -> None:
     spec = histogram(Panel("</script><script>alert(1)</script>", 0.0, 1.0, [1]))
     assert "<script>alert" not in html(spec)
+
+
+def test_only_drawing_imports_the_library() -> None:
+    """A build makes specifications; it must not pay for the library that draws them."""
+    code = "import sys, npuflow.cli._graph, npuflow.stages.report; sys.exit('vl_convert' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

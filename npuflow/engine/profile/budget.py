@@ -37,7 +37,7 @@ NAMED = 2                                 # targets that are named
 
 @dataclass(frozen=True)
 class Case:
-    """What is to be run in time. `narrow`: the graph with activations of 8 bits, where it has wider ones."""
+    """A graph on a target with a cycle budget. `narrow`: the same with 8-bit activations, if it has wider."""
 
     graph: Graph
     target: Target
@@ -86,14 +86,14 @@ class Missed:
         return self.found.order
 
     def free(self, names: Sequence[str]) -> float:
-        """The program's cycles, some resources costing nothing."""
+        """The program's cycles with some resources made infinitely fast."""
         target = self.case.target
         for name in names:
             target = FREE[name](target)
         return self.at(target)
 
     def at(self, target: Target) -> float:
-        """The same commands on another machine."""
+        """Cycles of the same commands on another target."""
         timeline = timeline_of(self.found.program, self.order, target)
         return float(timeline.cycles) + self.case.host_cycles(target)
 

@@ -1,4 +1,4 @@
-"""The memory map: who lives where and when, in external memory by step and in local memory by cycle."""
+"""Addresses and lifetimes: values in external memory by step, buffers in local memory by cycle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Array = npt.NDArray[np.int32]
 
 
 def external(found: Profile) -> list[Row]:
-    """Every value's bytes in external memory and the steps it lives, with the
-    results that take the bytes over."""
+    """Every value in external memory: address, size, first and last step, with the results that are
+    computed in place."""
     memory = found.program.meta.get("memory", {})
     heirs: dict[str, list[str]] = {}
     for result, value in memory.get("in_place", {}).items():
@@ -28,8 +28,8 @@ def external(found: Profile) -> list[Row]:
 
 
 def local(found: Profile) -> list[Row]:
-    """Every slot of local memory that commands of a layer use, from the first command that touches it to the
-    last that uses what they wrote there: a constant that came in early lives until it is read."""
+    """Every buffer in local memory that commands of a layer use, from the first command that touches it to
+    the last that reads what they wrote: a prefetched constant lives until it is read."""
     slots: dict[tuple[int, int, int, int], Row] = {}
     # of each core: the slot that last wrote there, by its place in `rows`
     owners: dict[int, Array] = {}
@@ -79,7 +79,7 @@ def local(found: Profile) -> list[Row]:
 
 
 def _different(owner: Array) -> set[int]:
-    """The slots in a stretch of memory."""
+    """The buffers in a range of addresses."""
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
     return {k for k in owner[begins].tolist() if k >= 0}
 

@@ -1,8 +1,8 @@
-"""Everything the page shows, as plain JSON data gathered from the build's products."""
+"""The data of a report as JSON: layers, tensors, schedule, memory and notes, from a build's products."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any
@@ -13,7 +13,7 @@ from npuflow.engine.fidelity import Fidelity
 from npuflow.engine.partition import boundary, boundary_bytes, is_npu, segments
 from npuflow.engine.place import Placement
 from npuflow.engine.precision.statement import Statement
-from npuflow.engine.profile import Profile, roofline
+from npuflow.engine.profile import Profile, roofline, timeline
 from npuflow.engine.report.suggest import Suggestion
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
@@ -21,8 +21,6 @@ from npuflow.ir.queries import title
 from npuflow.ir.types import Array, Value
 from npuflow.rules import Refusal
 
-# rectangles of the timeline; beyond that neighbours of one layer merge
-MOST_EVENTS = 8000
 BINS = 120
 
 Histogram = Callable[[str], tuple[float, float, Sequence[float]] | None]
@@ -64,7 +62,7 @@ def report_data(s: Sources) -> dict[str, Any]:
         "tensors": [
             _tensor(s, v) for v in s.graph.values.values() if v.const is None and v.quant is not None
         ],
-        "timeline": _timeline(s),
+        "timeline": timeline.data(s.profile),
         "memory": {
             "const_bytes": meta["const_bytes"],
             "data_bytes": meta["data_bytes"],
@@ -149,38 +147,6 @@ def _tensor(s: Sources, value: Value) -> dict[str, Any]:
         "ends": None if quality is None else quality.ends,
         "suggestions": [[one.kind, one.text, one.weight] for one in s.suggestions.get(source, ())],
     }
-
-
-def _timeline(s: Sources) -> dict[str, Any]:
-    program, order, timeline = s.profile.program, s.profile.order, s.profile.timeline
-    cores = len(program.commands)
-    queues = [q if cores == 1 else f"{core}.{q}" for core in range(cores) for q in order.queues]
-    events: list[list[Any]] = []
-    for i, (core, index) in enumerate(order.sequence):
-        command = program.decoded[core][index]
-        span = float(timeline.start[i]), float(timeline.end[i])
-        events.append([int(order.queue[i]), *span, command.node, command.opcode])
-    shown = events if len(events) <= MOST_EVENTS else _joined(events)
-    note = (
-        ""
-        if shown is events
-        else f"{len(events)} commands; neighbours of one layer in a queue are drawn as one"
-    )
-    return {"queues": queues, "cycles": float(timeline.cycles), "events": shown, "shortened": note}
-
-
-def _joined(events: Iterable[list[Any]]) -> list[list[Any]]:
-    """Runs of commands of one layer in one queue, as one event each."""
-    last: dict[int, list[Any]] = {}
-    shown: list[list[Any]] = []
-    for queue, start, end, node, name in sorted(events, key=lambda e: (e[0], e[1])):
-        run = last.get(queue)
-        if run is not None and run[3] == node:
-            run[2] = max(run[2], end)
-            continue
-        last[queue] = [queue, start, end, node, name]
-        shown.append(last[queue])
-    return shown
 
 
 def _placement(s: Sources) -> list[tuple[str, Sequence[str], Sequence[Sequence[Any]]]]:

@@ -1,5 +1,4 @@
-"""What a tensor's statistics suggest to do about it: outliers, saturation, wasted codes,
-dead and lopsided channels."""
+"""Suggestions from a tensor's statistics: outliers, saturation, unused codes, dead and uneven channels."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def _alone(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion
 
 
 def _lonely(one: TensorStatistics, samples: Sequence[str]) -> Iterator[Suggestion]:
-    """One sample that alone makes the range."""
+    """A single sample that determines the range."""
     peaks = np.maximum(np.abs(one.low), np.abs(one.high)).astype(np.float64)
     if len(peaks) < 4 or len(peaks) != len(samples):
         return
@@ -116,7 +115,7 @@ def _chosen(
 
 
 def _fine(one: TensorStatistics, span: tuple[float, float], quant: QuantType) -> Iterator[Suggestion]:
-    """Values whose own magnitudes the codes cannot hold: the range is wide, most of the values are small."""
+    """Values that are rounded to zero: the range is wide, most of the values are small."""
     half, coded = quant.scale[0] / 2, one.count - one.zeros
     own = max(span[1], 0.0) - min(span[0], 0.0)
     if wide(quant.bits) or coded <= 0 or own > COARSER * (max(one.hi, 0.0) - min(one.lo, 0.0)):

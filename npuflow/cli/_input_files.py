@@ -1,0 +1,77 @@
+"""Which files an argument means: a folder, a numbered sequence, a pattern, or standard input."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from npuflow.base.errors import DataError, UsageError
+
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+SUFFIXES = (*PICTURES, ".npy", ".npz")
+NUMBER = re.compile(r"%0?\d*d")
+
+
+def input_sets(paths: Sequence[Path], inputs: int, folder: Path) -> list[list[Path]]:
+    """The files that are loaded together, set by set: each set has every input, for one sample or more.
+    `folder` takes what comes from standard input."""
+    groups = [files_of(path, folder) for path in paths]
+    if all(len(group) == 1 for group in groups) and len(groups) <= max(1, inputs):
+        return [[group[0] for group in groups]]
+    flat = [file for group in groups for file in group]
+    if inputs <= 1 or all(file.suffix == ".npz" for file in flat):
+        return [[file] for file in flat]
+    counts = {len(group) for group in groups}
+    if len(groups) != inputs or len(counts) > 1:
+        raise UsageError(
+            f"{len(flat)} input files for {inputs} inputs",
+            because="several samples need as many files for every input: "
+            + ", ".join(f"{path} has {len(group)}" for path, group in zip(paths, groups, strict=True)),
+            hint="a folder for every input, or npz files with all of them by name",
+            code="NF-USAGE-079",
+        )
+    return [list(files) for files in zip(*groups, strict=True)]
+
+
+def files_of(path: Path, folder: Path) -> list[Path]:
+    """The files of one argument, in the order of the numbers in their names."""
+    if str(path) == "-":
+        return [_standard_input(folder)]
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()]
+        return _found(path, found, f"a file that ends in {', '.join(SUFFIXES)}")
+    if path.exists():
+        return [path]
+    if NUMBER.search(path.name):
+        before, after = (re.escape(part) for part in NUMBER.split(path.name, maxsplit=1))
+        frame = re.compile(f"{before}[0-9]+{after}")
+        inside = path.parent.iterdir() if path.parent.is_dir() else ()
+        return _found(path, [file for file in inside if frame.fullmatch(file.name)], "a numbered file")
+    if any(sign in path.name for sign in "*?["):
+        return _found(path, list(path.parent.glob(path.name)), "a file of that pattern")
+    return [path]
+
+
+def _found(path: Path, files: Sequence[Path], wanted: str) -> list[Path]:
+    if not files:
+        raise DataError(f'"{path}" has no input', because=f"looked for {wanted}", code="NF-DATA-068")
+    return sorted(files, key=lambda file: natural(file.name))
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts 2 before 10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+def _standard_input(folder: Path) -> Path:
+    """One file's bytes: an npz, an npy or a picture, by how they begin."""
+    content = sys.stdin.buffer.read()
+    if not content:
+        raise DataError("standard input is empty", hint="npuflow run PROGRAM - < FILE", code="NF-DATA-069")
+    suffix = ".npz" if content.startswith(b"PK") else ".npy" if content.startswith(b"\x93NUMPY") else ".png"
+    path = folder / f"stdin{suffix}"
+    path.write_bytes(content)
+    return path

@@ -1,0 +1,161 @@
+"""Inputs of a program or model from files: arrays by name, pictures, and which files make which sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.errors import DataError, UsageError
+from npuflow.cli._input_files import PICTURES as PICTURES
+from npuflow.engine.data.read import prepared
+from npuflow.engine.data.steps import OPERATIONS
+from npuflow.ir.types import TensorType
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Port:
+    """A named input with its numpy dtype and shape (-1: free)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    codes: bool = False       # whether integers are codes already: they keep their type
+
+
+def load_inputs(
+    paths: Sequence[Path], ports: Sequence[Port], preparation: Mapping[str, Any] | None = None
+) -> tuple[list[dict[str, Array]], bool]:
+    """Samples by input name, and whether the arrays held several of them along a leading axis.
+
+    Pictures go through the steps of `preparation`, as the recipe fed them; arrays are taken as they are.
+    """
+    arrays: dict[str, Array] = {}
+    for path, port in zip(paths, [*ports, *[None] * len(paths)], strict=False):
+        if path.suffix == ".npz":
+            arrays.update(read_npz(path, ports))
+        elif port is None:
+            raise UsageError(
+                f"{len(paths)} input files for {len(ports)} inputs",
+                hint="an npz holds all of them by name", code="NF-USAGE-021",
+            )
+        else:
+            arrays[port.name] = read_npy(path) if path.suffix == ".npy" else _picture(path, port, preparation)
+    counts = set()
+    for port in ports:
+        if port.name not in arrays:
+            raise DataError(
+                f'no data for the input "{port.name}"',
+                because=f"given: {', '.join(arrays) or 'nothing'}", code="NF-DATA-012",
+            )
+        counts.add(_count(arrays[port.name], port))
+    if len(counts) > 1:
+        raise DataError(
+            f"the inputs hold different numbers of samples: {', '.join(map(str, sorted(map(str, counts))))}",
+            code="NF-DATA-013",
+        )
+    count = counts.pop() if counts else None
+    if count is None:
+        return [{p.name: _shaped(arrays[p.name], p) for p in ports}], False
+    return [{p.name: _shaped(arrays[p.name][i], p) for p in ports} for i in range(count)], True
+
+
+def _count(array: Array, port: Port) -> int | None:
+    """How many samples an array holds; None for exactly one, of the port's own shape."""
+    shape, want = array.shape, port.shape
+    if len(shape) == len(want) and all(w in (-1, s) for s, w in zip(shape, want, strict=True)):
+        return None
+    if (
+        len(shape) == len(want)
+        and want[:1] == (1,)
+        and all(w in (-1, s) for s, w in zip(shape[1:], want[1:], strict=True))
+    ):
+        return int(shape[0])
+    if len(shape) == len(want) + 1 and all(w in (-1, s) for s, w in zip(shape[1:], want, strict=True)):
+        return int(shape[0])
+    raise DataError(
+        f'the input "{port.name}" has shape {shape}; the model expects {want}', code="NF-DATA-014"
+    )
+
+
+def _shaped(array: Array, port: Port) -> Array:
+    array = array.reshape((1, *array.shape)) if array.ndim == len(port.shape) - 1 else array
+    if port.dtype == "str":
+        return array
+    if array.dtype.kind not in "biuf":
+        raise DataError(
+            f'the input "{port.name}" holds {array.dtype}; the model expects {port.dtype}',
+            code="NF-DATA-015",
+        )
+    return array if port.codes and array.dtype.kind in "iu" else array.astype(port.dtype, copy=False)
+
+
+def read_npz(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            found = {name: held[name] for name in held.files}
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f'"{path}" is not a readable npz', because=str(error), code="NF-DATA-016") from error
+    if len(ports) == 1 and len(found) == 1:
+        return {ports[0].name: next(iter(found.values()))}
+    return found
+
+
+def read_npy(path: Path) -> Array:
+    try:
+        loaded: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f'"{path}" is not a readable npy', because=str(error), code="NF-DATA-017") from error
+    return loaded
+
+
+def picture_note(paths: Sequence[Path], preparation: Mapping[str, Any] | None) -> str:
+    """What is done to pictures, or that nothing is; nothing to say without one."""
+    if not any(path.suffix.lower() in PICTURES for path in paths):
+        return ""
+    if preparation is None:
+        return (
+            "no preprocessing is stated: pictures are resized and fed as 0..255 RGB; for other values give "
+            "an npy"
+        )
+    names = [next(n for n in OPERATIONS if n in step) for step in preparation["steps"]]
+    return f"pictures are prepared by the recipe's steps: {', '.join(names)}"
+
+
+def _picture(path: Path, port: Port, preparation: Mapping[str, Any] | None) -> Array:
+    """A picture prepared as the program says; else resized to the input, 0..255, in the
+    layout that its shape shows."""
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f'"{path}": inputs are npz, npy or pictures', code="NF-USAGE-022")
+    if preparation is not None:
+        return prepared(path, preparation, port.name, TensorType(port.shape, port.dtype))
+    from PIL import Image
+
+    from npuflow.engine.data.image import decode
+
+    planes = port.shape[1] if len(port.shape) == 4 else 0
+    first = planes in (1, 3)
+    if len(port.shape) != 4 or not (first or port.shape[3] in (1, 3)):
+        raise UsageError(
+            f'the input "{port.name}" {port.shape} is not a picture',
+            hint="give it as npy",
+            code="NF-USAGE-023",
+        )
+    height, width = port.shape[2:] if first else port.shape[1:3]
+    if height < 1 or width < 1:
+        message = f'the input "{port.name}" has no fixed size to resize a picture to'
+        raise UsageError(message, because=f"its shape is {list(port.shape)}, -1 is free",
+                         hint="give an npz or npy, or bind the dimension: [model] inputs in a recipe",
+                         code="NF-USAGE-024")
+    colours = planes if first else port.shape[3]
+    picture = Image.fromarray(np.asarray(decode(path)).astype(np.uint8)).convert(
+        "RGB" if colours == 3 else "L"
+    )
+    pixels = np.asarray(picture.resize((width, height))).reshape(height, width, colours)
+    return (pixels.transpose(2, 0, 1) if first else pixels)[None].astype(np.float32)

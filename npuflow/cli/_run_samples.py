@@ -1,0 +1,51 @@
+"""Runs a model on many samples, a few at a time, with progress where it takes long."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuflow.cli._input_files import input_sets
+from npuflow.cli._slow import Slow
+
+if TYPE_CHECKING:
+    from npuflow.cli._inputs import Array, Port
+    from npuflow.cli._run_model import Model
+
+BATCHES = 4  # run between two looks at the clock
+
+
+def run_samples(
+    model: Model, paths: Sequence[Path], preparation: Mapping[str, Any] | None, batch: int = 8
+) -> tuple[list[dict[str, Array]], bool]:
+    """The outputs of every sample, and whether there may be several. Files are read as they are needed."""
+    with tempfile.TemporaryDirectory(prefix="npuflow-") as folder:
+        sets = input_sets(paths, len(model.ports), Path(folder))
+        outputs: list[dict[str, Array]] = []
+        several = len(sets) > 1
+        with Slow("samples", len(sets) if several else None) as slow:
+            for samples, stacked, total in _pieces(sets, model.ports, preparation, BATCHES * batch):
+                several = several or stacked
+                slow.total = total
+                outputs += model.run(samples)
+                slow.at(len(outputs))
+    return outputs, several
+
+
+def _pieces(
+    sets: Sequence[Sequence[Path]], ports: Sequence[Port], preparation: Mapping[str, Any] | None, most: int
+) -> Iterator[tuple[list[dict[str, Array]], bool, int | None]]:
+    """Samples, some at a time; whether a file held several; and how many there will be, if that is known."""
+    from npuflow.cli._inputs import load_inputs
+
+    waiting: list[dict[str, Array]] = []
+    seen, stacked = 0, False
+    for number, files in enumerate(sets, 1):
+        samples, several = load_inputs(files, ports, preparation)
+        waiting, stacked, seen = [*waiting, *samples], stacked or several, seen + len(samples)
+        total = seen if number == len(sets) else None if stacked else len(sets)
+        while len(waiting) >= most or (number == len(sets) and waiting):
+            yield waiting[:most], stacked, total
+            waiting = waiting[most:]

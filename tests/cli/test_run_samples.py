@@ -1,0 +1,138 @@
+"""Inputs from folders, numbered sequences, patterns and standard input; progress of long runs."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import DataError, UsageError
+from npuflow.cli._input_files import files_of, input_sets, natural
+from npuflow.cli._inputs import Port
+from npuflow.cli._run_samples import run_samples
+from npuflow.cli._slow import Slow
+
+X, Y = Port("x", "float32", (1, 2)), Port("y", "float32", (1, 1))
+
+
+class Sums:
+    """A model whose output is the sum of its inputs; it notes how many samples it is given at a time."""
+
+    def __init__(self, *ports: Port) -> None:
+        self.ports, self.preparation, self.notes = ports, None, ()
+        self.given: list[int] = []
+
+    def run(self, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        self.given.append(len(samples))
+        return [{"sum": np.array(sum(float(a.sum()) for a in one.values()))} for one in samples]
+
+
+def results(model: Sums, *paths: Path, batch: int = 8) -> list[float]:
+    outputs, several = run_samples(model, list(paths), None, batch)
+    assert several == (len(outputs) > 1)
+    return [float(one["sum"]) for one in outputs]
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for i in (1, 2, 10, 11):
+        np.save(folder / f"f{i}.npy", np.array([[i, 0.0]], np.float32))
+    (folder / "notes.txt").write_text("not an input")
+    return folder
+
+
+def test_a_folder_a_sequence_a_pattern_and_a_list_are_the_same_samples(frames: Path) -> None:
+    files = [frames / f"f{i}.npy" for i in (1, 2, 10, 11)]
+    for paths in ([frames], [frames / "f%d.npy"], [frames / "f*.npy"], files):
+        assert results(Sums(X), *paths) == [1, 2, 10, 11]
+    assert results(Sums(X), frames / "f1?.npy") == [10, 11] and results(Sums(X), files[0]) == [1]
+    assert [p.name for p in files_of(frames / "f%04d.npy", frames)] == [
+        "f1.npy",
+        "f2.npy",
+        "f10.npy",
+        "f11.npy",
+    ]
+    assert sorted(["a10", "a9", "b1", "a"], key=natural) == ["a", "a9", "a10", "b1"]
+
+
+def test_samples_are_run_some_at_a_time(frames: Path) -> None:
+    np.save(frames / "f3.npy", np.ones((7, 2), np.float32))
+    model = Sums(X)
+    assert results(model, frames, batch=1) == [1, 2, *[2.0] * 7, 10, 11]
+    assert max(model.given) == 4 and sum(model.given) == 11
+
+
+def test_several_inputs_take_a_folder_each_or_npz_files(frames: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for i in range(4):
+        np.save(other / f"{i}.npy", np.array([[100.0 * i]], np.float32))
+    assert results(Sums(X, Y), frames, other) == [1, 102, 210, 311]
+    (other / "3.npy").unlink()
+    with pytest.raises(UsageError, match="7 input files for 2 inputs"):
+        results(Sums(X, Y), frames, other)
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for i in range(2):
+        np.savez(packed / f"{i}.npz", x=np.array([[i, 1.0]], np.float32), y=np.array([[5.0]], np.float32))
+    assert results(Sums(X, Y), packed) == [6, 7]
+    single = input_sets([frames / "f1.npy", other / "0.npy"], 2, tmp_path)
+    assert single == [[frames / "f1.npy", other / "0.npy"]]
+
+
+def test_nothing_found_is_an_error(frames: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", frames / "g%d.npy", frames / "*.bmp"):
+        with pytest.raises(DataError, match="has no input"):
+            files_of(path, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".png"])
+def test_standard_input(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = io.BytesIO()
+    if suffix == ".png":
+        from PIL import Image
+
+        Image.new("L", (2, 2), 5).save(held, "PNG")
+    else:
+        array = np.array([[3.0, 4.0]], np.float32)
+        np.save(held, array) if suffix == ".npy" else np.savez(held, x=array)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(held.getvalue())))
+    port = Port("x", "float32", (1, 1, 2, 2)) if suffix == ".png" else X
+    assert results(Sums(port), Path("-")) == [20.0 if suffix == ".png" else 7.0]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+    with pytest.raises(DataError, match="standard input is empty"):
+        results(Sums(X), Path("-"))
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_begins_after_two_seconds() -> None:
+    now = [0.0]
+    for stream, said in ((io.StringIO(), 2), (Screen(), 3)):
+        now[0] = 0.0
+        with Slow("samples", 100, stream, lambda: now[0]) as slow:
+            for done in range(1, 21):
+                now[0] += 1.0 if stream.isatty() is False else 0.1
+                slow.at(done)
+            if stream.isatty():
+                assert stream.getvalue() == "\r20/100 samples, 10/s, 8 s left"
+            else:
+                lines = stream.getvalue().splitlines()
+                assert len(lines) == said and lines[0] == "2/100 samples, 1/s, 98 s left"
+    assert stream.getvalue().endswith("\r")
+    quiet = io.StringIO()
+    with Slow("samples", 2, quiet, lambda: 0.0) as slow:
+        slow.at(2)
+    assert quiet.getvalue() == ""
