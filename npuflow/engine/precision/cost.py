@@ -2,7 +2,7 @@
 its groups re-priced by width.
 
 The network with the recipe's widths is planned once. A fusion group has three parts: array cycles, where
-layers with wide operands take `wide_factor` times as long; vector cycles; and transfers, which grow with the
+layers with wide operands are as slow as `array_rates` says; vector cycles; and transfers, which grow with the
 bytes of the tensors and weights that cross the group's border. The engines overlap in part, so the group
 takes the p-norm of the three, with the exponent at which its narrow cycles come out; it can therefore not be
 widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. It ranks
@@ -156,8 +156,8 @@ class CostModel:
             if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
                 host += layer.host
                 continue
-            wide = any(levels[u] == WIDE for u in (*layer.reads, *layer.weights))
-            array += layer.array * (self.target.compute.wide_factor if wide else 1)
+            bits = [16 if any(levels[u] == WIDE for u in us) else 8 for us in (layer.reads, layer.weights)]
+            array += layer.array * float(self.target.compute.slowness(*bits))
         bytes_ = sum(group.crossing.values())
         moved = sum({NARROW: 1, WIDE: 2, FLOAT: 4}[levels[u]] * size for u, size in group.crossing.items())
         times = array / plain if plain else 1.0
