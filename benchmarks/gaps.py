@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import median
 
 from models_targets import KNOWN, TARGETS, network
-from npuflow.testing.models import Subject, subject
 from shapes import NETWORKS, target_named
 
 from npuflow.base.errors import NpuflowError
@@ -33,6 +32,7 @@ from npuflow.engine.search.plan import fits_shared, plan_network
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.testing.target import scheme
+from tests.networks.subjects import Subject, subject
 
 HERE = Path(__file__).resolve()
 COLUMNS = ("network", "target", "groups", "Mcycles", "bound", "binds", "gap", "MB", "seconds", "origin")
