@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import lcm
+from fractions import Fraction
+from math import ceil, lcm
 from typing import Annotated, Literal
 
 from npuflow.base.tables import Config, Fault, Range
@@ -23,6 +24,15 @@ Rate = Annotated[float, Range(0.001, 1e6)]
 
 
 @dataclass(frozen=True)
+class ArrayRate(Config):
+    """How fast the MAC array is on operands of up to so many bits; at 8 by 8 bits: 1."""
+
+    activations: Bits = 16                # of the operand that streams through the array
+    weights: Bits = 16                    # of the operand that is held in it
+    times: Rate = 0.25                    # 0.25: four times the cycles; 2: half
+
+
+@dataclass(frozen=True)
 class Compute(Config, table="target.compute"):
     """MAC array and vector unit. One MAC array pass covers `array_rows` input channels x `array_cols` output
     channels for `array_pixels` output positions in a cycle."""
@@ -38,7 +48,8 @@ class Compute(Config, table="target.compute"):
     pass_cycles: Cycles = 0
     command_cycles: Cycles = 8            # decode and issue of a command
     vector_lanes: Positive = 32           # element operations per cycle
-    wide_factor: Positive = 4             # slow-down of the MAC array with 16-bit operands
+    # speed of the MAC array by the widths of its operands; 8 by 8 bits: 1
+    array_rates: tuple[ArrayRate, ...] = (ArrayRate(),)
     clock_mhz: Positive = 1000
     # float formats of the vendor's array, for information only
     float_types: tuple[Literal["float16", "bfloat16"], ...] = ()
@@ -48,7 +59,27 @@ class Compute(Config, table="target.compute"):
         """Multiply-accumulates of one core in a cycle, at 8 bits."""
         return self.array_rows * self.array_cols * self.array_pixels
 
+    def slowness(self, activations: int, weights: int) -> Fraction:
+        """Cycles on operands of so many bits, in multiples of those at 8 by 8 bits: of all rates that cover
+        both widths, the fastest."""
+        rates = [r.times for r in self.array_rates if activations <= r.activations and weights <= r.weights]
+        if max(activations, weights) <= 8:
+            rates.append(1.0)
+        return 1 / Fraction(max(rates))
+
+    @staticmethod
+    def paced(cycles: int, slowness: Fraction) -> int:
+        """Cycles at 8 by 8 bits on other operands, in whole ones."""
+        return ceil(cycles * slowness)
+
     def check(self) -> Iterator[Fault]:
+        if not any(r.activations == r.weights == WIDEST for r in self.array_rates):
+            yield Fault(
+                "array_rates",
+                f"no rate covers {WIDEST} by {WIDEST} bits",
+                hint=f"add {{ activations = {WIDEST}, weights = {WIDEST}, times = 0.25 }}",
+                code="NF-TARGET-013",
+            )
         if self.array_pixels > 1 and self.dataflow == "output_stationary":
             yield Fault(
                 "array_pixels",

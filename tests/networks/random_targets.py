@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights
-from npuflow.hw.target import Compute, Dma, Limits, Memory, Numerics, Target
+from npuflow.hw.target import ArrayRate, Compute, Dma, Limits, Memory, Numerics, Target
 
 if TYPE_CHECKING:
     from tests.networks.random_graphs import Draw
@@ -66,7 +66,7 @@ def target(d: Draw) -> Target:
             fill_cycles=4,
             command_cycles=2,
             vector_lanes=pick((1, 4, 16)),
-            wide_factor=pick((1, 4)),
+            array_rates=(ArrayRate(times=pick((1.0, 0.25))), *pick(((), (ArrayRate(8, 4, 2.0),)))),
         ),
         numerics=Numerics(
             weight_bits=pick(((8, 16), (4, 8, 16))),

@@ -60,7 +60,7 @@ class Conv(Simulated):
         yield from access.sums(c, made, bool(c.number("accumulate")))
 
     def latency(self, c: Command, target: Target) -> Terms:
-        return cycles.on_array(target, *self._passes(c, target.compute), wide=cycles.any_wide(c, "x", "w"))
+        return cycles.on_array(target, *self._passes(c, target.compute), cycles.widths(c, "x", "w"))
 
     def _passes(self, c: Command, compute: Compute) -> tuple[int, int, int]:
         """(array cycles, passes, multiply-accumulates)."""

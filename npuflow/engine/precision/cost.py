@@ -2,7 +2,7 @@
 its groups re-priced by width.
 
 The network with the recipe's widths is planned once. A fusion group has three parts: array cycles, where
-layers with wide operands take `wide_factor` times as long; vector cycles; and transfers, which grow with the
+layers with wide operands are as slow as `array_rates` says; vector cycles; and transfers, which grow with the
 bytes of the tensors and weights that cross the group's border. The engines overlap in part, so the group
 takes the p-norm of the three, with the exponent at which its narrow cycles come out; it can therefore not be
 widened for nothing up to its longest engine. Nodes left in float cost what the host takes for them. It ranks
@@ -208,8 +208,7 @@ class CostModel:
             if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
                 host += layer.host
                 continue
-            operands = (*layer.reads, *layer.weights)
-            was, now = (self._factor(operands, some) for some in (None, levels))
+            was, now = (self._factor(layer.reads, layer.weights, some) for some in (None, levels))
             array += layer.array * now / was
         bytes_ = sum(self.size(u, NARROW) * count for u, count in group.crossing.items())
         moved = sum(self.size(u, levels[u]) * count for u, count in group.crossing.items())
@@ -218,11 +217,15 @@ class CostModel:
         parts = group.array * times, group.vector, group.transfers * growth
         return _norm(parts, group.exponent) + group.rest + host
 
-    def _factor(self, operands: Sequence[int], levels: Sequence[int] | None) -> float:
+    def _factor(self, reads: Sequence[int], weights: Sequence[int], levels: Sequence[int] | None) -> float:
         """How much longer the array takes than with 8-bit operands; `levels` None:
         with the recipe's widths."""
-        wide = any(self.bits(u, NARROW if levels is None else levels[u]) > 8 for u in operands)
-        return self.target.compute.wide_factor if wide else 1
+
+        def widest(units: Sequence[int]) -> int:
+            return max((self.bits(u, NARROW if levels is None else levels[u]) for u in units), default=0)
+
+        streamed = widest(reads) or 8
+        return float(self.target.compute.slowness(streamed, widest(weights) or streamed))
 
     def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
         """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""

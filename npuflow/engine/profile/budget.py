@@ -22,7 +22,7 @@ from npuflow.engine.search.pinned import NO_PINS, Pins
 from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.order import Order, order_of
-from npuflow.hw.target import Host, Target
+from npuflow.hw.target import ArrayRate, Host, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import No
 
@@ -106,7 +106,10 @@ def _external(t: Target) -> Target:
 
 
 def _array(t: Target) -> Target:
-    c = replace(t.compute, array_rows=ENDLESS, array_cols=ENDLESS, depthwise_macs=ENDLESS, wide_factor=1)
+    fast = ArrayRate(times=1.0)
+    c = replace(
+        t.compute, array_rows=ENDLESS, array_cols=ENDLESS, depthwise_macs=ENDLESS, array_rates=(fast,)
+    )
     return replace(t, compute=c if c.dataflow == "output_stationary" else replace(c, array_pixels=ENDLESS))
 
 

@@ -31,11 +31,11 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
         for r in (*s.refs, *layer.kept)
         if r.member == 0 and r.key == 0 and r.home != "output"
     )
-    points, wide = prod(y.shape) // outputs, compute.wide_factor if mac.wide else 1
-    passes = ceil(outputs / compute.array_cols) * ceil(points / compute.array_pixels) * wide
+    points, slow = prod(y.shape) // outputs, compute.slowness(*mac.bits)
+    passes = ceil(outputs / compute.array_cols) * ceil(points / compute.array_pixels)
     as_is, by_columns = (
-        taps * ceil(depth / compute.array_rows) * passes,
-        ceil(depth * taps / compute.array_rows) * passes,
+        compute.paced(taps * ceil(depth / compute.array_rows) * passes, slow),
+        compute.paced(ceil(depth * taps / compute.array_rows) * passes, slow),
     )
     vector = layer.vector_work / compute.vector_lanes
     gather = depth * taps * points / compute.vector_lanes + (2 * taps + 4) * compute.command_cycles
@@ -47,7 +47,7 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     shape = (y.shape[0], depth * taps, *y.shape[2:])
     columns = Ref("inner", COLUMNS, Operand("columns", shape, maps), moving.dtype)
     positions = tuple(m.axis for m in maps if m.axis is not None)
-    array = MacMap(None, mac.cols, positions, 1, None, depth * taps, mac.wide)
+    array = MacMap(None, mac.cols, positions, 1, None, depth * taps, mac.bits)
     streams = (*layer.streams, Stream("inner", (columns,)))
     return replace(
         layer, space=replace(space, axes=axes), streams=streams, mac=array, gathers=weight.shape[2]

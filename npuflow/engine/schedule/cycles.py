@@ -39,10 +39,11 @@ def array_cycles(layer: Layer, extents: Extents, c: Compute) -> int:
         return 0
     points = [extents[a] for a in mac.positions]
     batch, points = (points[:-1], points[-1:]) if _is_product(layer, mac) else ([], points)
-    commands, rounds = prod(batch[:-1]), prod(batch)        # a command takes the last dimension of a batch
+    commands, rounds = prod(batch[:-1]), prod(batch[-1:])   # a command takes the last dimension of a batch
     work, passes = _passes(layer, mac, extents, prod(points), c)
-    slow = c.wide_factor if mac.wide else 1
-    return commands * (c.command_cycles + c.fill_cycles) + rounds * (work + passes * c.pass_cycles) * slow
+    slow = c.slowness(*mac.bits)
+    busy = c.paced(rounds * work, slow) + c.paced(rounds * passes * c.pass_cycles, slow)
+    return commands * (c.command_cycles + c.fill_cycles + busy)
 
 
 def _passes(layer: Layer, mac: MacMap, extents: Extents, points: int, c: Compute) -> tuple[int, int]:

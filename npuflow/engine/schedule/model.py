@@ -9,7 +9,7 @@ from math import prod
 from typing import Literal
 
 from npuflow.base.errors import InternalError
-from npuflow.hw.elements import ELEMENTS, container, packing, wide
+from npuflow.hw.elements import ELEMENTS, container, packing
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
 from npuflow.ir.space import Axis, DimMap, Interval, Operand, Space, Tile
@@ -90,7 +90,7 @@ class MacMap:
     kernel: int
     group_axis: str | None = None
     group_rows: int = 0
-    wide: bool = False
+    bits: tuple[int, int] = (8, 8)        # of the operand that streams through, and of the one that is held
 
     @property
     def depthwise(self) -> bool:
@@ -315,7 +315,6 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         raise InternalError(
             "a space with multiply-accumulates needs input 0 and a weight", code="NF-INTERNAL-018",
         )
-    slow = wide(max(moving.bits, held.bits))
     sums = [a.name for a in space.axes if a.kind == "sum"]
     rows = sums[0] if sums else None
     own = [a for a in space.axes if a.name in held.axes - moving.axes and a.kind != "sum"]
@@ -339,7 +338,7 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         group_rows = int(inner)
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
-    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, slow)
+    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, (moving.bits, held.bits))
 
 
 def _group_rows(operand: Operand, axis: Axis) -> int:

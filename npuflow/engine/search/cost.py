@@ -227,7 +227,7 @@ def tensor_cycles(layer: Layer, machine: Machine, grid: Grid) -> Floats:
     steps = np.ones(grid.length)
     for counts in grid.counts.values():
         steps = steps * counts
-    cycles = np.full(grid.length, float(mac.kernel * (c.wide_factor if mac.wide else 1)))
+    cycles = np.full(grid.length, float(mac.kernel * c.slowness(*mac.bits)))
     for passes in _passes(layer, mac, c, grid):
         cycles = cycles * passes
     if mac.depthwise:

@@ -20,20 +20,20 @@ def terms_of(command: Command, target: Target) -> Terms:
     return opcodes()[command.opcode].latency(command, target)
 
 
-def any_wide(command: Command, *operands: str) -> bool:
-    """Whether the array takes an operand in several parts."""
-    return any(ELEMENTS[command.text(f"{name}_type")].wide for name in operands)
+def widths(command: Command, *operands: str) -> tuple[int, ...]:
+    """Bits of operands."""
+    return tuple(ELEMENTS[command.text(f"{name}_type")].bits for name in operands)
 
 
-def on_array(target: Target, work: int, passes: int, macs: int, *, wide: bool) -> Terms:
-    """A command of the array: cycles of its passes, their number, and the multiply-accumulates asked for."""
+def on_array(target: Target, work: int, passes: int, macs: int, bits: tuple[int, ...]) -> Terms:
+    """A command of the array: cycles of its passes, their number, and the multiply-accumulates asked for;
+    `bits` of the operand that streams through it and of the one that it holds."""
     compute = target.compute
-    slow = compute.wide_factor if wide else 1
-    useful = macs / compute.macs * slow
-    return Terms(
-        compute.command_cycles, fill=compute.fill_cycles, reload=passes * compute.pass_cycles * slow,
-        array=useful, edge=work * slow - useful,
-    )
+    slow = compute.slowness(*bits)
+    useful = macs / compute.macs * float(slow)
+    reload = compute.paced(passes * compute.pass_cycles, slow)
+    edge = compute.paced(work, slow) - useful
+    return Terms(compute.command_cycles, fill=compute.fill_cycles, reload=reload, array=useful, edge=edge)
 
 
 def rows_of(command: Command) -> tuple[int, int]:
