@@ -9,6 +9,7 @@ from npuflow.engine.execute.bench import FIRST
 from npuflow.engine.execute.layout import Layout, Tensor, channels_last, plain
 from npuflow.engine.execute.lowering import lowered, sums_type
 from npuflow.engine.partition import Segment
+from npuflow.engine.sim.fast import usable
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.target import Numerics
@@ -23,6 +24,8 @@ FREE = {"CONV", "REQUANT", "LUT", "ADD", "MUL", "MINMAX", "PRELU", "RESCALE", "M
 
 def layouts(graph: Graph, part: Segment, numerics: Numerics) -> dict[str, Layout]:
     """Value -> layout of those that do not lie in C order."""
+    if not usable():
+        return {}
     free: list[list[str]] = []                   # values of nodes that any layout suits
     near: set[str] = set()                       # values of convolutions
     bound: set[str] = set()                      # values that some node makes in C order
