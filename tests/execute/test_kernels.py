@@ -130,6 +130,22 @@ def test_a_large_bias_with_a_small_multiplier(fused: bool, monkeypatch: pytest.M
     assert not [call for call, _ in calls if call.slow]
 
 
+def test_products_with_constant_matrices() -> None:
+    """Rows of any length, both orientations, batches; a computed matrix is no such product."""
+    for bits in (8, 4):
+        net = Net(bits)
+        x = net.input("x", (2, 5, 16))
+        y = net.add(OPS["matmul"](), x, net.const((16, 70), 0.3))
+        y = net.add(OPS["matmul"](), y, net.const((70, 9), 0.3))
+        z = net.add(OPS["reshape"]((10, 9)), y)
+        z = net.add(OPS["gemm"](transB=1), z, net.const((33, 9), 0.3), net.const((33,), 1))
+        z = net.add(OPS["gemm"](transA=1), z, net.const((10, 6), 0.3))
+        last = net.add(OPS["matmul"](), net.add(OPS["transpose"]((1, 0)), z), net.add(OPS["relu"](), z))
+        config = Quantize(Weights(bits=bits), Activations(signed=bits == 4))
+        kinds = compared(net, last, config, WHOLE)
+        assert not available() or {"MATMUL", "MATMUL+REQUANT"} <= kinds, kinds
+
+
 def test_processors_without_such_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("npuflow.engine.execute.dot.available", lambda: False)
     monkeypatch.setattr(dense, "available", lambda: False)

@@ -1,4 +1,5 @@
-"""Convolutions on bytes, channels innermost, from codes to codes in one pass."""
+"""Convolutions on bytes, channels innermost, and products with constant matrices, from codes to codes in one
+pass."""
 
 from __future__ import annotations
 
@@ -57,6 +58,32 @@ def dense(bench: TensorBench, c: Command, last: Command) -> Step | None:
 
         return depthwise(bench, s, x, y, found, end, flags)
     return _bound(bench, s, x, y, found, end, flags)
+
+
+def product(bench: TensorBench, c: Command, last: Command) -> Step | None:
+    """MATMUL by a constant matrix and the REQUANT behind it: every row of the left side is a place."""
+    batch, m, k, n = (c.number(name) for name in ("batch", "m", "k", "n"))
+    if c.number("accumulate") or c.text("acc_type") != "int32" or not available():
+        return None
+    a, b, y = bench.operand(0, c, "a"), bench.operand(0, c, "b"), bench.operand(0, last, "y")
+    matrix = bench.constant(0, c, "b", c.text("b_type"), k * n)
+    end = tables.ending(bench, last, n)
+    shaped = last.vector("dims") == (1, batch, m, n) and last.number("channel_axis") == 3
+    bytes_out = tables.byte_range(last.text("y_type")) is not None
+    if matrix is None or end is None or b.strides[0] or not (shaped and bytes_out):
+        return None
+    step = matrix.itemsize
+    turned = np.lib.stride_tricks.as_strided(matrix, (n, k), (b.strides[2] * step, b.strides[1] * step))
+    found = factors(bench, c, "a", "b", turned, n)
+    flags = None if found is None else tables.flags(end, found.flip * 0x01010101)
+    if found is None or flags is None or not tables.fits(end, found.peaks):
+        return None
+    x = replace(a, strides=(a.strides[0], a.strides[2], a.strides[1], 0))
+    to = replace(y, strides=(y.strides[1], y.strides[3], y.strides[2], 0))
+    if not _packed(to, (m, 1, n)):
+        return None
+    s = Windows((batch, k, m, 1), n, (m, 1), 1, (1, 1), (1, 1), (1, 1), (0, 0))
+    return _bound(bench, s, x, to, found, end, flags)
 
 
 def _result(bench: TensorBench, last: Command) -> Operand | None:

@@ -19,6 +19,10 @@ def fused(bench: TensorBench, commands: Sequence[Command]) -> tuple[int, Step | 
         from npuflow.engine.execute.dense import dense  # its kernels are slow to load
 
         return 2, dense(bench, commands[0], commands[1])
+    if names == ("MATMUL", "REQUANT"):
+        from npuflow.engine.execute.dense import product
+
+        return 2, product(bench, commands[0], commands[1])
     return 0, None
 
 
