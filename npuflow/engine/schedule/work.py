@@ -61,7 +61,7 @@ def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> Least:
 def _array(layer: Layer, mac: MacMap, sizes: Extents, served: Sequence[int], c: Compute) -> float:
     """Array cycles of the useful products of all positions, with the edges of rows and columns. `served`:
     by tap of a window the positions where it meets data."""
-    slow, (depth, width, groups) = c.wide_factor if mac.wide else 1, _block(layer, mac, sizes)
+    slow, (depth, width, groups) = float(c.slowness(*mac.bits)), _block(layer, mac, sizes)
     blocks, (batch, points) = groups * ceil(width / c.array_cols), _positions(layer, mac, sizes)
     served = served or [points] * mac.kernel
     if c.dataflow == "weight_stationary":
@@ -81,7 +81,7 @@ def _by_columns(
     """(array cycles, cycles of gathering) where the taps of a window are channels of the array."""
     depth, width, _ = _block(layer, mac, sizes)
     terms = depth * sum(served)
-    passes = ceil(width / c.array_cols) * (c.wide_factor if mac.wide else 1)
+    passes = ceil(width / c.array_cols) * float(c.slowness(*mac.bits))
     return passes * terms / c.array_rows / c.array_pixels, terms / c.vector_lanes
 
 
