@@ -66,7 +66,7 @@ def target(d: Draw) -> Target:
             fill_cycles=4,
             command_cycles=2,
             vector_lanes=pick((1, 4, 16)),
-            array_rates=(ArrayRate(times=pick((1.0, 0.25))), *pick(((), (ArrayRate(8, 4, 2.0),)))),
+            array_rates=pick(((ArrayRate(times=1.0), ArrayRate(8, 4, 2.0)), (ArrayRate(),))),
         ),
         numerics=Numerics(
             weight_bits=pick(((8, 16), (4, 8, 16))),

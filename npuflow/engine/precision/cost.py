@@ -208,7 +208,8 @@ class CostModel:
             if any(levels[u] == FLOAT for u in (*layer.reads, *layer.writes)):
                 host += layer.host
                 continue
-            array += layer.array * self._slowness(layer, levels) / self._slowness(layer, None)
+            was, now = (self._factor(layer.reads, layer.weights, some) for some in (None, levels))
+            array += layer.array * now / was
         bytes_ = sum(self.size(u, NARROW) * count for u, count in group.crossing.items())
         moved = sum(self.size(u, levels[u]) * count for u, count in group.crossing.items())
         times = array / plain if plain else 1.0
@@ -216,13 +217,15 @@ class CostModel:
         parts = group.array * times, group.vector, group.transfers * growth
         return _norm(parts, group.exponent) + group.rest + host
 
-    def _slowness(self, layer: Layer, levels: Sequence[int] | None) -> float:
-        """Slowdown of the array against 8-bit operands; `levels` None: with the recipe's widths."""
+    def _factor(self, reads: Sequence[int], weights: Sequence[int], levels: Sequence[int] | None) -> float:
+        """How much longer the array takes than with 8-bit operands; `levels` None:
+        with the recipe's widths."""
 
         def widest(units: Sequence[int]) -> int:
-            return max((self.bits(u, NARROW if levels is None else levels[u]) for u in units), default=8)
+            return max((self.bits(u, NARROW if levels is None else levels[u]) for u in units), default=0)
 
-        return float(self.target.compute.slowness(max(widest(layer.reads), 8), max(widest(layer.weights), 8)))
+        streamed = widest(reads) or 8
+        return float(self.target.compute.slowness(streamed, widest(weights) or streamed))
 
     def _crossing(self, layers: Sequence[int]) -> dict[int, float]:
         """Bytes, at one an element, of what layers read from outside, hand on, or hold as weights."""
