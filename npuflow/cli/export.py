@@ -1,4 +1,4 @@
-"""Products in formats that other tools read: QDQ ONNX, calibration tables."""
+"""Products in formats that other tools read: QDQ ONNX, calibration tables, C."""
 
 from __future__ import annotations
 
@@ -65,6 +65,36 @@ def formats() -> None:
 
     for name in EXCHANGE.names():
         typer.echo(f"{name:<20} {EXCHANGE[name].suffix:<22} {EXCHANGE[name].tells or 'says everything'}")
+
+
+@app.command("c")
+def c_program(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="A recipe, or a .npu whose build is in the cache.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Where to write the files.", show_default=False),
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Of files and functions; else the source's.")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", help="Samples of the test vector.", min=1)] = 2,
+    large: Annotated[
+        float, typer.Option("--large", metavar="MB", help="Constants above this go to weights.bin.", min=0)
+    ] = 4.0,
+    sets: SetOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """The quantised network as self-contained C99: source, header, Makefile, test vector. Integers in and
+    out; the same codes as the program's."""
+    from npuflow.cli._export_c import write
+
+    told = write(source, output, name=name, samples=samples, large=large, sets=sets or [], cache=cache)
+    typer.echo("\n".join(told))
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

@@ -1,0 +1,82 @@
+"""A board's dumps against golden tensors: the first layer, tile, command and element that differ, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from npuflow.engine.verify.locate import Finding
+
+
+def verify(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu program.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What `npuflow golden` wrote.", show_default=False)
+    ],
+    dump: Annotated[
+        Path | None,
+        typer.Option(
+            "--dump", metavar="PATH", help="The dumps: an npz or a folder; else the folder `dump` of DIR."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Compare dumps, some or all tensors, with golden ones. Exit code 1 where something differs."""
+    import json
+    from dataclasses import asdict
+
+    from npuflow.base.digest import bytes_digest
+    from npuflow.base.errors import DataError
+    from npuflow.engine.program.container import load_program
+    from npuflow.engine.verify.golden import dumps, load
+    from npuflow.engine.verify.locate import first_difference
+
+    loaded, golden = load_program(program), load(folder)
+    if bytes_digest(loaded.to_bytes()) != golden.program:
+        raise DataError(
+            f'the golden tensors in "{folder}" are of another program',
+            hint="run npuflow golden again",
+            code="NF-DATA-094",
+        )
+    place = dump or folder / "dump"
+    held = dumps(golden, place)
+    if not held:
+        names = ", ".join(f"{stem}.bin" for stem in list(golden.files.values())[:3])
+        raise DataError(
+            f'"{place}" holds no dump of a tensor of the program',
+            hint=f"files are named {names}, ...; see {folder / 'golden.json'}",
+            code="NF-DATA-092",
+        )
+    found = first_difference(loaded, golden, held)
+    if as_json:
+        body = {"tensors": len(held), "first": asdict(found) if found is not None else None}
+        typer.echo(json.dumps(body))
+    elif found is None:
+        typer.echo(f"{len(held)} of {len(golden.tensors)} tensors were dumped; all of them agree")
+    else:
+        typer.echo("\n".join(_text(found)))
+    if found is not None:
+        raise typer.Exit(1)
+
+
+def _text(f: Finding) -> list[str]:
+    of = f" of sample {f.sample}" if f.sample else ""
+    lines = [
+        f'first difference: "{f.tensor}"{of}, made by {f.layer}: {f.different} of {f.elements} elements',
+        f"  element  {list(f.index)}: {f.found[f.at]}, expected {f.expected[f.at]}",
+    ]
+    if f.address is not None:
+        lines.append(f"  address  {f.address:#x} in {f.memory}")
+    if f.tile is not None:
+        box = ", ".join(f"{a}:{b}" for a, b in f.tile.box)
+        lines.append(
+            f"  tile     {f.tile.number} of {f.tile.count}: [{box}], "
+            f"command {f.tile.command} of core {f.tile.core}"
+        )
+    lines.append(f"  expected {' '.join(map(str, f.expected))}")
+    lines.append(f"  found    {' '.join(map(str, f.found))}")
+    lines.append(f"  cause    {f.cause.kind}: {f.cause.text}")
+    return lines

@@ -1,0 +1,312 @@
+"""The files of a C program: source, header, Makefile, test vector, and weights where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from npuflow.engine.allocate import aligned
+from npuflow.engine.export_c.prelude import prelude
+from npuflow.engine.export_c.program import ALIGN, CProgram, Port
+from npuflow.ir.types import Array
+
+LARGE = 4 << 20  # bytes of constants beyond which they are a file of their own
+VECTORS = 2
+Sample = tuple[Mapping[str, Array], Mapping[str, Array]]  # codes of inputs and outputs by the model's names
+
+
+def write(program: CProgram, folder: Path, samples: Sequence[Sample], large: int = LARGE) -> tuple[Path, ...]:
+    """All files; `samples` become the test vector."""
+    folder.mkdir(parents=True, exist_ok=True)
+    apart = program.constant_bytes > large
+    files: dict[str, bytes] = {
+        f"{program.name}.h": _header(program, apart).encode(),
+        f"{program.name}.c": _source(program, apart).encode(),
+        f"{program.name}_test.c": _test(program, apart, len(samples)).encode(),
+        "Makefile": _makefile(program).encode(),
+        f"{program.name}_test.bin": _vector(program, samples),
+    }
+    if apart:
+        files["weights.bin"] = _weights(program)
+    for name, body in files.items():
+        (folder / name).write_bytes(body)
+    return tuple(folder / name for name in files)
+
+
+def _ctype(dtype: str) -> str:
+    return f"{dtype}_t"
+
+
+def _upper(name: str) -> str:
+    return name.upper()
+
+
+def _arguments(program: CProgram, apart: bool) -> str:
+    found = [f"const {_ctype(p.value.dtype)} *in_{p.ident}" for p in program.inputs]
+    found += [f"{_ctype(p.value.dtype)} *out_{p.ident}" for p in program.outputs]
+    found.append(f"void *{'arena'}")
+    if apart:
+        found.append("const void *weights")
+    return ", ".join(found)
+
+
+def _header(program: CProgram, apart: bool) -> str:
+    top = _upper(program.name)
+    lines = [
+        f"/* {program.name}: a quantised network as integer C. Written by npuflow; do not edit. */",
+        f"#ifndef {top}_H",
+        f"#define {top}_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        f"#define {top}_ARENA_BYTES {max(program.arena, ALIGN)}",
+        f"#define {top}_ALIGN {ALIGN}  /* of the arena{' and the weights' if apart else ''}, in bytes */",
+    ]
+    if apart:
+        lines.append(
+            f"#define {top}_WEIGHTS_BYTES {program.constant_bytes}  /* of weights.bin, little endian */"
+        )
+    for side, ports in (("IN", program.inputs), ("OUT", program.outputs)):
+        for p in ports:
+            lines += _port(f"{top}_{side}_{p.ident.upper()}", p)
+    lines += [
+        "",
+        "/* Codes in, codes out: real = scale * (code - zero). Tensors lie in C order. `arena` is memory of",
+        f"   {top}_ARENA_BYTES bytes that nobody else uses meanwhile; nothing is kept between calls. */",
+        f"void {program.name}_run({_arguments(program, apart)});",
+        "",
+        *_helpers(program),
+        "",
+        f"#endif /* {top}_H */",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _port(prefix: str, p: Port) -> list[str]:
+    quant = p.value.quant
+    assert quant is not None
+    shape = " x ".join(map(str, p.value.type.shape)) or "scalar"
+    return [
+        f"/* {_comment(p.name)}: {shape} */",
+        f"#define {prefix}_SIZE {prod(p.value.type.shape)}",
+        f"#define {prefix}_SCALE {quant.scale[0]!r}",
+        f"#define {prefix}_ZERO ({quant.zero_point[0]})",
+        f"#define {prefix}_LO ({quant.lo})",
+        f"#define {prefix}_HI ({quant.hi})",
+    ]
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("\n", " ")
+
+
+def _helpers(program: CProgram) -> list[str]:
+    """Conversions at the border, in double precision; only where they are asked for."""
+    top, lines = (
+        _upper(program.name),
+        [
+            f"#ifdef {_upper(program.name)}_FLOAT",
+            "#include <math.h>",
+            "/* Real numbers to codes: half to even (nearbyint by default), clamped; NaN is zero. */",
+        ],
+    )
+    for p in program.inputs:
+        t, c = f"{top}_IN_{p.ident.upper()}", _ctype(p.value.dtype)
+        lines += [
+            f"static inline void {program.name}_quantize_{p.ident}(const float *real, {c} *codes)",
+            "{",
+            "    int32_t i;",
+            f"    for (i = 0; i < {t}_SIZE; i++) {{",
+            f"        const double r = nearbyint((double)real[i] / {t}_SCALE) + {t}_ZERO;",
+            f"        const double v = real[i] == real[i] ? r : {t}_ZERO;",
+            f"        codes[i] = ({c})(v < {t}_LO ? {t}_LO : v > {t}_HI ? {t}_HI : v);",
+            "    }",
+            "}",
+        ]
+    for p in program.outputs:
+        t, c = f"{top}_OUT_{p.ident.upper()}", _ctype(p.value.dtype)
+        lines += [
+            f"static inline void {program.name}_dequantize_{p.ident}(const {c} *codes, float *real)",
+            "{",
+            "    int32_t i;",
+            f"    for (i = 0; i < {t}_SIZE; i++)",
+            f"        real[i] = (float)({t}_SCALE * (codes[i] - {t}_ZERO));",
+            "}",
+        ]
+    return [*lines, f"#endif /* {top}_FLOAT */"]
+
+
+def _source(program: CProgram, apart: bool) -> str:
+    parts = [
+        f"/* {program.name}: a quantised network as integer C. Written by npuflow; do not edit. */\n",
+        f'#include "{program.name}.h"\n',
+        prelude(program.rounding),
+        *program.functions,
+        "\n",
+        "\n".join(program.data),
+        "\n\n",
+    ]
+    at = 0
+    for name, array in program.constants:
+        kind = array.dtype.name
+        if apart:
+            parts.append(f"#define NN_CONST_{name} ((const nn_{kind} *)(constants + {at}))\n")
+            at += aligned(array.nbytes, ALIGN)
+        else:
+            parts.append(
+                f"static const {_own(kind)} {name}[] = {{\n{_numbers(array)}}};\n"
+                f"#define NN_CONST_{name} {name}\n"
+            )
+    arguments = _arguments(program, apart).replace("void *arena", "void *memory")
+    parts.append(f"\nvoid {program.name}_run({arguments})\n{{\n")
+    parts.append("    unsigned char *arena = (unsigned char *)memory;\n")
+    if apart:
+        parts.append("    const unsigned char *constants = (const unsigned char *)weights;\n")
+    parts.append("    (void)arena;\n")
+    for layer, calls in program.calls:
+        parts.append(f"    /* {_comment(layer)} */\n")
+        parts += [f"    {call}\n" for call in calls]
+    parts.append("}\n")
+    return "".join(parts)
+
+
+def _own(kind: str) -> str:
+    return f"{kind}_t" if kind == "int64" else f"nn_{kind}"
+
+
+def _numbers(array: Array, each: int = 24) -> str:
+    flat = array.reshape(-1).tolist()
+    suffix = {"uint32": "u"}.get(array.dtype.name, "")
+    if array.dtype.name == "int64":
+        words = [f"INT64_C({n})" for n in flat]
+    elif array.dtype.name == "int32":
+        words = [str(n) if n > -(1 << 31) else "(-2147483647 - 1)" for n in flat]
+    else:
+        words = [f"{n}{suffix}" for n in flat]
+    return "".join(f"    {', '.join(words[i : i + each])},\n" for i in range(0, len(words), each))
+
+
+def _weights(program: CProgram) -> bytes:
+    out = bytearray()
+    for _, array in program.constants:
+        body = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        out += body + bytes(aligned(len(body), ALIGN) - len(body))
+    return bytes(out)
+
+
+def _vector(program: CProgram, samples: Sequence[Sample]) -> bytes:
+    """Inputs and outputs of every sample behind each other, as the test program reads them."""
+    out = bytearray()
+    for given, made in samples:
+        for ports, arrays in ((program.inputs, given), (program.outputs, made)):
+            for p in ports:
+                out += np.ascontiguousarray(
+                    arrays[p.name], np.dtype(p.value.dtype).newbyteorder("<")
+                ).tobytes()
+    return bytes(out)
+
+
+TEST = r"""/* Runs the @COUNT@ samples of @N@_test.bin, or of the file named first. A number behind it repeats
+   the last one so often and prints the time of a run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include "@N@.h"
+
+@BUFFERS@
+
+static void *aligned_block(size_t bytes)
+{
+    char *block = (char *)malloc(bytes + @T@_ALIGN);
+    return block ? block + (@T@_ALIGN - (uintptr_t)block % @T@_ALIGN) : NULL;
+}
+
+int main(int count, char **words)
+{
+    const char *name = count > 1 ? words[1] : "@N@_test.bin";
+    int samples = 0, i, different = 0, more = count > 2 ? atoi(words[2]) : 0;
+    void *arena = aligned_block(@T@_ARENA_BYTES);
+    FILE *file;
+@WEIGHTS@    file = fopen(name, "rb");
+    if (!arena || !file) {
+        fprintf(stderr, "no %s\n", name);
+        return 2;
+    }
+    while (@READS@) {
+        @CALL@
+@COMPARED@        samples++;
+    }
+    fclose(file);
+    printf("%d samples, %d codes differ\n", samples, different);
+    if (more > 0) {
+        clock_t begun = clock();
+        for (i = 0; i < more; i++)
+            @CALL@
+        printf("%.3f ms\n", 1e3 * (double)(clock() - begun) / CLOCKS_PER_SEC / more);
+    }
+    return different || !samples ? 1 : 0;
+}
+"""
+LOADED = r"""    void *weights = aligned_block(@T@_WEIGHTS_BYTES);
+    file = fopen("weights.bin", "rb");
+    if (!weights || !file || fread(weights, 1, @T@_WEIGHTS_BYTES, file) != @T@_WEIGHTS_BYTES) {
+        fprintf(stderr, "no weights.bin\n");
+        return 2;
+    }
+    fclose(file);
+"""
+COMPARED = r"""        if (fread(want_@P@, sizeof want_@P@, 1, file) != 1) {
+            fprintf(stderr, "the file ends early\n");
+            return 2;
+        }
+        for (i = 0; i < @SIZE@; i++)
+            if (out_@P@[i] != want_@P@[i] && different++ < 5)
+                printf("sample %d, @P@[%d]: %d, expected %d\n", samples, i, (int)out_@P@[i],
+                    (int)want_@P@[i]);
+"""
+
+
+def _test(program: CProgram, apart: bool, count: int) -> str:
+    """A program that runs the samples of a file, compares, and takes the time of repeated runs."""
+    top = _upper(program.name)
+    buffers, reads, compared = [], [], []
+    for p in program.inputs:
+        buffers.append(f"static {_ctype(p.value.dtype)} in_{p.ident}[{top}_IN_{p.ident.upper()}_SIZE];")
+        reads.append(f"fread(in_{p.ident}, sizeof in_{p.ident}, 1, file) == 1")
+    for p in program.outputs:
+        size = f"{top}_OUT_{p.ident.upper()}_SIZE"
+        buffers.append(f"static {_ctype(p.value.dtype)} out_{p.ident}[{size}], want_{p.ident}[{size}];")
+        compared.append(COMPARED.replace("@SIZE@", size).replace("@P@", p.ident))
+    given = [f"in_{p.ident}" for p in program.inputs] + [f"out_{p.ident}" for p in program.outputs]
+    given += ["arena"] + (["weights"] if apart else [])
+    text = TEST
+    for key, value in {
+        "@BUFFERS@": "\n".join(buffers),
+        "@WEIGHTS@": LOADED if apart else "",
+        "@READS@": " && ".join(reads),
+        "@CALL@": f"{program.name}_run({', '.join(given)});",
+        "@COMPARED@": "".join(compared),
+        "@COUNT@": str(count),
+        "@N@": program.name,
+        "@T@": top,
+    }.items():
+        text = text.replace(key, value)
+    return text
+
+
+def _makefile(program: CProgram) -> str:
+    n = program.name
+    return (
+        "CC ?= cc\nCFLAGS ?= -O3\n"
+        "CFLAGS += -std=c99 -Wall -Wextra -pedantic\n\n"
+        f"all: {n}.o\n\n"
+        f"{n}.o: {n}.c {n}.h\n\t$(CC) $(CFLAGS) -ffreestanding -c -o $@ {n}.c\n\n"
+        f"{n}_test: {n}_test.c {n}.o {n}.h\n\t$(CC) $(CFLAGS) -o $@ {n}_test.c {n}.o\n\n"
+        f"test: {n}_test\n\t./{n}_test\n\n"
+        f"size: {n}.o\n\tsize {n}.o\n\n"
+        f"clean:\n\trm -f {n}.o {n}_test\n\n.PHONY: all test size clean\n"
+    )

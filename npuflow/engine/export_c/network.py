@@ -1,0 +1,62 @@
+"""The part of a quantised network that becomes C: all of its integer nodes, between its boundaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npuflow.base.errors import ModelError
+from npuflow.engine.partition import boundary, is_npu
+from npuflow.engine.place import op_name
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
+from npuflow.ir.types import Value
+
+MOST = 12  # layers that a refusal lists
+
+
+@dataclass(frozen=True)
+class Network:
+    """Nodes in order, and the integer values that go in and out, with the names that the model gives them."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    inputs: tuple[tuple[str, Value], ...]
+    outputs: tuple[tuple[str, Value], ...]
+
+
+def network_of(graph: Graph) -> Network:
+    """A ModelError with the list of layers where some run on the host or in float."""
+    host = [n for n in graph.nodes if not is_npu(n) and boundary(graph, n) is None]
+    # a boundary between integer layers, or one that an output of the host needs
+    inner = [n for n in graph.nodes if boundary(graph, n) == "quantize" and n.inputs[0] not in graph.inputs]
+    inner += [
+        n for n in graph.nodes if boundary(graph, n) == "dequantize" and n.outputs[0] not in graph.outputs
+    ]
+    refused = host + inner
+    if refused:
+        listed = [f"{n.name} ({op_name(n)})" for n in refused]
+        more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
+        raise ModelError(
+            f"{len(refused)} layers run on the host or in float: {', '.join(listed[:MOST])}{more}",
+            because="the C program computes in integers only",
+            hint="npuflow inspect gives the reasons; cut the model before them, or choose another target",
+            code="NF-PROGRAM-031",
+        )
+    made = {n.inputs[0]: n.outputs[0] for n in graph.nodes if boundary(graph, n) == "quantize"}
+    given = {n.outputs[0]: n.inputs[0] for n in graph.nodes if boundary(graph, n) == "dequantize"}
+    nodes = tuple(n for n in graph.nodes if is_npu(n))
+    inputs = [(i, graph.values[made.get(i, i)]) for i in graph.inputs]
+    several = [
+        n for n in graph.nodes if boundary(graph, n) == "quantize" and made[n.inputs[0]] != n.outputs[0]
+    ]
+    inputs += [(n.outputs[0], graph.values[n.outputs[0]]) for n in several]
+    outputs = [(o, graph.values[given.get(o, o)]) for o in graph.outputs]
+    for name, value in (*inputs, *outputs):
+        if value.quant is None or not value.quant.per_tensor:
+            raise ModelError(
+                f'"{name}" has no integer codes',
+                because="the C program takes and gives codes",
+                hint="npuflow inspect shows what runs where",
+                code="NF-PROGRAM-031",
+            )
+    return Network(graph, nodes, tuple(inputs), tuple(outputs))

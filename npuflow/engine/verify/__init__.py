@@ -1,0 +1,1 @@
+"""Golden tensors of a program, and where a board's dumps leave them: layer, tile, command, element, cause."""

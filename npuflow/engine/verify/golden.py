@@ -1,0 +1,133 @@
+"""Golden tensors: every integer tensor of a program for some samples, with digests, layers and addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npuflow.base.digest import bytes_digest, digest_array
+from npuflow.base.errors import DataError
+from npuflow.engine.program.container import Program
+from npuflow.engine.program.meta import CONTAINERS
+
+Array = npt.NDArray[Any]
+MANIFEST, TENSORS = "golden.json", "golden.npz"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Tensors [samples, *shape] in the network's order; the layer of each, and its dump's file name."""
+
+    program: str  # digest of the program's bytes
+    tensors: Mapping[str, Array]
+    layers: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @property
+    def samples(self) -> int:
+        return len(next(iter(self.tensors.values()), ()))
+
+
+def golden_of(program: Program, outputs: Sequence[Mapping[str, Array]]) -> Golden:
+    """From dumps of a runner, one a sample."""
+    order: dict[str, str] = {}
+    for node in program.meta["nodes"]:
+        for name in node.get("outputs", ()):
+            order[name] = f"{node['name']} ({node.get('op', '?')})"
+    entries = {**program.meta["values"], **dict.fromkeys(program.taps.values)}
+    names = [n for n in entries if n not in order] + [n for n in order if n in entries]
+    tensors = {n: np.stack([np.asarray(one[n]) for one in outputs]) for n in names if n in outputs[0]}
+    files: dict[str, str] = {}
+    for number, name in enumerate(tensors):
+        files[name] = f"{number:04d}_{re.sub(r'[^A-Za-z0-9]+', '_', name)}"
+    return Golden(
+        bytes_digest(program.to_bytes()), tensors, {n: order.get(n, "input") for n in tensors}, files
+    )
+
+
+def save(golden: Golden, program: Program, folder: Path) -> None:
+    """golden.npz with the tensors, golden.json with digests, layers, shapes and addresses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = program.meta["values"]
+    rows = [
+        {
+            "name": name,
+            "file": golden.files[name],
+            "layer": golden.layers[name],
+            "shape": list(array.shape[1:]),
+            "dtype": array.dtype.name,
+            "address": values[name]["address"] if name in values else None,
+            "digests": [digest_array(np.ascontiguousarray(one)) for one in array],
+        }
+        for name, array in golden.tensors.items()
+    ]
+    body = {"version": 1, "program": golden.program, "samples": golden.samples, "tensors": rows}
+    (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    with (folder / TENSORS).open("wb") as file:
+        np.savez(file, **dict(golden.tensors))  # type: ignore[arg-type]
+
+
+def load(folder: Path) -> Golden:
+    """What `save` wrote; damaged tensors are a DataError."""
+    try:
+        body = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        with np.load(folder / TENSORS, allow_pickle=False) as held:
+            tensors = {row["name"]: held[row["name"]] for row in body["tensors"]}
+        rows = {row["name"]: row for row in body["tensors"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f'"{folder}" holds no golden tensors',
+            because=str(error),
+            hint="npuflow golden PROGRAM INPUT... -o DIR",
+            code="NF-DATA-090",
+        ) from error
+    for name, array in tensors.items():
+        if [digest_array(np.ascontiguousarray(one)) for one in array] != rows[name]["digests"]:
+            raise DataError(f'the golden tensor "{name}" is damaged', code="NF-DATA-091")
+    layers, files = ({n: row[key] for n, row in rows.items()} for key in ("layer", "file"))
+    return Golden(body["program"], tensors, layers, files)
+
+
+def dumps(golden: Golden, place: Path) -> dict[str, Array]:
+    """What a board gave: an npz, or a folder of npz, npy and raw files named as in the manifest."""
+    paths = sorted(p for p in place.iterdir() if p.is_file()) if place.is_dir() else [place]
+    names = {stem: name for name, stem in golden.files.items()}
+    found: dict[str, Array] = {}
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f'no dump "{path}"', code="NF-DATA-092")
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as held:
+                found.update({n: held[n] for n in held.files if n in golden.tensors})
+        elif path.stem in names or path.stem in golden.tensors:
+            name = names.get(path.stem, path.stem)
+            found[name] = _one(path, golden.tensors[name])
+    return {n: _shaped(n, array, golden.tensors[n]) for n, array in found.items()}
+
+
+def _one(path: Path, like: Array) -> Array:
+    if path.suffix == ".npy":
+        return np.asarray(np.load(path, allow_pickle=False))
+    body = path.read_bytes()
+    item = CONTAINERS.get(like.dtype.name, like.dtype.itemsize)
+    if len(body) % item:
+        raise DataError(f'"{path}" has {len(body)} bytes, elements have {item}', code="NF-DATA-093")
+    return np.frombuffer(body, like.dtype.newbyteorder("<")).astype(like.dtype)
+
+
+def _shaped(name: str, array: Array, like: Array) -> Array:
+    """All samples, or the first only."""
+    each = like[0].size
+    if array.size % max(each, 1) or array.size // max(each, 1) not in range(1, len(like) + 1):
+        raise DataError(
+            f'the dump of "{name}" has {array.size} elements; a sample has {each}',
+            code="NF-DATA-093",
+        )
+    return array.astype(like.dtype, copy=False).reshape(-1, *like.shape[1:])

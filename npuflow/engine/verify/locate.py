@@ -1,0 +1,91 @@
+"""The first tensor of a dump that differs, the tile and command that made its first wrong element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuflow.engine.program.container import Program
+from npuflow.engine.sim.made import Tile, tile_of
+from npuflow.engine.verify.cause import Cause, cause_of
+from npuflow.engine.verify.golden import Array, Golden
+from npuflow.hw.elements import ELEMENTS
+from npuflow.hw.region import dense
+
+AROUND = 4  # elements before and behind the wrong one
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Where a dump leaves the golden tensors. `expected`, `found`: codes around the element, in C order."""
+
+    tensor: str
+    layer: str
+    sample: int
+    index: tuple[int, ...]
+    different: int
+    elements: int
+    memory: str
+    address: int | None
+    tile: Tile | None
+    expected: tuple[int, ...]
+    found: tuple[int, ...]
+    at: int  # of the wrong element in these
+    cause: Cause
+
+
+def first_difference(program: Program, golden: Golden, dump: Mapping[str, Array]) -> Finding | None:
+    """In the network's order; None where all that was dumped agrees."""
+    for name, whole in golden.tensors.items():
+        if name not in dump:
+            continue
+        for sample, (expected, found) in enumerate(zip(whole, dump[name], strict=False)):
+            wrong = expected != found
+            if wrong.any():
+                return _finding(program, golden, name, sample, wrong, found)
+    return None
+
+
+def _finding(program: Program, golden: Golden, name: str, sample: int, wrong: Array, found: Array) -> Finding:
+    expected = golden.tensors[name][sample]
+    flat = int(np.argmax(wrong))
+    index = tuple(int(i) for i in np.unravel_index(flat, wrong.shape))
+    tile = tile_of(program, name, index)
+    low, high = max(0, flat - AROUND), min(wrong.size, flat + AROUND + 1)
+    around = [tuple(int(v) for v in a.reshape(-1)[low:high]) for a in (expected, found)]
+    memory, address = _address(program, name, index, tile)
+    return Finding(
+        name,
+        golden.layers[name],
+        sample,
+        index,
+        int(np.count_nonzero(wrong)),
+        int(wrong.size),
+        memory,
+        address,
+        tile,
+        around[0],
+        around[1],
+        flat - low,
+        cause_of(program, golden, name, sample, wrong, found, tile),
+    )
+
+
+def _address(
+    program: Program, name: str, index: tuple[int, ...], tile: Tile | None
+) -> tuple[str, int | None]:
+    """Of an element: in external memory, or in the local memory of the core that made it."""
+    if name in program.taps.values and tile is not None:
+        for tap in program.taps.cores[tile.core]:
+            if tap.value == name and tap.command == tile.command and tap.box == tile.box:
+                steps = zip(index, tap.box, tap.strides, strict=True)
+                return f"local memory of core {tile.core}", tap.address + sum(
+                    (i - lo) * s for i, (lo, _), s in steps
+                )
+    entry = program.meta["values"].get(name)
+    if entry is None:
+        return "", None
+    strides = dense(tuple(entry["shape"]), ELEMENTS[entry["dtype"]].bytes)
+    return "external memory", entry["address"] + sum(i * s for i, s in zip(index, strides, strict=True))

@@ -1,0 +1,138 @@
+"""Generated C against the reference interpreter, bit for bit: operators, random networks, compilers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from npuflow.base.errors import ModelError, TargetError
+from npuflow.engine.export_c import kernel
+from npuflow.engine.export_c.network import network_of
+from npuflow.engine.place import place
+from npuflow.engine.quantize.config import Activations, Quantize
+from npuflow.engine.quantize.graph import quantize_graph
+from npuflow.hw.isa import opcodes
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
+from npuflow.testing.op import quantised, samples
+from tests.export_c.harness import COMPILERS, UB, Case, case, check, needs_compiler
+from tests.networks.random_networks import network
+from tests.networks.small import Builder
+
+ROUNDINGS = ("half_up", "half_even", "half_away", "truncate")
+MOVES = {"LOAD", "STORE", "BARRIER"}  # of tiles between memories: there are none
+FLOAT = {"quantizelinear", "dequantizelinear", "host"}
+
+
+def test_every_opcode_that_computes_has_a_kernel() -> None:
+    assert {n.upper() for n in kernel.KERNELS.names()} == set(opcodes()) - MOVES
+
+
+@needs_compiler
+@pytest.mark.parametrize("bits", [8, 16])
+def test_every_operator_is_exact(bits: int, tmp_path: Path) -> None:
+    numerics = Numerics(wide_acc_bits=48, rounding="half_even" if bits == 16 else "half_up")
+    cases = []
+    for name in set(OPS.names()) - FLOAT:
+        for one in samples(name)[:1]:
+            try:
+                graph, _ = quantised(one, numerics, Quantize(activations=Activations(bits=bits)))
+            except TargetError:
+                continue  # 16 bits interpolate no step
+            cases.append(case(graph, numerics, len(cases), 1))
+    assert len(cases) > 40
+    check(cases, tmp_path, ("-O0", *UB))
+
+
+def _random(seeds: range) -> list[Case]:
+    found = []
+    for seed in seeds:
+        rng = random.Random(seed)
+        numerics = Numerics(rounding=rng.choice(ROUNDINGS))
+        graph, _ = network(rng, numerics, weight_bits=rng.choice((4, 6, 8, 8)))
+        found.append(case(graph, numerics, seed, 2, rng.choice((0, 1 << 30))))
+    return found
+
+
+@needs_compiler
+@pytest.mark.parametrize("flags", [("-O0", *UB), ("-O2", "-mavx2")])
+def test_random_convolutional_networks(flags: tuple[str, ...], tmp_path: Path) -> None:
+    if "-mavx2" in flags and "avx2" not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        pytest.skip("the processor has no AVX2")
+    for compiler in {"gcc", "clang"} & set(COMPILERS) or {COMPILERS[0]}:
+        check(_random(range(5)), tmp_path / compiler, flags, compiler)
+
+
+@needs_compiler
+def test_random_graphs_of_all_operators(tmp_path: Path) -> None:
+    from tests.networks.random_graphs import subject
+
+    cases = []
+    for seed in range(40):
+        s = subject(seed)
+        try:
+            placement = place(s.graph, s.target)
+            done = quantize_graph(s.graph, placement.on_npu, s.ranges, s.config, s.target.numerics)
+            cases.append(case(done.graph, s.target.numerics, seed))
+        except (TargetError, ModelError):
+            continue
+    assert len(cases) > 15
+    check(cases, tmp_path, ("-O0", *UB))
+
+
+@needs_compiler
+def test_a_clamp_behind_a_rounding_is_compiled_right(tmp_path: Path) -> None:
+    """GCC 12 took a sum for one of 8 bits once both factors were known."""
+    b = Builder()
+    graph, ranges = _graph(
+        b, b.add(OPS["mul"](clip=(-0.5, 0.75)), b.input("x", (1, 1, 8, 8)), b.const((), 1.0))
+    )
+    numerics = Numerics(rounding="half_away")
+    done = quantize_graph(graph, lambda _: True, ranges, Quantize(), numerics)
+    check([case(done.graph, numerics, 0, 8)], tmp_path, ("-O2",))
+
+
+def _graph(b: Builder, output: str) -> tuple[Graph, dict[str, tuple[float, float]]]:
+    values, consts = MappingProxyType(b.values), MappingProxyType(b.consts)
+    ranges = {k: (float(a.min()), float(a.max())) for k, a in b.arrays.items()}
+    return Graph(("x",), (output,), tuple(b.nodes), values, consts), ranges
+
+
+def test_layers_of_the_host_are_listed() -> None:
+    b = Builder()
+    graph, ranges = _graph(b, b.add(OPS["sigmoid"](), b.add(OPS["relu"](), b.input("x", (1, 2, 6, 6)))))
+    float_node = graph.nodes[1]
+    done = quantize_graph(graph, lambda n: n != 1, ranges, Quantize(), Numerics())
+    with pytest.raises(ModelError, match="run on the host or in float: ") as caught:
+        network_of(done.graph)
+    assert caught.value.code == "NF-PROGRAM-031"
+    assert f"{float_node.name} (sigmoid)" in caught.value.message
+
+
+@needs_compiler
+def test_products_that_need_two_limbs(tmp_path: Path) -> None:
+    """Sums of more than 31 bits times multipliers of 32."""
+    b = Builder()
+    x = b.input("x", (1, 300, 3, 3))
+    conv = OPS["conv"]((3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1)
+    float_graph, ranges = _graph(b, b.add(conv, x, b.const((5, 300, 3, 3), 1.0), b.const((5,), 1.0)))
+    for n, rounding in enumerate(ROUNDINGS):
+        numerics = Numerics(wide_acc_bits=48, multiplier_bits=32, rounding=rounding)
+        config = Quantize(activations=Activations(bits=16))
+        graph = quantize_graph(float_graph, lambda _: True, ranges, config, numerics).graph
+        one = case(graph, numerics, n, 3)
+        assert any("NN_SCALE_w" in text for text in one.program.functions)
+        check([one], tmp_path / rounding, ("-O0", *UB))
+
+
+@needs_compiler
+def test_the_arena_is_what_lives_at_once() -> None:
+    graph, _ = network(random.Random(3), Numerics())
+    program = case(graph, Numerics(), 0).program
+    assert program.bound <= program.arena <= 1.3 * program.bound
+    assert np.all([a.size for _, a in program.constants])
