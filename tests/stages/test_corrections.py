@@ -4,27 +4,18 @@ figures kept with the products."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from npuflow import build, load_recipe
 from npuflow.engine.correct.trial import NETWORK, Trial
 from npuflow.engine.to_onnx import export_model
-from npuflow.flow.recipe_build import Settings, open_cache
-from npuflow.flow.run_state import Result
 from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from tests.correct.test_equalize import inverted
+from tests.stages.builds import made, products
 
-KINDS: dict[str, Any] = {
-    "equalize": Parsed,
-    "quantize": Quantized,
-    "correct": Quantized,
-    "simulate": Simulation,
-}
 RECIPE = """
 target = "edge-4t"
 [model]
@@ -52,23 +43,13 @@ def folder(path: Path, text: str = RECIPE) -> Path:
     return path / "net.toml"
 
 
-def products(recipe: Path, result: Result, *stages: str) -> list[Any]:
-    loaded = load_recipe(recipe)
-    store = open_cache(loaded, Settings(cache=recipe.parent / "cache"))
-    return [store.load(result.outputs[stage], KINDS[stage]) for stage in stages]
-
-
-def made(recipe: Path, *sets: str, until: str = "simulate") -> Result:
-    return build(recipe, sets, until=until, cache=recipe.parent / "cache")
-
-
 def network(trials: tuple[Trial, ...], correction: str) -> Trial:
     return next(t for t in trials if t.correction == correction and t.layer == NETWORK)
 
 
 def test_both_tables_are_steps_whose_figures_are_kept(tmp_path: Path) -> None:
     recipe = folder(tmp_path)
-    result = made(recipe)
+    result = made(recipe, until="simulate")
     equal, corrected, simulation = products(recipe, result, "equalize", "correct", "simulate")
     assert (
         isinstance(equal, Parsed) and isinstance(corrected, Quantized) and isinstance(simulation, Simulation)
@@ -80,7 +61,7 @@ def test_both_tables_are_steps_whose_figures_are_kept(tmp_path: Path) -> None:
     # Clips per channel go through code generation and the simulator without a code's difference.
     assert any("his" in dict(n.params or ()) for n in corrected.graph.nodes)
     assert simulation.checks and not any(c.different for c in simulation.checks)
-    again = made(recipe)
+    again = made(recipe, until="simulate")
     assert again.ran == 0 and again.outputs == result.outputs
 
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from npuflow import build, load_recipe
 from npuflow.engine.correct.trial import NETWORK
 from npuflow.engine.to_onnx import export_model
-from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.flow.run_state import Result
 from npuflow.rounders import ROUNDERS
-from npuflow.stages.quantize import Quantized
-from npuflow.stages.rounded import Rounded
-from npuflow.stages.simulate import Simulation
 from tests.networks.floats import Net
+from tests.stages.builds import made, products
 
-KINDS: dict[str, Any] = {
-    "rounded": Rounded,
-    "sequential": Rounded,
-    "quantize": Quantized,
-    "correct": Quantized,
-    "simulate": Simulation,
-}
 OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
 RECIPE = """
 target = "bm1684x"
@@ -57,16 +45,6 @@ def folder(path: Path, text: str = RECIPE) -> Path:
     np.savez(path / "calib.npz", x=np.concatenate(feeds))
     (path / "net.toml").write_text(text)
     return path / "net.toml"
-
-
-def products(recipe: Path, result: Result, *stages: str) -> list[Any]:
-    loaded = load_recipe(recipe)
-    store = open_cache(loaded, Settings(cache=recipe.parent / "cache"))
-    return [store.load(result.outputs[stage], KINDS[stage]) for stage in stages]
-
-
-def made(recipe: Path, *sets: str, until: str = "quantize") -> Result:
-    return build(recipe, sets, until=until, cache=recipe.parent / "cache")
 
 
 def ran(result: Result, stage: str) -> int:
