@@ -46,9 +46,9 @@ def machine() -> int:
 
 
 def collect_rarely() -> None:
-    """Look for reference cycles after every 100,000 new objects, not after 700: steps make millions of small
-    objects and hardly a cycle, and end soon."""
-    gc.set_threshold(100_000, 50, 100)
+    """Look for reference cycles after every 10,000 new objects, not after 700: steps make millions of small
+    objects and hardly a cycle. All objects are still looked at after a million, since a cycle may hold arrays."""
+    gc.set_threshold(10_000, 10, 10)
 
 
 def peak() -> int:

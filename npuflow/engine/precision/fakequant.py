@@ -150,6 +150,10 @@ class Network:
         axis = node.op.channel_axis(self.graph.site(node), weight.operand)
         return weight_type(real, axis, self._scheme(weight, bits), self.numerics)
 
+    def is_rounded(self, weight: Weight) -> bool:
+        """Whether a rounding method chose the weight's codes."""
+        return self._rounded(weight, None) is not None
+
     def _scheme(self, weight: Weight, bits: int | None) -> Weights:
         node = self.graph.nodes[weight.node]
         scheme = self.quantize.weights_of(names_of(node), op_name(node))

@@ -27,7 +27,7 @@ from npuflow.ir.macs import graph_macs
 from npuflow.ir.types import Array
 from npuflow.strategies import FLOAT, NARROW, WIDE
 
-EFFORT = 300e9                            # multiply-accumulates of all passes together
+EFFORT = 600e9                            # multiply-accumulates of all passes together
 FEWEST = 2                                # samples, however large the network
 FINER = 2.0**14                           # a step so much finer rounds to nothing that matters
 BOUNDLESS = 2.0**100
@@ -131,8 +131,11 @@ class _Split:
         return found
 
     def _kept(self, j: int) -> Array:
-        """A weight clipped to its codes' range, not rounded."""
+        """A weight clipped to its codes' range, not rounded. Codes that a rounding method chose make up for
+        what they clip: there is no clipping apart from their rounding."""
         real = self._float(j)
+        if self.rig.network.is_rounded(self.rig.network.weights[j]):
+            return real
         quant = self.rig.network.weight_quant(self.rig.network.weights[j])
         scale, zero = (along(x, quant.axis, real.ndim) for x in (quant.scale, quant.zero_point))
         low, high = (quant.lo - zero) * scale, (quant.hi - zero) * scale
