@@ -47,7 +47,7 @@ def machine() -> int:
 
 def collect_rarely() -> None:
     """Look for reference cycles after every 10,000 new objects, not after 700: steps make millions of small
-    objects and hardly a cycle. All objects are still looked at after a million, since a cycle may hold arrays."""
+    objects and hardly a cycle. All objects are still looked at after a million: a cycle may hold arrays."""
     gc.set_threshold(10_000, 10, 10)
 
 
