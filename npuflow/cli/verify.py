@@ -48,7 +48,7 @@ def verify(
         raise DataError(
             f'"{place}" holds no dump of a tensor of the program',
             hint=f"files are named {names}, ...; see {folder / 'golden.json'}",
-            code="NF-DATA-092",
+            code="NF-DATA-096",
         )
     found = first_difference(loaded, golden, held)
     if as_json:

@@ -23,6 +23,7 @@ from npuflow.strategies._steps import steps
 ANCHORS = 5
 # of the price: pairs that change it by less have no term of their own
 COUPLED = 1e-4
+NEGLIGIBLE, BEYOND = 1e-7, 2.0             # of a bound of the noise: coefficients of the integer program
 CLOSE = 0.01                              # relative error of the predicted price that is good enough
 
 
@@ -136,8 +137,7 @@ class Ilp(FrontStrategy):
             constraints=constraints,
             integrality=program.whole,
             bounds=Bounds(0, 1),
-            # without presolve: what undoing it finds, HiGHS prints, whatever `disp` says
-            options={"node_limit": self.nodes, "mip_rel_gap": self.gap, "presolve": False},
+            options={"node_limit": self.nodes, "mip_rel_gap": self.gap},
         )
         if found.x is None:
             return None
@@ -184,6 +184,8 @@ class _Program:
         self.whole = np.r_[np.ones(len(self.columns)), np.zeros(column - len(self.columns))]
 
     def noise(self, additive: Additive, bound: float) -> Reals:
-        """By output and column the noise, in units of the bound."""
+        """By output and column the noise, in units of the bound. What is far beyond it cannot be chosen
+        however far: large coefficients would only widen the solver's tolerances."""
         own = np.stack([additive.noise(k, level) for k, level in self.columns], axis=1) / bound
+        own = np.where(own < NEGLIGIBLE, 0.0, np.minimum(own, BEYOND))
         return np.concatenate([own, np.zeros((len(own), len(self.price) - len(self.columns)))], axis=1)

@@ -27,7 +27,12 @@ def test_show_recipe_writes_every_default_and_builds_the_same(npuflow: Npuflow, 
         "texts": {"source": "texts/*.txt"},
         "count": {"case": "keep", "least": 1},
         "page": {"title": "Hi", "fail": ""},
-        "build": {"remote_mode": "read-write", "remote_push": "made", "scheduler": "threads"},
+        "build": {
+            "remote_mode": "read-write",
+            "remote_push": "made",
+            "scheduler": "threads",
+            "dashboard": True,
+        },
     }
     assert "least = 1  # sub/base.toml:4" in ran.out
     assert 'title = "Hi"  # --set page.title=Hi' in ran.out

@@ -84,6 +84,7 @@ QUICK = {
     "model",
     "parse",
     "checked",
+    "page_library",
     "pixels",
     "placement",
     "segments",

@@ -89,7 +89,7 @@ class Writer:
         own, offset = self.buffers.at(address)
         item = ELEMENTS[dtype].bytes
         if offset % item:
-            raise ModelError(f"{own.name}: an element begins at byte {offset}", code="NF-PROGRAM-030")
+            raise ModelError(f"{own.name}: an element begins at byte {offset}", code="NF-PROGRAM-049")
         self.used.add(own.number)
         return f"@{own.number}:{offset // item}:{dtype}@"
 

@@ -70,7 +70,7 @@ def finish_of(w: Writer, c: Command, channels: int) -> Finish:
             return np.array([otherwise], np.int64)
         array = w.array_of(c[name])
         if array is None:
-            raise ModelError(f"REQUANT: {name} is no constant", code="NF-PROGRAM-030")
+            raise ModelError(f"REQUANT: {name} is no constant", code="NF-PROGRAM-041")
         flat = array.reshape(-1).astype(np.int64)
         return np.broadcast_to(flat, (channels,)) if flat.size == 1 else flat
 

@@ -57,6 +57,6 @@ def network_of(graph: Graph) -> Network:
                 f'"{name}" has no integer codes',
                 because="the C program takes and gives codes",
                 hint="npuflow inspect shows what runs where",
-                code="NF-PROGRAM-031",
+                code="NF-PROGRAM-051",
             )
     return Network(graph, nodes, tuple(inputs), tuple(outputs))

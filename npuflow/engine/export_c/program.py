@@ -155,7 +155,7 @@ def _distinct(network: Network, outputs: list[Port]) -> None:
     taken = {value.id for _, value in network.inputs}
     for port in outputs:
         if port.value.id in taken:
-            raise ModelError(f'the output "{port.name}" is an input or another output', code="NF-PROGRAM-030")
+            raise ModelError(f'the output "{port.name}" is an input or another output', code="NF-PROGRAM-050")
         taken.add(port.value.id)
 
 

@@ -115,7 +115,7 @@ def commands_of(
         return [_moved(site, move, last, all_) for move in moves or _as_it_lies(site)]
     space = site.op.space(site, numerics)
     if space is None:
-        raise ModelError(f"{node.name}: neither an iteration space nor moves", code="NF-PROGRAM-030")
+        raise ModelError(f"{node.name}: neither an iteration space nor moves", code="NF-PROGRAM-048")
 
     def held(operand: Operand | None, i: int) -> Buffer | None:
         value = site.inputs[i] if i < len(site.inputs) else None

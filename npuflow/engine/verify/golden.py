@@ -128,6 +128,6 @@ def _shaped(name: str, array: Array, like: Array) -> Array:
     if array.size % max(each, 1) or array.size // max(each, 1) not in range(1, len(like) + 1):
         raise DataError(
             f'the dump of "{name}" has {array.size} elements; a sample has {each}',
-            code="NF-DATA-093",
+            code="NF-DATA-095",
         )
     return array.astype(like.dtype, copy=False).reshape(-1, *like.shape[1:])

@@ -58,7 +58,7 @@ class AvgPool(Kernel):
         c = run[0]
         table = w.array_of(c["multipliers"])
         if table is None:
-            raise ModelError("AVGPOOL: its multipliers are no constant", code="NF-PROGRAM-030")
+            raise ModelError("AVGPOOL: its multipliers are no constant", code="NF-PROGRAM-042")
         peak = spread(c, "x") * prod(c["kernel"])
         found = scale(peak, int(table.max()), c["shift"])
         way = "n" if found.way == "f" else found.way

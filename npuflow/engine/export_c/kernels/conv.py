@@ -29,7 +29,7 @@ class Conv(Kernel):
         ):
             raise ModelError(
                 "CONV: constant weights and a REQUANT behind it are needed",
-                code="NF-PROGRAM-030",
+                code="NF-PROGRAM-045",
             )
         channels, out = c["x_dims"][1], c["out_channels"]
         zero: Any = c["w_zero"]

@@ -46,13 +46,13 @@ class Resize(Kernel):
         c = run[0]
         tables = [w.array_of(c[name]) for name in ("rows", "columns")]
         if any(t is None for t in tables):
-            raise ModelError("RESIZE: its tables are no constants", code="NF-PROGRAM-030")
+            raise ModelError("RESIZE: its tables are no constants", code="NF-PROGRAM-043")
         peak = spread(c, "x")
         for t in tables:
             assert t is not None
             peak *= int(np.abs(t.reshape(-1, 4)[:, 2:].astype(np.int64)).sum(1).max())
         if peak >= 1 << 62:
-            raise ModelError("RESIZE: its sums exceed 64 bits", code="NF-PROGRAM-030")
+            raise ModelError("RESIZE: its sums exceed 64 bits", code="NF-PROGRAM-044")
         found = scale(peak, c["multiplier"], 2 * c["weight_bits"] + c["shift"])
         way = "n" if found.way == "f" else found.way
         own = w.function(f"resize{way}", TEXT.replace("$WAY", way), X=c["x_type"], Y=c["y_type"])

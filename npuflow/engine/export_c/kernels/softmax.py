@@ -64,12 +64,12 @@ class Softmax(Kernel):
         c = run[0]
         low, high = w.array_of(c["low"]), w.array_of(c["high"]) if "high" in c.fields else None
         if low is None or ("high" in c.fields and high is None):
-            raise ModelError("SOFTMAX: its tables are no constants", code="NF-PROGRAM-030")
+            raise ModelError("SOFTMAX: its tables are no constants", code="NF-PROGRAM-046")
         most = int(low.max()) if high is None else int(low.max()) * int(high.max()) >> 15
         total = most * c["dims"][1]
         plain = 2 * most * c["multiplier"] + total < 1 << 62
         if not plain and (2 * most >= 1 << 33 or c["multiplier"] >= 1 << 32 or 2 * total >= 1 << 62):
-            raise ModelError("SOFTMAX: its sums exceed 64 bits", code="NF-PROGRAM-030")
+            raise ModelError("SOFTMAX: its sums exceed 64 bits", code="NF-PROGRAM-047")
         quotient = "(2 * e * m + total) / (2 * total)"
         if not plain:
             divided = w.function("divided", DIVIDED)
