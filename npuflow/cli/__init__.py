@@ -17,7 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             if nothing_to_do(args[1:]):
                 return 0
+        from npuflow.cli._streams import own_output
         from npuflow.flow.interrupt import heeding
+
+        if argv is None:
+            own_output()
 
         with heeding():
             from npuflow.cli._app import run
