@@ -23,7 +23,8 @@ from npuflow.engine.schedule.work import least_work
 from npuflow.engine.search.plan import plan_network
 from npuflow.hw.target import Compute, Dma, Memory, Target
 from npuflow.ir.graph import Graph
-from npuflow.ir.op import OPS
+from npuflow.ir.op import OPS, Sample
+from npuflow.testing.op import check_program, quantised
 from tests.networks import random_groups, random_networks
 from tests.networks.harness import build, machine
 from tests.networks.small import Builder
@@ -178,3 +179,10 @@ def test_bytes_that_are_the_same_cross_once() -> None:
     assert both.bytes == alone.bytes
     sizes = {n: int(np.asarray(a).nbytes) for n, a in integers(b, (y,), PLAIN).consts.items()}
     assert alone.bytes <= 2 * 144 + sum(sizes.values())
+
+
+def test_a_result_without_dimensions_has_a_bound() -> None:
+    sample = Sample(OPS["reducemean"]((0,), 0), (np.arange(7, dtype=np.float32),))
+    target = Target()
+    graph, one = quantised(sample, target.numerics, Quantize())
+    check_program(graph, one.inputs, target, "a mean to a scalar")

@@ -47,8 +47,7 @@ def least_work(site: Site, part: Part, numerics: Numerics, c: Compute) -> Least:
     served = [prod(at) * len(made[0]) for at in product(*places)] if places else []
     vector = layer.vector_work * size(made) / prod(layer.space.outputs[0].shape) / c.vector_lanes
     if layer.mac is None:
-        most = size((made[0], *made[2:])) * len(served)
-        useful = sum(served) / most if most else 1.0
+        useful = sum(served) / (size((made[0], *made[2:])) * len(served)) if sum(served) else 1.0
         return Least((Work(0.0, c.command_cycles + vector * useful),), c.command_cycles)
     front, ending = c.command_cycles + c.fill_cycles, c.command_cycles + vector
     ways = [Work(front + _array(layer, layer.mac, sizes, served, c), ending)]
