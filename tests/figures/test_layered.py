@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from npuflow.engine.figures.layered import direct, layers, layout, ordered, routed
+from npuflow.engine.report.figures import network
 
 NEEDS = {"a": set[str](), "b": {"a"}, "c": {"b"}, "d": {"a", "c"}, "e": {"c"}}
 
@@ -36,3 +39,20 @@ def test_no_two_boxes_overlap_and_routes_go_down() -> None:
 
 def test_what_another_need_has_already_is_left_out() -> None:
     assert direct(NEEDS) == {"a": set(), "b": {"a"}, "c": {"b"}, "d": {"c"}, "e": {"c"}}
+
+
+def test_a_circle_is_an_error_and_no_endless_loop() -> None:
+    with pytest.raises(ValueError, match="needs itself"):
+        layers({"a": ["b"], "b": ["c"], "c": ["a"]})
+    with pytest.raises(ValueError, match="needs itself"):
+        layers({"a": ["a"]})
+
+
+def test_layers_of_one_name_are_boxes_of_their_own() -> None:
+    ports = [(["x"], ["a"]), (["a"], ["b"]), (["a", "b"], ["y"])]
+    nodes = [
+        {"name": "same", "op": "Add", "inputs": read, "outputs": made, "sqnr": None, "npu": True}
+        for read, made in ports
+    ]
+    spec = network(nodes)
+    assert spec is not None and [row["name"] for row in spec["data"]["values"]] == ["same"] * 3

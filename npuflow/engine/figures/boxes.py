@@ -12,7 +12,8 @@ BOX, GAP = (150.0, 34.0), (20.0, 24.0)
 
 def boxes(nodes: Mapping[str, Row], needs: Needs, colours: Mapping[str, tuple[str, str]]) -> Spec:
     """`nodes`: name -> text, below (a second line), label (under the pointer) and kind; `colours`: kind ->
-    fill and edge. A click gives the row of the box, with its name."""
+    fill and edge. A click gives the row of the box, with its name: the
+    one that the row has, else its key."""
     placed = layout(needs, BOX, GAP)
     x = {name: hidden(name, 0, placed.width) for name in ("x", "left")}
     y = hidden("top", 0, placed.height, down=True)
@@ -26,7 +27,7 @@ def _placed(nodes: Mapping[str, Row], placed: Layout) -> Iterator[Row]:
     wide, tall = BOX
     for name, (x, y) in placed.places.items():
         across = {"left": x - wide / 2, "x": x, "right": x + wide / 2}
-        yield {**nodes[name], "name": name, **across, "top": y, "bottom": y + tall}
+        yield {"name": name, **nodes[name], **across, "top": y, "bottom": y + tall}
 
 
 def _arrows(placed: Layout, x: Spec, y: Spec) -> Iterator[Row]:

@@ -65,13 +65,17 @@ def _above(name: str, needs: Mapping[str, set[str]], found: dict[str, set[str]])
 
 
 def layers(needs: Needs) -> list[list[str]]:
-    """Every name one row below the lowest of those that it needs."""
+    """Every name one row below the lowest of those that it needs. ValueError where names need each other."""
     depth: dict[str, int] = {}
     waiting = list(needs)[::-1]
+    begun: set[str] = set()
     while waiting:  # no recursion: a network can be a thousand layers deep
         name = waiting[-1]
         missing = [one for one in needs[name] if one not in depth]
+        if missing and name in begun:
+            raise ValueError(f"{name!r} needs itself, by way of {missing[0]!r}")
         if missing:
+            begun.add(name)
             waiting += missing
             continue
         waiting.pop()

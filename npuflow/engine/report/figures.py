@@ -35,16 +35,21 @@ def figures(data: Data) -> dict[str, Any]:
 
 def network(nodes: list[Data]) -> Spec | None:
     """The layers of the network, each below those whose results it takes."""
-    maker = {value: node["name"] for node in nodes for value in node["outputs"]}
-    needs = {node["name"]: {maker[v] for v in node["inputs"] if v in maker} for node in nodes}
+    # nodes of an imported network may share a name, and those that a rule made do
+    keys = [str(i) for i in range(len(nodes))]
+    maker = {value: key for key, node in zip(keys, nodes, strict=True) for value in node["outputs"]}
+    needs = {
+        key: {maker[v] for v in node["inputs"] if v in maker} for key, node in zip(keys, nodes, strict=True)
+    }
     rows = {
-        node["name"]: {
+        key: {
+            "name": node["name"],
             "text": node["op"],
             "below": "" if node["sqnr"] is None else f"{node['sqnr']:.0f} dB",
             "label": node["name"],
             "kind": "NPU" if node["npu"] else "host",
         }
-        for node in nodes
+        for key, node in zip(keys, nodes, strict=True)
     }
     return boxes(rows, needs, PLACES) if rows else None
 
