@@ -210,8 +210,9 @@ EXPECTED = {
     "qdq qdq_check rewrite_check search.items search.rivals segments sensitivity simulate "
     "tune.items unify verdict",
     "unit_bias": "parse rewrite_check",
-    "with_": "baseline budget clipping model parse pixels precision quantize rewrite_check "
-    "search.items search.rivals sensitivity thresholds tiling tune.items unify verdict",
+    "with_": "baseline budget checked clipping model parse pixels precision quantize rewrite_check "
+    "search.items search.rivals sensitivity thresholds tiling tune.candidates tune.items "
+    "unify verdict",
     "with_border": "pixels rewrite_check",
 }
 """Method -> the steps that may call it. `role` counts wherever there is a graph: the class bodies of

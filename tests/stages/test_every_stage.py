@@ -32,6 +32,7 @@ method = "coordinate"
 [moments]
 [budget]
 cycles = 1000000
+[ledger]
 """
 NEVER = {"channels", "labelled", "ranges", "search", "tune"}
 """Stages that this recipe does not run: their tables exclude others, or need labels."""
