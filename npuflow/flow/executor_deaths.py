@@ -90,7 +90,9 @@ class Deaths:
 
         class Noting(distributed.Nanny):
             def _on_worker_exit_sync(self, exitcode: int) -> None:
-                codes[str(self.worker_address or self.name)] = exitcode
+                own = str(self.worker_address or self.name)
+                codes.pop(own, None)
+                codes[own] = exitcode
                 super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
 
         Noting.__name__ = "Nanny"  # what dask calls it in its log
@@ -107,6 +109,11 @@ class Deaths:
         how = how or ended(self.codes.get(worker))
         self.ways[worker] = how or UNKNOWN
         return how
+
+    def last(self) -> str:
+        """How the worker ended that ended last: a nanny may note an end under the worker's name alone, when
+        its address is gone already."""
+        return ended(next(reversed(self.codes.values()), None))
 
     def started(self) -> dict[str, str]:
         """How workers ended that never joined."""

@@ -178,8 +178,10 @@ class Workers:
         while True:
             how = self._deaths.of(worker, self._client.get_events)
             # a nanny ends a worker with SIGTERM, and why it did arrives after the death
-            if not self._own or (how and "SIGTERM" not in how) or time.monotonic() > until:
+            if not self._own or (how and "SIGTERM" not in how):
                 return how
+            if time.monotonic() > until:
+                return how or self._deaths.last()
             time.sleep(0.05)
 
     def none_left(self) -> BuildError:
