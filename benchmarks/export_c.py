@@ -49,8 +49,8 @@ def built(folder: Path, compiler: str, flags: tuple[str, ...]) -> Path:
 def ran(program: Path, rounds: int = 0) -> tuple[int, float]:
     """Codes that differ, and milliseconds."""
     words = [str(program), "net_test.bin", str(rounds)]
-    told = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False).stdout
-    differ, ms = re.search(r"(\d+) codes differ", told), re.search(r"([\d.]+) ms", told)
+    reported = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False).stdout
+    differ, ms = re.search(r"(\d+) codes differ", reported), re.search(r"([\d.]+) ms", reported)
     return int(differ[1]) if differ else -1, float(ms[1]) if ms else 0.0
 
 
@@ -74,8 +74,8 @@ def measure(name: str, one: Subject, samples: int, bits: int, rounds: int) -> No
             several = [c for c in ("gcc", "clang") if c in compilers()]
             found = {(c, f): ran(built(folder, c, f))[0] for c in several for f in FLAGS}
             wrong = [f"{c} {' '.join(f)}: {n}" for (c, f), n in found.items() if n]
-            told = f"{samples} samples, {len(found)} builds: {'; '.join(wrong) or 'none differs'}"
-            print(f"| {name} | {bits} | {told} | {sizes} |", flush=True)
+            reported = f"{samples} samples, {len(found)} builds: {'; '.join(wrong) or 'none differs'}"
+            print(f"| {name} | {bits} | {reported} | {sizes} |", flush=True)
             return
         session, programs = host_session(export_model(one.graph)), [built(folder, "gcc", f) for f in TIMED]
         session.run(None, dict(one.feeds))
@@ -88,8 +88,8 @@ def measure(name: str, one: Subject, samples: int, bits: int, rounds: int) -> No
             for k, path in enumerate(programs):
                 times[1 + k].append(ran(path, 4 if k else 1)[1])
         fp32, scalar, avx2 = (statistics.median(t) for t in times)
-        told = f"{fp32:.1f} | {avx2:.1f} | {avx2 / fp32:.2f} | {scalar:.1f} | {scalar / fp32:.1f}"
-        print(f"| {name} | {bits} | {told} | {sizes} |", flush=True)
+        reported = f"{fp32:.1f} | {avx2:.1f} | {avx2 / fp32:.2f} | {scalar:.1f} | {scalar / fp32:.1f}"
+        print(f"| {name} | {bits} | {reported} | {sizes} |", flush=True)
 
 
 def main() -> None:

@@ -84,9 +84,11 @@ def page(rows: list[dict[str, str]]) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     lines += ["| " + " | ".join(r[c] or "" for c in COLUMNS) + " |" for r in rows]
     gaps = sorted(float(r["gap"]) for r in rows if r["gap"])
-    told = f"{len(gaps)} plans: median gap {median(gaps):.2f}, worst {gaps[-1]:.2f}; "
-    told += ", ".join(f"{sum(g > most for g in gaps)} above {most}" for most in (1.25, 1.5, 2.0, 3.0)) + "."
-    return "\n\n".join([f"# {first}", rest[-1], told, "\n".join(lines)]) + "\n"
+    reported = f"{len(gaps)} plans: median gap {median(gaps):.2f}, worst {gaps[-1]:.2f}; "
+    reported += (
+        ", ".join(f"{sum(g > most for g in gaps)} above {most}" for most in (1.25, 1.5, 2.0, 3.0)) + "."
+    )
+    return "\n\n".join([f"# {first}", rest[-1], reported, "\n".join(lines)]) + "\n"
 
 
 def main(arguments: list[str]) -> None:

@@ -82,7 +82,9 @@ def page(rows: list[dict[str, str]]) -> str:
     first, *rest = (__doc__ or "").strip().split("\n\n")
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     lines += ["| " + " | ".join(r[c] for c in COLUMNS) + " |" for r in rows]
-    told = f"{len(rows)} programs, {sum(r['result'] == 'exact' for r in rows)} of them exact in every tensor."
+    reported = (
+        f"{len(rows)} programs, {sum(r['result'] == 'exact' for r in rows)} of them exact in every tensor."
+    )
     reasons: dict[str, list[str]] = {}
     for r in rows:
         for reason in filter(None, r["host"].split("; ")):
@@ -92,7 +94,7 @@ def page(rows: list[dict[str, str]]) -> str:
         f"# {first}",
         rest[-1],
         "\n".join(lines),
-        told,
+        reported,
         "## What runs on the host, and why",
         "\n".join(host),
     ]

@@ -183,21 +183,21 @@ def main():
     if args.check:
         print(check())
         return
-    told = []
+    reported = []
     for samples in args.samples:
         with tempfile.TemporaryDirectory() as folder:
             case = Case(Path(args.recipe), samples, Path(folder))
-            told += [f"{samples:,} samples:", "", COLUMNS, "| --- " * COLUMNS.count(" | ") + "| --- |"]
-            print("\n".join(told[-4:]), flush=True)
+            reported += [f"{samples:,} samples:", "", COLUMNS, "| --- " * COLUMNS.count(" | ") + "| --- |"]
+            print("\n".join(reported[-4:]), flush=True)
             for workers in args.workers:
-                told.append(row(case, workers, Costs(latency=args.latency_ms / 1000)))
-                print(told[-1], flush=True)
-            told.append("")
+                reported.append(row(case, workers, Costs(latency=args.latency_ms / 1000)))
+                print(reported[-1], flush=True)
+            reported.append("")
     if args.write:
         about = f"{Path(args.recipe).stem}, Python {platform.python_version()}."
         page = HERE / "scaling.md"
         kept = page.read_text().partition("## What it shows")
-        page.write_text(HEAD.format(about=about) + "\n".join(told) + "\n" + "".join(kept[1:]))
+        page.write_text(HEAD.format(about=about) + "\n".join(reported) + "\n" + "".join(kept[1:]))
 
 
 if __name__ == "__main__":

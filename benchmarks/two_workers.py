@@ -47,7 +47,7 @@ def seconds(recipe, sets, cache, scheduler, jobs=None):
     return done.check().seconds, whole, done.outputs["statistics"]
 
 
-def alone(recipe, sets, names, ready, go, told):
+def alone(recipe, sets, names, ready, go, reported):
     """Observe some samples again and again in a process of its own: seconds from the signal on."""
     from npuflow.engine.calibrate import segments, walk
 
@@ -68,7 +68,7 @@ def alone(recipe, sets, names, ready, go, told):
     begun = time.perf_counter()
     for _ in walk.observed(parts, list(parts), feeds):
         pass
-    told.put((len(feeds), time.perf_counter() - begun))
+    reported.put((len(feeds), time.perf_counter() - begun))
 
 
 def ceiling(recipe, sets):
@@ -76,16 +76,16 @@ def ceiling(recipe, sets):
     found = []
     for halves in ([(0, 1)], [(0,), (1,)]):
         context = multiprocessing.get_context("spawn")
-        ready, go, told = context.Semaphore(0), context.Event(), context.Queue()
+        ready, go, reported = context.Semaphore(0), context.Event(), context.Queue()
         processes = [
-            context.Process(target=alone, args=(recipe, sets, half, ready, go, told)) for half in halves
+            context.Process(target=alone, args=(recipe, sets, half, ready, go, reported)) for half in halves
         ]
         for one in processes:
             one.start()
         for _ in processes:
             ready.acquire(timeout=READY)
         go.set()
-        each = [told.get(timeout=READY) for _ in processes]
+        each = [reported.get(timeout=READY) for _ in processes]
         for one in processes:
             one.join()
         found.append(sum(n for n, _ in each) / max(t for _, t in each))

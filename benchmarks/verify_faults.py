@@ -159,8 +159,8 @@ def main() -> None:
         count["tile"] += right
         count["cause"] += found is not None and found.cause.kind == cause
         if not right or (found is not None and found.cause.kind != cause):
-            told = None if found is None else (found.tensor, found.cause)
-            print(f"<!-- {kind} in {name} {golden.tensors[name].shape}: {told} -->")
+            reported = None if found is None else (found.tensor, found.cause)
+            print(f"<!-- {kind} in {name} {golden.tensors[name].shape}: {reported} -->")
     print("| fault | planted | layer | tile | cause |\n| --- | ---: | ---: | ---: | ---: |")
     for kind, count in table.items():
         print(

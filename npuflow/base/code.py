@@ -53,7 +53,8 @@ class _State:
     """What this process has read so far."""
 
     sources = Sources()
-    closures: dict[tuple[str, str | None, tuple[str, ...] | None, bool], Closure] = {}  # noqa: RUF012  (one per process)
+    # one per process
+    closures: dict[tuple[str, str | None, tuple[str, ...] | None, bool], Closure] = {}  # noqa: RUF012
     forms: dict[tuple[str, str | None], Forms | None] = {}  # noqa: RUF012
 
 

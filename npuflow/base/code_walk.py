@@ -196,7 +196,7 @@ class Walk:
         """Reach what a module binds to a name: its own definitions, and whatever it
         imports under that name."""
         ref = origin[1] if origin else Reference(name)
-        # Calls are told apart by place: an importer or a data file may be refused at one and not at another.
+        # Calls are identified by place: an importer or a data file may be refused at one and not at another.
         place = (origin[0].name, ref.line) if origin and ref.how == "call" else None
         mark = (module.name, name, attrs, ref.how, ref.const, place)
         if mark in self._bounds:
@@ -295,8 +295,8 @@ class Walk:
         return self.sources.artifacts[key]
 
     def _artifact(self, module: Module, name: str, origin: Origin | None) -> None:
-        """A stage is given an artifact to load it and to call what it mentions; whatever else is done with
-        the class may do anything."""
+        """Note an artifact class that a stage receives: `load` and the methods that the stage names are in
+        its key. Any other use of the class puts the whole class there."""
         self._narrow(module, name, _LOADED)
         narrowed = self._narrowed[module.name, name]
         if narrowed.whole or (origin is not None and origin[1].how == "given"):

@@ -129,7 +129,7 @@ def _is_enum(value: object) -> bool:
 def _encode_dataclass(value: Any, out: bytearray) -> None:
     if not value.__dataclass_params__.frozen:
         raise TypeError(f"{_qualified(type(value))} is not frozen, so it cannot take part in a key")
-    # Only true fields: ClassVar and InitVar pseudo-fields are told apart by dataclasses itself.
+    # Only true fields: ClassVar and InitVar pseudo-fields are left out by dataclasses itself.
     from dataclasses import fields as fields_of  # slow to import, and rarely needed
 
     fields = sorted(field.name for field in fields_of(value))

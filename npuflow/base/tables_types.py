@@ -266,7 +266,7 @@ def _is_location(kind: Any) -> bool:
 
 def _union_of_tables(kind: Any) -> bool:
     """Whether two different tables may stand in this place, so that the class must
-    be told apart in the key."""
+    be reported apart in the key."""
     args = getattr(kind, "__args__", ())
     tables = [a for a in args if isinstance(a, type) and is_dataclass(a) and issubclass(a, Config)]
     return len(tables) > 1 or any(_union_of_tables(a) for a in args if not isinstance(a, str))

@@ -52,8 +52,8 @@ class Mse(Calibrator):
                 best = self._least(lambda a: loss(lo * a, hi * a), np.minimum(scale * near, 1.0))
                 left, right = lo * best, hi * best
         for _ in range(self.rounds if both else 0):
-            left = self._end(lambda a, end=right: loss(lo * a, end), left / lo, near) * lo  # type: ignore[misc]
-            right = self._end(lambda a, end=left: loss(end, hi * a), right / hi, near) * hi  # type: ignore[misc]
+            left = self._left(loss, lo, right, left / lo, near)
+            right = self._right(loss, left, hi, right / hi, near)
         return left, right
 
     def rows(self, rows: Floats, grid: Grid) -> Rows:
@@ -64,6 +64,12 @@ class Mse(Calibrator):
             return _best_shares(part, lo, hi, near, grid)
 
         return shrunk(rows, share)
+
+    def _left(self, loss: Loss, lo: float, right: float, now: float, near: np.ndarray) -> float:
+        return self._end(lambda share: loss(lo * share, right), now, near) * lo
+
+    def _right(self, loss: Loss, left: float, hi: float, now: float, near: np.ndarray) -> float:
+        return self._end(lambda share: loss(left, hi * share), now, near) * hi
 
     def _end(self, loss: Callable[[float], float], now: float, near: np.ndarray) -> float:
         """The best share for one end: everywhere after a coarse start, else around where it is."""

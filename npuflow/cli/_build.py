@@ -58,7 +58,7 @@ def run(
     built: list[Built] = []
     said: list[str] = []
     for recipe, plan in planned:
-        code, whole, told = _one(
+        code, whole, reported = _one(
             recipe,
             plan,
             settings,
@@ -69,7 +69,7 @@ def run(
             alone=len(planned) == 1,
         )
         worst = max(worst, code)
-        said.append(told)
+        said.append(reported)
         built += [whole] if whole is not None else []
         if worst and not settings.keep_going:
             break

@@ -39,17 +39,19 @@ def write(
     found = vectors.random_samples(network, numerics, samples)
     written = files.write(program, folder, found, int(large * (1 << 20)))
     taken = f"constants {program.constant_bytes} bytes, arena {program.arena} bytes"
-    told = [
+    reported = [
         f"wrote {folder}: {', '.join(p.name for p in written)}",
         f"{len(program.calls)} layers; {taken} ({program.bound} live at once)",
     ]
     built = compiler.measured(folder, program.name)
     if built is None:
-        told.append("note: no C compiler (CC, cc, gcc or clang) was found, so code and stack are not known")
+        reported.append(
+            "note: no C compiler (CC, cc, gcc or clang) was found, so code and stack are not known"
+        )
     else:
-        told.append(f"code {built.code} bytes, stack at most {built.stack} bytes ({built.compiler})")
-    told.append(f"test it: make -C {folder} test")
-    return told
+        reported.append(f"code {built.code} bytes, stack at most {built.stack} bytes ({built.compiler})")
+    reported.append(f"test it: make -C {folder} test")
+    return reported
 
 
 def _of_recipe(path: Path, sets: Sequence[str], cache: Path | None) -> tuple[Graph, Numerics]:

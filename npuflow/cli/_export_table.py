@@ -24,7 +24,7 @@ def write(
     sets: Sequence[str],
     cache: Path | None,
 ) -> list[str]:
-    """Write the table; what to tell of it."""
+    """Write the table; returns what the user should know of it."""
     from npuflow.engine.exchange import table_of_graph
     from npuflow.exchange import EXCHANGE
     from npuflow.stages.quantize import Quantized
@@ -48,12 +48,12 @@ def write(
     output.write_text(form.write(table), encoding="utf-8")
     kinds = f"{sum(not e.constant for e in table.values())} tensors"
     kinds += f", {sum(e.constant for e in table.values())} weights" if weights else ""
-    told = [f"wrote {output}: {kinds} as {name}"]
-    if form.tells:
-        told.append(f"note: {form.tells}")
+    reported = [f"wrote {output}: {kinds} as {name}"]
+    if form.omits:
+        reported.append(f"note: {form.omits}")
     if foreign:
-        told.append(f"note: to use it again: [ranges] file = \"{output.name}\", format = \"{name}\"")
-    return told
+        reported.append(f"note: to use it again: [ranges] file = \"{output.name}\", format = \"{name}\"")
+    return reported
 
 
 def made(path: Path, stage: str, sets: Sequence[str], cache: Path | None) -> tuple[Reader, dict[str, Reader]]:

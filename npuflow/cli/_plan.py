@@ -137,8 +137,8 @@ def _table(plan: Plan, steps: Sequence[PlannedStep], items: bool) -> list[str]:
             rows.append(f"{stage.name:<{width}}  {mine[0].status:<6} {reason}".rstrip())
             continue
         status = "run" if counts["run"] else "maybe" if counts["maybe"] else "hit"
-        told = ", ".join(f"{counts[s]} {word}" for s, word in _WORDS if counts[s]) or "no items"
-        rows.append(f"{stage.name:<{width}}  {status:<6} {told}")
+        reported = ", ".join(f"{counts[s]} {word}" for s, word in _WORDS if counts[s]) or "no items"
+        rows.append(f"{stage.name:<{width}}  {status:<6} {reported}")
         waiting = [step for step in mine if step.status != "hit"]
         whole = len(waiting) == len(mine)
         # what its later parts wait for

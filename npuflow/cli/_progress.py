@@ -72,9 +72,11 @@ class Silent:
     def show(self, event: Event) -> None:
         from npuflow.flow.events import StepEvent, Warned
 
-        told = warned(event) if isinstance(event, StepEvent) else event if isinstance(event, Warned) else None
-        if told is not None:
-            warn(told)
+        reported = (
+            warned(event) if isinstance(event, StepEvent) else event if isinstance(event, Warned) else None
+        )
+        if reported is not None:
+            warn(reported)
 
     def close(self) -> None:
         pass
@@ -130,9 +132,9 @@ class Plain:
         elif event.status == "failed" or self.lines.settles(event.stage):
             name = event.stage if event.status == "failed" else line
             self._line(name if event.item is None else f"{name}/{event.item}", event.status, event.reason)
-        told = warned(event)
-        if told is not None:
-            warn(told)
+        reported = warned(event)
+        if reported is not None:
+            warn(reported)
 
     def _items(self, event: Any) -> None:
         now = time.monotonic()

@@ -34,7 +34,7 @@ class _Left(ProgressColumn):
 def _told() -> TextColumn:
     """What a stage says takes the room that is left, and no more; it is text, whatever brackets are in it."""
     rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-    return TextColumn("{task.fields[told]}", style="dim", markup=False, table_column=rest)
+    return TextColumn("{task.fields[reported]}", style="dim", markup=False, table_column=rest)
 
 
 class Live:
@@ -58,12 +58,12 @@ class Live:
         self.tasks: dict[str, TaskID] = {}
         for line in self.lines.shown:
             self.tasks[line] = self.bars.add_task(
-                line, start=False, total=1, mark=" ", count="", told="", spent=0.0
+                line, start=False, total=1, mark=" ", count="", reported="", spent=0.0
             )
         self.rest = None
         if not every:
             self.rest = self.bars.add_task(
-                "", False, 1, visible=False, mark=" ", count="", told="", spent=0.0
+                "", False, 1, visible=False, mark=" ", count="", reported="", spent=0.0
             )
         """What runs and has no line."""
         self.spent: dict[str, float] = {}
@@ -111,18 +111,27 @@ class Live:
             self._warn(warning)
         if event.status == "failed":
             self.failed.add(line)
-            told = event.reason if event.item is None else f"{event.item}: {event.reason}"
+            reported = event.reason if event.item is None else f"{event.item}: {event.reason}"
             self._set(
-                line, mark="[bold red]x", told=told, **({"count": "failed"} if event.item is None else {})
+                line,
+                mark="[bold red]x",
+                reported=reported,
+                **({"count": "failed"} if event.item is None else {}),
             )
         elif event.item is None and self.lines.settles(event.stage):
             status = event.status if event.status == "skipped" else "ran" if line in self.spent else "hit"
             mark, style = MARKS[status]
-            told = event.reason if event.status == "skipped" else facts(event.summary)
+            reported = event.reason if event.status == "skipped" else facts(event.summary)
             count = self.counts.get(line, (0, status))[1]
             spent = self.spent.get(line, 0.0)
             self._set(
-                line, mark=f"[{style}]{mark}", count=count, told=told, spent=spent, total=1, completed=1
+                line,
+                mark=f"[{style}]{mark}",
+                count=count,
+                reported=reported,
+                spent=spent,
+                total=1,
+                completed=1,
             )
         elif event.item is None and line not in self.tasks:
             self._beside(event.stage, visible=False)
@@ -142,9 +151,13 @@ class Live:
         ended = full and self.lines.settles(event.stage)
         mark, style = MARKS["hit" if event.hits == event.total else "ran"] if ended else (">", "")
         mark, style = MARKS["failed"] if line in self.failed else (mark, style)
-        told = {} if line in self.failed else {"told": pace(event).removeprefix(", ")}
+        reported = {} if line in self.failed else {"reported": pace(event).removeprefix(", ")}
         self._set(
-            line, **bar, **told, mark=f"[{style}]{mark}" if style else mark, spent=self.spent.get(line, 0.0)
+            line,
+            **bar,
+            **reported,
+            mark=f"[{style}]{mark}" if style else mark,
+            spent=self.spent.get(line, 0.0),
         )
 
     def _beside(self, stage: str, visible: bool = True, **fields: Any) -> None:

@@ -73,7 +73,7 @@ class _Onnx:
 
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4         # what goes wrong is raised, and told once
+        options.log_severity_level = 4         # what goes wrong is raised, and reported once
         self.preparation: Mapping[str, Any] | None = None
         self.notes: tuple[str, ...] = ()
         if _quantised(path):

@@ -32,7 +32,7 @@ class _Found:
     statistics: Any
     span: tuple[float, float] | None
     method: str
-    told: list[Suggestion]
+    reported: list[Suggestion]
 
 
 def text(
@@ -41,20 +41,20 @@ def text(
     """The table; the picture is written to `plot`."""
     found, samples = _gathered(path, sets, cache, patterns)
     lines = [f"{len(found)} tensors, {samples}", "", *_table(found)]
-    told = [(one.name, s) for one in found for s in one.told]
-    if told:
+    reported = [(one.name, s) for one in found for s in one.reported]
+    if reported:
         lines += ["", "suggestions"]
-        lines += _listed(sorted(told, key=lambda pair: -pair[1].weight))
+        lines += _listed(sorted(reported, key=lambda pair: -pair[1].weight))
     if plot is not None:
         lines += ["", _plotted(found, plot)]
     return "\n".join(lines) + "\n"
 
 
-def _listed(told: list[tuple[str, Suggestion]]) -> list[str]:
+def _listed(reported: list[tuple[str, Suggestion]]) -> list[str]:
     """Suggestions in lines; of a kind that very many tensors share, the first ones and how many there are."""
-    seen, many = Counter[str](), Counter(s.kind for _, s in told)
+    seen, many = Counter[str](), Counter(s.kind for _, s in reported)
     lines: list[str] = []
-    for name, one in told:
+    for name, one in reported:
         seen[one.kind] += 1
         if seen[one.kind] <= ALIKE or many[one.kind] <= 2 * ALIKE:
             lines.append(f"  {name}: {one.kind}: {one.text}")
@@ -94,8 +94,8 @@ def _gathered(
         )
     from npuflow.engine.report.suggest import of_network
 
-    told = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
-    found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), told.get(n, [])) for n in names]
+    reported = of_network(graph, statistics, spans, _quants(wired, kept), _channels(wired, kept))
+    found = [_Found(n, statistics[n], spans.get(n), methods.get(n, ""), reported.get(n, [])) for n in names]
     samples = f"{len(statistics.samples)} samples"
     if whole.broken:
         samples += f", {len(whole.broken)} left out"
@@ -170,7 +170,7 @@ def panel(one: _Found) -> Panel:
     counts = s.histogram(BINS, s.lo, s.hi).tolist() if s.hi > s.lo else []
     facts = f"mean {s.mean:.4g}, deviation {s.std:.4g}" + (f", {one.method}" if one.method else "")
     return Panel(
-        one.name, s.lo, s.hi, counts, one.span, [facts, *(f"{t.kind}: {t.text}" for t in one.told[:3])]
+        one.name, s.lo, s.hi, counts, one.span, [facts, *(f"{t.kind}: {t.text}" for t in one.reported[:3])]
     )
 
 

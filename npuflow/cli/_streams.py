@@ -8,7 +8,7 @@ import sys
 
 def own_output() -> None:
     """Keep the process's standard output for what the command writes: solvers print there whatever they are
-    told, and JSON lines must stay JSON lines."""
+    reported, and JSON lines must stay JSON lines."""
     try:
         direct = sys.stdout.fileno() == 1
     except (AttributeError, OSError, ValueError):  # replaced, as under a test, or closed

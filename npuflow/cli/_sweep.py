@@ -234,14 +234,14 @@ def _conclude(outcomes: Sequence[Outcome], best: Sequence[bool], goals: Mapping[
 
 def _failures(outcomes: Sequence[Outcome]) -> int:
     """Why points failed, equal reasons once; the exit code."""
-    told: dict[tuple[str, ...], list[str]] = {}
+    reported: dict[tuple[str, ...], list[str]] = {}
     for outcome in outcomes:
         for error in outcome.errors[:1]:
-            told.setdefault(tuple(lines(error)), []).append(_said(outcome.point))
-    for text, points in told.items():
+            reported.setdefault(tuple(lines(error)), []).append(_said(outcome.point))
+    for text, points in reported.items():
         more = f" and {len(points) - 3} more" if len(points) > 3 else ""
         sys.stderr.write(f"failed: {'; '.join(points[:3])}{more}\n" + "".join(f"  {line}\n" for line in text))
-    return 1 if told else 0
+    return 1 if reported else 0
 
 
 def _line(outcome: Outcome, good: bool) -> dict[str, Any]:

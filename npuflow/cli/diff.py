@@ -31,11 +31,11 @@ def diff(
     reasons = compare(*locks)
     for reason in reasons:
         output = reason.output
-        told = (
+        reported = (
             f"   {shown(output.old)} -> {shown(output.new)}" if output is not None else "   the same product"
         )
         word = {"new": "only in B", "gone": "only in A", "same": "not deterministic"}.get(reason.status, "")
-        typer.echo(f"{reason.stage}{told}" + (f"   {word}" if word else ""))
+        typer.echo(f"{reason.stage}{reported}" + (f"   {word}" if word else ""))
         if reason.status == "changed":
             for line in tree(reason, "  "):
                 typer.echo(line)

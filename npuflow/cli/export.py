@@ -54,8 +54,8 @@ def thresholds(
     file), or for another tool."""
     from npuflow.cli._export_table import write
 
-    told = write(recipe, output, chosen, codes=codes, weights=weights, sets=sets or [], cache=cache)
-    typer.echo("\n".join(told))
+    reported = write(recipe, output, chosen, codes=codes, weights=weights, sets=sets or [], cache=cache)
+    typer.echo("\n".join(reported))
 
 
 @app.command()
@@ -64,7 +64,7 @@ def formats() -> None:
     from npuflow.exchange import EXCHANGE
 
     for name in EXCHANGE.names():
-        typer.echo(f"{name:<20} {EXCHANGE[name].suffix:<22} {EXCHANGE[name].tells or 'says everything'}")
+        typer.echo(f"{name:<20} {EXCHANGE[name].suffix:<22} {EXCHANGE[name].omits or 'says everything'}")
 
 
 @app.command("c")
@@ -93,8 +93,8 @@ def c_program(
     out; the same codes as the program's."""
     from npuflow.cli._export_c import write
 
-    told = write(source, output, name=name, samples=samples, large=large, sets=sets or [], cache=cache)
-    typer.echo("\n".join(told))
+    reported = write(source, output, name=name, samples=samples, large=large, sets=sets or [], cache=cache)
+    typer.echo("\n".join(reported))
 
 
 def _made(path: Path, stage: str, sets: list[str], cache: Path | None) -> Reader:

@@ -225,7 +225,10 @@ def _summary(found: Profile) -> str:
         f"{total['macs'] / 1e6:,.1f} MMAC, utilisation {total['utilisation']:.1%}, {total['commands']:,} "
         "commands"
     )
-    lines = [first, f"NPU {total['npu_cycles']:,.0f} cycles; host {found.host.told(found.program.target)}"]
+    lines = [
+        first,
+        f"NPU {total['npu_cycles']:,.0f} cycles; host {found.host.described(found.program.target)}",
+    ]
     parts = sorted(total["path"].items(), key=lambda p: -p[1])
     lines.append(
         "critical path: "

@@ -45,7 +45,7 @@ class Work:
         """All terms one after the other: host and NPU wait for each other."""
         return sum(self.terms(target).values())
 
-    def told(self, target: Target) -> str:
+    def described(self, target: Target) -> str:
         """A line for people."""
         terms = self.terms(target)
         return (

@@ -131,7 +131,7 @@ def host_session(model: bytes) -> onnxruntime.InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and told once
+    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

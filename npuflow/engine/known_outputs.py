@@ -13,7 +13,7 @@ from npuflow.onnx.run import EXPORT_OPSET
 _WHY = "the output is the same for every input"
 
 
-def told(graph: Graph) -> Graph:
+def with_known_outputs(graph: Graph) -> Graph:
     """The graph with a producer for each constant output; the constant goes on under the
     output's name and ":constant"."""
     known = {name: f"{name}:constant" for name in graph.outputs if graph.const(name) is not None}

@@ -143,7 +143,7 @@ def culprits(
 
 
 def worst(errors: Sequence[OutputError]) -> float | None:
-    """The largest relative error; None where one cannot be told."""
+    """The largest relative error; None where it is unknown."""
     known = [e.relative for e in errors]
     return None if None in known else max((e for e in known if e is not None), default=0.0)
 

@@ -238,7 +238,7 @@ def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and told once
+    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no public base class

@@ -88,8 +88,7 @@ class _Exporter:
             self.clip(node, clip, outputs[0])
 
     def name(self, node: Node) -> str:
-        """The source's name for the first node that has it; nodes a rule made of the
-        same source are told apart."""
+        """The name in the source model; further nodes that a rule made of the same one get a number."""
         name = node.name if node.name not in self.names else f"{node.name}:{len(self.names)}"
         self.names.add(name)
         return name

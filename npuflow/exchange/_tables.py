@@ -33,11 +33,11 @@ Table = Mapping[str, Entry]               # by tensor name
 
 
 class Format(Protocol):
-    """A format of tables. `suffix` is what such files are usually called, `tells`
+    """A format of tables. `suffix` is what such files are usually called, `omits`
     what it cannot say of a table."""
 
     suffix: ClassVar[str]
-    tells: ClassVar[str]
+    omits: ClassVar[str]
 
     def recognises(self, text: str) -> bool:
         """Whether a file's text is of this format; it may be no text of a table at all."""

@@ -19,7 +19,7 @@ class Aimet:
     """real = scale * (code + offset), codes from 0 up; written as version 1.0.0."""
 
     suffix: ClassVar[str] = ".encodings"
-    tells: ClassVar[str] = "the axis of a per-channel scale is not stated"
+    omits: ClassVar[str] = "the axis of a per-channel scale is not stated"
 
     def recognises(self, text: str) -> bool:
         held = tree(text)

@@ -21,7 +21,7 @@ class Compass:
     """By node; code = scale * real - zerop, so both are turned round here."""
 
     suffix: ClassVar[str] = "_opt_template.json"
-    tells: ClassVar[str] = "weights are left out; methods of the optimizer are not npuflow's"
+    omits: ClassVar[str] = "weights are left out; methods of the optimizer are not npuflow's"
 
     def recognises(self, text: str) -> bool:
         held = tree(text) or {}

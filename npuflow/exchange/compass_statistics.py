@@ -18,7 +18,7 @@ class CompassStatistics:
     v.tolist()) makes it one it does."""
 
     suffix: ClassVar[str] = "_statistic_info.json"
-    tells: ClassVar[str] = (
+    omits: ClassVar[str] = (
         "one range is used for both kinds of extrema; weights, codes and methods are left out"
     )
 

@@ -13,7 +13,7 @@ class Json:
     """Says everything."""
 
     suffix: ClassVar[str] = ".json"
-    tells: ClassVar[str] = ""
+    omits: ClassVar[str] = ""
 
     def recognises(self, text: str) -> bool:
         rows = (tree(text) or {}).values()

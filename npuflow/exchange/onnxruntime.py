@@ -16,7 +16,7 @@ class OnnxRuntime:
     """Read are `lowest` and `highest`; histograms are not. Written as of the MinMax method."""
 
     suffix: ClassVar[str] = ".json"
-    tells: ClassVar[str] = "weights and codes are left out"
+    omits: ClassVar[str] = "weights and codes are left out"
 
     def recognises(self, text: str) -> bool:
         held = tree(text)

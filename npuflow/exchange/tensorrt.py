@@ -20,7 +20,7 @@ class TensorRt:
     """A header line, then `NAME: BITS` lines."""
 
     suffix: ClassVar[str] = ".cache"
-    tells: ClassVar[str] = (
+    omits: ClassVar[str] = (
         "ranges are symmetric: the larger end counts for both; weights and codes are left out"
     )
 

@@ -17,7 +17,7 @@ class Toml:
     """Says everything."""
 
     suffix: ClassVar[str] = ".toml"
-    tells: ClassVar[str] = ""
+    omits: ClassVar[str] = ""
 
     def recognises(self, text: str) -> bool:
         try:

@@ -16,7 +16,7 @@ class TpuMlir:
     """The threshold is symmetric and cuts off what the minimum or maximum has beyond it."""
 
     suffix: ClassVar[str] = ".cali_table"
-    tells: ClassVar[str] = "weights, codes and tensors with blanks in their names are left out"
+    omits: ClassVar[str] = "weights, codes and tensors with blanks in their names are left out"
 
     def recognises(self, text: str) -> bool:
         return any(line.split() == COLUMNS.split() for line in text.splitlines()[:40])

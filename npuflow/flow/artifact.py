@@ -71,7 +71,7 @@ class Artifact(ABC):
         return {}
 
     def needs(self) -> Mapping[str, Need]:
-        """Stage name -> what this value tells of the memory that the stage will take."""
+        """Stage name -> the memory that the stage will take, as far as this value determines it."""
         return {}
 
     def digest(self) -> str:

@@ -162,7 +162,8 @@ class Executor:
 
     def _start(self, kind: str) -> None:
         try:
-            import distributed  # noqa: F401  (by far the longest part of a start: the build may end meanwhile)
+            # by far the longest part of a start: the build may end meanwhile
+            import distributed  # noqa: F401
 
             if self._closed:
                 return

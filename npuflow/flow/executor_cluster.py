@@ -128,7 +128,7 @@ class Cluster:
                 return
 
     def _release(self) -> None:
-        """Steps that were bound to workers of which none is left go to others."""
+        """Reassign steps whose allowed workers are all gone."""
         with self._lock:
             stranded = [
                 (name, held)

@@ -1,5 +1,5 @@
-"""Memory foreseen: what later steps will take is known from shapes, and told before
-earlier ones have run for it."""
+"""Memory estimates: what later steps will need is known from shapes. A step that cannot fit is reported
+before earlier ones have run for it."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Memo:
             made.write_bytes(_check(text).encode() + b"\n" + text)
             made.replace(self.path)
         except OSError:
-            return False  # an unwritable cache is told of elsewhere
+            return False  # an unwritable cache is reported elsewhere
         return True
 
 

@@ -62,8 +62,11 @@ class Step:
     @cached_property
     def selected(self) -> dict[str, Closure]:
         """The plug-ins that the step's tables name, with their code."""
-        pairs = [pair for config in self.configs.values() for pair in selections(config)]
-        return {f"{registry.name}/{name}": plugin_code(registry.name, name) for registry, name in pairs}  # type: ignore[attr-defined]
+        found = {}
+        for registry, name in (pair for config in self.configs.values() for pair in selections(config)):
+            label = registry.name  # type: ignore[attr-defined]
+            found[f"{label}/{name}"] = plugin_code(label, name)
+        return found
 
     @cached_property
     def fixed(self) -> dict[str, Any]:

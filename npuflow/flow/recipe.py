@@ -76,7 +76,7 @@ class Recipe:
     sources: tuple[Source, ...] = ()
     overrides: tuple[Override, ...] = ()
     lost: Mapping[str, NpuflowError] = field(default_factory=dict)
-    """Library tables that name no library, with the fault: `faults` tells it among the others."""
+    """Library tables that name no library, with the fault: `faults` reports it among the others."""
     _read: dict[type[Config], tuple[Any, list[NpuflowError]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -155,7 +155,7 @@ def load(
     """Read a recipe file (or plain `tables`), what it extends, its library tables,
     and apply `--set` overrides.
 
-    `lenient` leaves it to `Recipe.faults` to tell of a library table that names none,
+    `lenient` leaves it to `Recipe.faults` to report a library table that names none,
     with all that is wrong besides.
     """
     overrides = tuple(parse_set(text) if isinstance(text, str) else text for text in sets)

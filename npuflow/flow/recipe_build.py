@@ -66,7 +66,7 @@ def open_cache(recipe: Recipe | None, settings: Settings) -> Store:
 
 
 def plan_recipe(recipe: Recipe, registry: Registry, settings: Settings) -> Plan:
-    """The wired plan; every fault of the recipe and every unknown stage name is told."""
+    """The wired plan; every fault of the recipe and every unknown stage name is an error."""
     from npuflow.base.errors import UsageError, suggestion
     from npuflow.flow.stage import steps_of
     from npuflow.flow.wire import wire

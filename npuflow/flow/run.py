@@ -220,7 +220,7 @@ class _Driver:
             self._wait(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
 
     def _concluded(self, state: StepState) -> None:
-        """A step has its product, or is about to run: what it tells of later ones may end the build."""
+        """A step has its product, or is about to run: the memory that later ones need may end the build."""
         state.conclude()
         for name, error in self.foresight.faults(state, self.states, self._load, self.emit):
             self._fail(self.states[name], None, error)
@@ -382,9 +382,9 @@ class _Driver:
     ) -> None:
         if not state.note(item, status):
             return
-        self.emit(
-            StepEvent(state.step.name, item, key, status, seconds, output, reason, error, summary)  # type: ignore[arg-type]
-        )
+        step = state.step.name
+        about = (output, reason, error, summary)
+        self.emit(StepEvent(step, item, key, status, seconds, *about))  # type: ignore[arg-type]
 
     # damage
 

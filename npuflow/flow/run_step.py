@@ -108,7 +108,7 @@ class Outcome:
     memory: int = 0
     """The process that ran it, and the most that this has had in memory, in bytes."""
     busy: float = 0.0
-    """Seconds of the processor that its thread took: unlike the clock, whatever else runs."""
+    """CPU seconds of its thread, which other load on the machine does not change."""
     fatal: bool = False
     """No later step can succeed: the cache cannot be written, or every worker is refused."""
 

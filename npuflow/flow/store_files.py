@@ -127,7 +127,8 @@ def create(path: str, data: bytes, scratch: str) -> bool:
         except OSError as fault:
             if fault.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                 raise
-            if os.path.exists(path):  # noqa: PTH110  (a file system without hard links: the smallest window it allows)
+            # a file system without hard links: the smallest window it allows
+            if os.path.exists(path):  # noqa: PTH110
                 return False
             os.replace(made, path)  # noqa: PTH105
         return True
@@ -189,7 +190,8 @@ def remove(path: Path) -> int:
         for base, _, names in os.walk(path):
             for name in names:
                 with suppress(OSError):
-                    size += os.lstat(os.path.join(base, name)).st_size  # noqa: PTH118 (hot: one call per file)
+                    # hot: one call per file
+                    size += os.lstat(os.path.join(base, name)).st_size  # noqa: PTH118
         shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(OSError):

@@ -47,8 +47,8 @@ class Remote:
         if self._told is not None:
             self._told(text)
 
-    def listen(self, told: Callable[[str], None]) -> None:
-        self._told = self._told or told
+    def listen(self, reported: Callable[[str], None]) -> None:
+        self._told = self._told or reported
 
     def _files(self) -> tuple[Any, str]:
         """The file system behind the URL and the folder in it; options may follow a `?`."""

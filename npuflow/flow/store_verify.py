@@ -136,11 +136,11 @@ def rerun(plan: Any, store: Store, stage: str, **options: Any) -> list[str]:
     from npuflow.flow.events import Warned
     from npuflow.flow.run import build
 
-    told: list[str] = []
+    reported: list[str] = []
 
     def listen(event: object) -> None:
         if isinstance(event, Warned) and "not deterministic" in event.message:
-            told.append(event.message)
+            reported.append(event.message)
 
     build(plan, store, force=[stage], on_event=listen, **options).check()
-    return told
+    return reported

@@ -82,7 +82,7 @@ def built(
     planned: Sequence[tuple[Point, Recipe, Plan]], store: Store, settings: Settings,
     on_event: Callable[[Point, Event], None] | None = None,
 ) -> Iterator[Outcome]:
-    """Build one point after the other; one that fails is told in its outcome, and the sweep goes on."""
+    """Build one point after the other; one that fails has the error in its outcome, and the sweep goes on."""
     for point, recipe, plan in planned:
         outcome = Outcome(point)
 

@@ -212,22 +212,25 @@ def _steps(order: list[str], wiring: _Wiring, recipe: Recipe, override: Mapping[
                          each=param in (wiring.stages[name].over, wiring.stages[name].by))
             for param, need in wiring._upstream(name)
         }
-        steps.append(Step(name, wiring.stages[name], sign, configs, inputs, listing, override.get(name)))  # type: ignore[arg-type]
+        given = override.get(name)
+        steps.append(
+            Step(name, wiring.stages[name], sign, configs, inputs, listing, given)  # type: ignore[arg-type]
+        )
     if faults := recipe.faults(known, required=needed):
         raise RecipeError([*faults, *_unlisted(steps)])
     return steps
 
 
 def _unlisted(steps: list[Step]) -> Iterator[NpuflowError]:
-    """What the sources lack, of the steps whose tables could be read: a recipe's
-    faults are told all at once."""
-    told: set[tuple[str | None, str]] = set()
+    """Faults of the source listings, of every step whose tables could be read, so that all are reported at
+    once."""
+    reported: set[tuple[str | None, str]] = set()
     for step in steps:
         if all(config is not None for config in step.listing_configs.values()):
             try:
                 _ = step.listing
             except NpuflowError as fault:
                 # two stages may list one source
-                if (mark := (fault.where.key, fault.message)) not in told:
-                    told.add(mark)
+                if (mark := (fault.where.key, fault.message)) not in reported:
+                    reported.add(mark)
                     yield fault

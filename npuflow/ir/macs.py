@@ -54,7 +54,7 @@ def node_macs(graph: Graph, node: Node) -> int:
 
 
 def macs_known(graph: Graph, node: Node) -> bool:
-    """Whether the count can be told: shapes are static and the node runs no graph of its own."""
+    """Whether the count is known: shapes are static and the node runs no graph of its own."""
     return _count(graph, node) is not None
 
 

@@ -46,7 +46,8 @@ class PoolOp(Op):
             # that VALID rounds up with it.
             ceil_mode = ceil_mode if a["auto_pad"] == "VALID" else 0
         more = {f.name: int(a.get(f.name, 0)) for f in fields(cls) if f.name not in (*SETTINGS, "clip")}
-        return Imported(cls(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more), (0,))  # type: ignore[arg-type]
+        op = cls(kernel, strides, dilations, pads, auto_pad, ceil_mode, **more)  # type: ignore[arg-type]
+        return Imported(op, (0,))
 
     def to_onnx(self, site: Site) -> OnnxCall:
         call = super().to_onnx(site)

@@ -73,7 +73,8 @@ class MatMul(Op):
         else:
             columns = np.moveaxis(centred(weight, site.quant(1)), -2, -1).reshape(-1, depth)
             bounds = sum_bounds(columns, site.quant(0), None, 0)
-        prove(*bounds, site.accumulator_bits(numerics), f"a product over {depth} terms")  # type: ignore[arg-type]
+        what = f"a product over {depth} terms"
+        prove(*bounds, site.accumulator_bits(numerics), what)  # type: ignore[arg-type]
         return {**requant_params(site, product_ratio(site), numerics), **zero_points(site.quant(1))}
 
     def integer(

@@ -3,13 +3,22 @@ which number a constant is."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
+from npuflow.ir.queries import kind
 from npuflow.ir.types import Array
+
+
+def bounds(node: Node) -> tuple[float, float]:
+    """The interval that a Relu or Clip keeps."""
+    if kind(node) == "relu":
+        return 0.0, inf
+    return node.op.min, node.op.max  # type: ignore[attr-defined]
 
 
 def scalar(graph: Graph, value_id: str) -> float | None:

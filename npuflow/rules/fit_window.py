@@ -87,7 +87,8 @@ def _deconvolved(parts: Parts, weight: np.ndarray) -> tuple[str, ...] | str:
         return "planes without a tap, or pads that the model leaves open"
     rows, found = -(-count // s[0]), []
     for phase in every:
-        planes = _stacked(parts, [offset for _, offset in phase.taps], rows, 1, op.group)  # type: ignore[attr-defined]
+        offsets = [offset for _, offset in phase.taps]
+        planes = _stacked(parts, offsets, rows, 1, op.group)  # type: ignore[attr-defined]
         found.append(_phase(parts, phase, planes, weight, rows))
     n, _, channels, height, width = shape = parts.shape(found[0])
     whole = parts.concat([parts.reshape(y, (n, rows, 1, *shape[2:])) for y in found], 2)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from npuflow.ir.graph import Graph
 from npuflow.ir.op import Node
 from npuflow.ir.queries import kind, maker, sole_user
 from npuflow.rules import RULES, Change, Refusal, Rule
-from npuflow.rules._match import origins, plain_float
+from npuflow.rules._match import bounds, origins, plain_float
 
 
 @RULES.entry
@@ -31,10 +29,12 @@ class FuseClip(Rule):
             return None
         if sole_user(graph, source.outputs[0]) is not node:
             return Refusal("fuse_clip", node.name, f"{source.name} is read elsewhere too, before the clip")
-        lo, hi = (0.0, inf) if kind(node) == "relu" else (node.op.min, node.op.max)  # type: ignore[attr-defined]
+        lo, hi = bounds(node)
         if source.op.clip is not None:
             # min(max(x, lo), hi) after another one: exact only by pushing the old bounds through the new clip
             old_lo, old_hi = source.op.clip
+            # bounds by channel come with equalisation, behind the rules
+            assert not isinstance(old_lo, tuple) and not isinstance(old_hi, tuple)
             lo, hi = min(max(old_lo, lo), hi), min(max(old_hi, lo), hi)
         if not lo <= hi:
             return Refusal("fuse_clip", node.name, f"its bounds are empty: {lo:g} > {hi:g}")

@@ -32,5 +32,6 @@ class MergeMoves(Rule):
             return None
         op = OPS["reshape"](shape)
         if kind(node) == "transpose":
-            op = OPS["transpose"](tuple(before.op.perm[p] for p in node.op.perm))  # type: ignore[attr-defined]
+            first, then = before.op.perm, node.op.perm  # type: ignore[attr-defined]
+            op = OPS["transpose"](tuple(first[p] for p in then))
         return Change((node,), (Node(op, before.inputs, node.outputs, origins(node, before)),))

@@ -30,7 +30,8 @@ class MergePad(Rule):
             reason = f"the Pad's mode is {op.mode}"  # type: ignore[attr-defined]
         elif op.value != (0.0 if kind(node) == "conv" else -inf):  # type: ignore[attr-defined]
             padding = "0" if kind(node) == "conv" else "-inf"
-            reason = f"the Pad writes {op.value:g}, {kind(node)} pads with {padding}"  # type: ignore[attr-defined]
+            value = op.value  # type: ignore[attr-defined]
+            reason = f"the Pad writes {value:g}, {kind(node)} pads with {padding}"
         elif any((*pads[:2], *pads[rank : rank + 2])):
             reason = "the Pad widens the batch or the channels"
         elif min(pads) < 0:

@@ -9,7 +9,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS, Node
 from npuflow.ir.queries import kind, made_by, sole_user
 from npuflow.rules import RULES, Change, Refusal, Rule
-from npuflow.rules._match import origins, plain_float, with_scalar
+from npuflow.rules._match import bounds, origins, plain_float, with_scalar
 
 
 @RULES.entry
@@ -31,7 +31,7 @@ class RecogniseClip(Rule):
         nodes: tuple[Node, ...] = (node,)
         before = made_by(graph, x, "clip", "relu")
         if before is not None and before.op.clip is None and sole_user(graph, x) is node:
-            lo, hi = (0.0, inf) if kind(before) == "relu" else (before.op.min, before.op.max)  # type: ignore[attr-defined]
+            lo, hi = bounds(before)
             x, nodes = before.inputs[0], (before, node)
         # of what is already within lo and hi, max(., c) is within max(lo, c) and max(hi, c)
         pick = max if kind(node) == "max" else min

@@ -55,25 +55,25 @@ class Budget(Artifact):
     host_macs: int
     allowed: float
     clock_mhz: int
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
 
     def save(self, folder: Writer) -> None:
         folder.json("budget", {
             "cycles": self.cycles, "host_cycles": self.host_cycles, "host_macs": self.host_macs,
-            "allowed": self.allowed, "clock_mhz": self.clock_mhz, "told": list(self.told),
+            "allowed": self.allowed, "clock_mhz": self.clock_mhz, "reported": list(self.reported),
         })
 
     @classmethod
     def load(cls, folder: Reader) -> Self:
         held = folder.json("budget")
-        return cls(**{**held, "told": tuple(held["told"])})
+        return cls(**{**held, "reported": tuple(held["reported"])})
 
     def summary(self) -> dict[str, Any]:
         times = (self.cycles, self.allowed, self.host_cycles)
         have, want, host = (round(x / self.clock_mhz / 1000, 4) for x in times)
         found: dict[str, Any] = {"ms": have, "of": want, "host_ms": host, "host_macs": self.host_macs}
-        if self.told:
-            message, because, hint = self.told
+        if self.reported:
+            message, because, hint = self.reported
             found |= {
                 "warning": f"{message}; {because}".replace("\n", "; "),
                 "warning_hint": hint.replace("\n", "; "),
@@ -123,6 +123,6 @@ def budget(
     fault = too_slow(Missed(case, found, tiled.plan.bounds, allowed), shipped_targets())
     if budget.on_miss == "refuse":
         raise fault
-    told = (fault.message, fault.because, fault.hint)
-    log("\n".join(told))
-    return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz, told)
+    reported = (fault.message, fault.because, fault.hint)
+    log("\n".join(reported))
+    return Budget(cycles, found.host_cycles, found.host.macs, allowed, compute.clock_mhz, reported)

@@ -23,7 +23,7 @@ from npuflow.stages.samples import Sample
 
 @dataclass(frozen=True)
 class Labelled(Artifact):
-    """A sample, what is true of it, and what tells it from all others wherever it is listed."""
+    """A sample, what is true of it, and what identifies it wherever it is listed."""
 
     sample: Sample
     label: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from npuflow.engine.figures.export import library
+from npuflow.engine.figures.export import script
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import stage
 
@@ -30,4 +30,4 @@ class PageLibrary(Artifact):
 @stage(minor=True, memory="200MB")
 def page_library() -> PageLibrary:
     """Bundle Vega, Vega-Lite and Vega-Embed."""
-    return PageLibrary(library())
+    return PageLibrary(script())

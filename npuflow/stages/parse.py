@@ -12,7 +12,7 @@ from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config
 from npuflow.engine.correct.trial import Trial, summary
 from npuflow.engine.fold_pixels import Border
-from npuflow.engine.known_outputs import told
+from npuflow.engine.known_outputs import with_known_outputs
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer
@@ -117,7 +117,7 @@ def rewritten(reading: Reading, skip: tuple[str, ...] = (), most: int | None = N
     )
     graph = graph.replaced(outputs=(*wanted, *rounded))
     done = rewrite(graph, [name for name in RULES.names() if name not in skip], most=most)
-    final = told(prune(done.graph.replaced(outputs=wanted)))
+    final = with_known_outputs(prune(done.graph.replaced(outputs=wanted)))
     stated = {name: quant for name, quant in reading.stated.items() if name in final.values}
     return Parsed(final, done.refusals, done.applied, reading.notes, stated=stated)
 

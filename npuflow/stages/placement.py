@@ -55,5 +55,5 @@ def placement(
     for (op, reason), count in found.reasons().most_common():
         log(f"host: {op} ({count}): {reason}")
     if found.host:
-        log(f"host, codes of 8 bits: {found.host.told(target)}")
+        log(f"host, codes of 8 bits: {found.host.described(target)}")
     return Placement(found)

@@ -128,10 +128,10 @@ def precision(
     )
     ready.widths = widths.own
     cost = cost_of(ready, Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host))
-    told: list[str] = []
+    reported: list[str] = []
 
     def tell(line: str) -> None:
-        told.append(line)
+        reported.append(line)
         log(line)
 
     narrow = (NARROW,) * len(ready.names)
@@ -148,10 +148,10 @@ def precision(
     after = tuple(problem.verified(levels))
     choice, holds = ready.choice(levels), budget.holds(after)
     log(f"taken: {problem.summarised(levels)}")
-    told.append(f"taken: {problem.summarised(levels)}")
+    reported.append(f"taken: {problem.summarised(levels)}")
     return Precision(
         choice.overrides, choice.ranges, baseline.outputs, after, problem.price(levels, "cycles"), holds,
-        tuple(told), tuple(point(problem, one) for one in points[: precision.points]),
+        tuple(reported), tuple(point(problem, one) for one in points[: precision.points]),
     )
 
 

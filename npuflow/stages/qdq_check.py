@@ -63,20 +63,20 @@ class QdqComparison(Artifact):
             if one.sqnr is not None:
                 found["outputs_db"] = round(one.sqnr, 2)
             found |= {"part_by": one.kind, "samples": self.samples}
-        told = self.warnings()
-        return {**found, "warning": "; ".join(told), "warning_hint": HINT} if told else found
+        reported = self.warnings()
+        return {**found, "warning": "; ".join(reported), "warning_hint": HINT} if reported else found
 
     def warnings(self) -> list[str]:
         """What makes the QDQ model unfit to stand for the program."""
-        told = [self.verdict.text] if self.verdict is not None and self.verdict.kind == "bias" else []
+        reported = [self.verdict.text] if self.verdict is not None and self.verdict.kind == "bias" else []
         if not self.loads:
-            told.append(f"the QDQ model cannot be used: {self.reason}")
+            reported.append(f"the QDQ model cannot be used: {self.reason}")
         if self.missing:
-            told.append(
+            reported.append(
                 f"the QDQ model lacks {len(self.missing)} tensors of the program, the first is "
                 f"{self.missing[0]!r}"
             )
-        return told
+        return reported
 
 
 ENOUGH = 4_000_000                        # codes

@@ -11,7 +11,7 @@ from npuflow.flow.stage import log, stage
 from npuflow.stages.parse import Parsed
 from npuflow.stages.thresholds import Thresholds
 
-SHOWN = 10                                # names of a long list that are told
+SHOWN = 10                                # names of a long list that are printed
 
 
 def listing(ranges: Ranges) -> Listing:

@@ -106,7 +106,7 @@ def report(
         **{n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated},
     }
     extrema = channels.content if channels is not None else {}
-    told = of_network(parse.graph, statistics.content, ranges, quants, extrema)
+    reported = of_network(parse.graph, statistics.content, ranges, quants, extrema)
     said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
     log(f"{said.text}; {said.hint}" if said.hint else said.text)
     wider = widened(parse.graph, precision.overrides, sensitivity.names, sensitivity.noise)
@@ -132,7 +132,7 @@ def report(
             *_inputs(input_check),
             *_compared(parse, rewrite_check, qdq_check),
         ],
-        suggestions=told,
+        suggestions=reported,
         channels=extrema,
         accuracy=said,
     )

@@ -119,7 +119,7 @@ def chosen(
     with rounding to the nearest."""
     source, done = graph.graph, {one.layer.name: one.done for one in rounding.values()}
     layers = {one.layer.weight: one for one in rounding.values() if one.done.used}
-    told = trials(done.items())
+    reported = trials(done.items())
     weights = {name: one.done.weight for name, one in layers.items()}
     if table.rounder.judged and weights:
         nearest = {}
@@ -132,12 +132,12 @@ def chosen(
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
         _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
         trial = judged(source, weights, nearest, held)
-        told.append(trial)
+        reported.append(trial)
         weights = weights if trial.kept else {}
-    for line in told:
+    for line in reported:
         log(line.line())
     others = {at_width(one.layer.weight, o.quant.bits): o for one in rounding.values() for o in one.others}
-    return Rounded({**weights, **others}, tuple(told))
+    return Rounded({**weights, **others}, tuple(reported))
 
 
 @stage(

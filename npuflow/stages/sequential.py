@@ -63,7 +63,7 @@ def sequential(
         graph.graph, layers, fit, table.rounder, scheme, numerics, lambda at: progress(at, len(moments))
     )
     weights = {name: one.weight for name, one in done.items()}
-    told: tuple[Trial, ...] = ()
+    reported: tuple[Trial, ...] = ()
     if table.rounder.judged and weights:
         nearest = {
             one.weight: nearest_of(one.weight, source) for one, source in layers if one.weight in weights
@@ -71,8 +71,8 @@ def sequential(
         trial = replace(
             judged(graph.graph, weights, {**nearest, **rounded.weights}, held), correction="sequential"
         )
-        told = (trial,)
+        reported = (trial,)
         weights = weights if trial.kept else dict(rounded.weights)
-    for one in told:
+    for one in reported:
         log(one.line())
-    return Rounded(weights, (*rounded.trials, *told))
+    return Rounded(weights, (*rounded.trials, *reported))

@@ -95,7 +95,7 @@ def simulate(
     )
     found = profile(program)
     if found.host:
-        log(f"NPU {found.cycles:,.0f} cycles; host {found.host.told(program.target)}")
+        log(f"NPU {found.cycles:,.0f} cycles; host {found.host.described(program.target)}")
     for row in (*compare_forms(found), *worst_groups(found, 1)):
         log(f"{row}" + ("" if row.within else f": more than {row.bar:.0%} apart"))
     return Simulation(checks, tuple(found.layers()), found.totals())

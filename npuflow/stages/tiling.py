@@ -105,7 +105,7 @@ def tiling(
     log(f"{plan.bytes / 1e6:.2f} MB external traffic, at least {bounds.bytes / 1e6:.2f} MB")
     work, target = total_work(host_work(quantized.graph)), Target(memory=memory, host=host)
     if work:
-        log(f"host: {work.told(target)}")
+        log(f"host: {work.described(target)}")
     return Tiled(plan, work, work.cycles(target))
 
 

@@ -1,4 +1,4 @@
-"""Digests: canonical, told apart by type, pinned."""
+"""Digests: canonical, reported apart by type, pinned."""
 
 from __future__ import annotations
 

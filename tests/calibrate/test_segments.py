@@ -120,8 +120,8 @@ def test_segments_tile_the_counted_values(project: Path) -> None:
     graph, names = read(project / "net.onnx")
     parts = segments(graph, names)
     assert len(parts) >= 3
-    told = [name for one in parts.values() for name in one.names]
-    assert sorted(told) == sorted(names) and len(set(told)) == len(told)
+    reported = [name for one in parts.values() for name in one.names]
+    assert sorted(reported) == sorted(names) and len(set(reported)) == len(reported)
     assert all(len(one.names) >= LEAST for one in list(parts.values())[:-1])
     for name, one in parts.items():
         earlier = {v for k in one.above for v in parts[k].made}

@@ -76,8 +76,8 @@ def test_a_failure_leaves_the_terminal_as_it_was(project: Path) -> None:
     code, _, err = on_a_terminal("build", "words.toml")
     assert code == 1 and err.count("\x1b[?25l") == err.count("\x1b[?25h") > 0
     lines = plain(err)
-    told = [line for line in lines if line.startswith("x words")]
-    assert told and "[b]bad.txt: words failed" in told[-1] and len(told[-1]) <= 110
+    reported = [line for line in lines if line.startswith("x words")]
+    assert reported and "[b]bad.txt: words failed" in reported[-1] and len(reported[-1]) <= 110
     assert any(line.startswith("error:") for line in lines) and "Traceback" not in err
 
 

@@ -47,8 +47,13 @@ def call(
 def test_eval_states_the_program_beside_its_float_model(
     built: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = call(capfd, built, "eval")
-    assert told.code == 0 and "top1" in told.out and "12 samples" in told.out and "SQNR" in told.out
+    reported = call(capfd, built, "eval")
+    assert (
+        reported.code == 0
+        and "top1" in reported.out
+        and "12 samples" in reported.out
+        and "SQNR" in reported.out
+    )
     (score,) = call(capfd, built, "eval", "--json").lines
     assert score["samples"] == 12 and 0.5 < score["figures"]["top1"] <= 1 and score["npu_macs"] > 0.99
     assert score["delta"]["top1"] == pytest.approx(score["figures"]["top1"] - score["baseline"]["top1"])

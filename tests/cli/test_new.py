@@ -243,8 +243,8 @@ def test_what_no_file_says_is_a_line_to_look_at(tmp_path: Path, call: Callable[.
     text = (tmp_path / "net.toml").read_text()
     at = text.index("# CHECK: ")
     assert "uint8 in 0..255" in text[at:].splitlines()[0]
-    told = "\n".join(line.removeprefix("# ") for line in text[at:].splitlines()[2:4])
-    assert tomllib.loads(told) == {"data": {"steps": [{"normalize": {"mean": [127.5], "std": [127.5]}}]}}
+    reported = "\n".join(line.removeprefix("# ") for line in text[at:].splitlines()[2:4])
+    assert tomllib.loads(reported) == {"data": {"steps": [{"normalize": {"mean": [127.5], "std": [127.5]}}]}}
     lines = text.splitlines()
     start = lines.index("# [[data.steps]]", lines.index(text[at:].splitlines()[0]))
     lines[start : start + 2] = [line.removeprefix("# ") for line in lines[start : start + 2]]

@@ -37,5 +37,7 @@ def test_every_entry_is_on_the_page() -> None:
     found = list(entries())
     assert len(found) > 10
     for stage, name in found:
-        told = [row for row in rows if f"`{stage}" in row.split("|")[1] and f"`{name}`" in row.split("|")[2]]
-        assert told, f"docs/reference/cache.md has no row for {name} of stage {stage}"
+        reported = [
+            row for row in rows if f"`{stage}" in row.split("|")[1] and f"`{name}`" in row.split("|")[2]
+        ]
+        assert reported, f"docs/reference/cache.md has no row for {name} of stage {stage}"

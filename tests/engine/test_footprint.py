@@ -131,10 +131,10 @@ def test_what_would_fit_with_fewer_samples_is_a_warning_with_the_number(
     network(tmp_path, 6)
     events, errors = built(tmp_path, [], monkeypatch, 100 * TENSOR)
     assert not errors
-    (told,) = [e for e in events if isinstance(e, Warned) and e.stage == "correct"]
-    count = int(told.hint.rpartition("= ")[2])
-    assert told.hint.startswith("[correct] samples = ") and 2 <= count < 128
-    assert "correct will need about" in told.message
+    (reported,) = [e for e in events if isinstance(e, Warned) and e.stage == "correct"]
+    count = int(reported.hint.rpartition("= ")[2])
+    assert reported.hint.startswith("[correct] samples = ") and 2 <= count < 128
+    assert "correct will need about" in reported.message
     events, _ = built(tmp_path, [f"correct.samples={count}"], monkeypatch, 100 * TENSOR)
     assert not [e for e in events if isinstance(e, Warned) and e.stage == "correct"]
 

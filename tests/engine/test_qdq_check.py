@@ -1,4 +1,4 @@
-"""Program and exported QDQ model: rounding is told from a bias, whatever it grows to
+"""Program and exported QDQ model: rounding is reported from a bias, whatever it grows to
 on the way to the outputs."""
 
 from __future__ import annotations
@@ -114,28 +114,28 @@ def judged(graph: Graph, model: bytes, folder: Path) -> tuple[Verdict, dict[str,
 
 
 def test_rounding_is_no_bias(folder: Path, graph: Graph, qdq: bytes) -> None:
-    told, tensors = judged(graph, qdq, folder)
-    assert told.kind == "rounding" and told.biased == () and 0.5 < told.equal < 1
+    reported, tensors = judged(graph, qdq, folder)
+    assert reported.kind == "rounding" and reported.biased == () and 0.5 < reported.equal < 1
     # half-way values of the input
     assert tensors[INPUT].fed_different == tensors[INPUT].rounding > 10
     rest = {name: one for name, one in tensors.items() if name != INPUT}
     assert sum(one.different for one in rest.values()) > 100 > sum(one.fed_different for one in rest.values())
     assert (
-        told.text.startswith("program and QDQ model differ by rounding")
-        and "%" in told.text
-        and " dB)" in told.text
+        reported.text.startswith("program and QDQ model differ by rounding")
+        and "%" in reported.text
+        and " dB)" in reported.text
     )
-    assert f'{tensors[INPUT].fed_different} of them in "{INPUT}"' in told.text
+    assert f'{tensors[INPUT].fed_different} of them in "{INPUT}"' in reported.text
 
 
 @pytest.mark.parametrize(("name", "by"), [("a", 1), ("b", -1), (INPUT, 1)])
 def test_a_shifted_zero_point_is_a_bias(folder: Path, graph: Graph, qdq: bytes, name: str, by: int) -> None:
-    told, tensors = judged(graph, edited(qdq, shifted(name, by)), folder)
-    assert told.kind == "bias" and told.biased[0] == name
+    reported, tensors = judged(graph, edited(qdq, shifted(name, by)), folder)
+    assert reported.kind == "bias" and reported.biased[0] == name
     # some codes are at an end of their range
     assert tensors[name].mean == pytest.approx(by, abs=0.2)
-    assert f'"{name}" of "{tensors[name].layer}"' in told.text
-    assert f"{tensors[name].mean:+.2f} of a code off on average" in told.text
+    assert f'"{name}" of "{tensors[name].layer}"' in reported.text
+    assert f"{tensors[name].mean:+.2f} of a code off on average" in reported.text
 
 
 def test_a_zero_point_shifted_at_the_reader_is_the_readers_bias(
@@ -150,9 +150,9 @@ def test_a_zero_point_shifted_at_the_reader_is_the_readers_bias(
             2
         ] = "other"
 
-    told, tensors = judged(graph, edited(qdq, change), folder)
+    reported, tensors = judged(graph, edited(qdq, change), folder)
     reader = next(n for n in graph.nodes if "c" in n.inputs)
-    assert told.biased[0] == reader.outputs[0] and tensors[reader.outputs[0]].mean < -0.2
+    assert reported.biased[0] == reader.outputs[0] and tensors[reader.outputs[0]].mean < -0.2
 
 
 def test_a_wrong_scale_is_a_bias_where_its_mean_is_zero(folder: Path, graph: Graph, qdq: bytes) -> None:
@@ -162,18 +162,18 @@ def test_a_wrong_scale_is_a_bias_where_its_mean_is_zero(folder: Path, graph: Gra
             onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(one) * np.float32(1.1), one.name)
         )
 
-    told, _ = judged(graph, edited(qdq, change), folder)
-    assert told.kind == "bias" and told.biased[0] == "a"
+    reported, _ = judged(graph, edited(qdq, change), folder)
+    assert reported.kind == "bias" and reported.biased[0] == "a"
 
 
 def test_equal_codes_are_said_to_be_equal() -> None:
-    told = verdict(
+    reported = verdict(
         {"a": TensorParting("n", 10, 0, None, 256), "y": TensorParting("m", 4, 0, None)}, ["y"], NUMERICS
     )
     assert (
-        told.kind == "nothing"
-        and told.equal == told.outputs_equal == 1
-        and "same codes in all of 1 tensors" in told.text
+        reported.kind == "nothing"
+        and reported.equal == reported.outputs_equal == 1
+        and "same codes in all of 1 tensors" in reported.text
     )
 
 
@@ -223,11 +223,11 @@ def test_a_build_says_it_and_warns_of_a_bias_alone(folder: Path, made: Result, q
     shutil.copytree(kept.object_path(made.outputs["qdq"]), edit)
     (edit / FILE).write_bytes(edited(qdq, shifted("a", 1)))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
-    told = product(folder, result, "qdq_check", QdqComparison).summary()
+    reported = product(folder, result, "qdq_check", QdqComparison).summary()
     assert (
-        told["part_by"] == "bias"
-        and "differ by a bias" in told["warning"]
-        and "trust the program" in told["warning_hint"]
+        reported["part_by"] == "bias"
+        and "differ by a bias" in reported["warning"]
+        and "trust the program" in reported["warning_hint"]
     )
 
 
@@ -240,10 +240,10 @@ def test_a_model_that_onnxruntime_refuses_is_warned_of(folder: Path, made: Resul
     shutil.copytree(kept.object_path(made.outputs["qdq"]), edit)
     (edit / FILE).write_bytes(edited(qdq, change))
     result = build(folder / "net.toml", until="qdq_check", cache=folder / "cache", override={"qdq": edit})
-    told = product(folder, result, "qdq_check", QdqComparison).summary()
+    reported = product(folder, result, "qdq_check", QdqComparison).summary()
     assert (
-        "cannot be used: onnxruntime does not run it at all" in told["warning"]
-        and "HardSwoosh" in told["compared"]
+        "cannot be used: onnxruntime does not run it at all" in reported["warning"]
+        and "HardSwoosh" in reported["compared"]
     )
 
 

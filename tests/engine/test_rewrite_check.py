@@ -194,9 +194,9 @@ def test_a_build_compares_once(tmp_path: Path) -> None:
 def test_a_build_warns_with_the_rule_and_what_helps(tmp_path: Path, leak: None) -> None:
     assert "leak" in RULES
     _, check = made(tmp_path)
-    told = check.summary()
-    assert 'the rule "leak" moved it' in told["warning"] and "relu" in told["warning"]
-    assert told["warning_hint"].startswith('[parse] skip = ["leak"] restores every output of the model')
+    reported = check.summary()
+    assert 'the rule "leak" moved it' in reported["warning"] and "relu" in reported["warning"]
+    assert reported["warning_hint"].startswith('[parse] skip = ["leak"] restores every output of the model')
     applied = rewritten(FRONTENDS["onnx"]().read(NET, Bindings())).applied
     errors, moved, changes = of_rewrites(applied, check.errors, check.culprits, check.reason)
     assert (

@@ -93,8 +93,8 @@ def test_every_input_that_the_data_lack_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", a=np.zeros((8, 4), np.float32), b=np.zeros((8, 5), np.float32))
     path.write_text(path.read_text().replace("d.npy", "d.npz"))
     _, error = ran(path, tmp_path)
-    told = [fault.message for fault in error.faults()]
-    assert told == [
+    reported = [fault.message for fault in error.faults()]
+    assert reported == [
         'a sample does not fit the model input "b"',
         'the samples have no array for the model input "c"',
     ]
@@ -115,8 +115,8 @@ def test_a_recipe_without_faults_runs_on_the_same_graph(tmp_path: Path) -> None:
 def test_all_faults_of_the_model_table_come_at_once(tmp_path: Path) -> None:
     model = 'inputs = { "x" = [4, 5], "u" = [1] }\noutputs = ["z", "t", "yy"]\nconstants = { v = 1.0 }'
     _, error = ran(recipe(tmp_path, model=model), tmp_path)
-    told = [(fault.where.key, fault.where.line) for fault in error.faults()]
-    assert told == [
+    reported = [(fault.where.key, fault.where.line) for fault in error.faults()]
+    assert reported == [
         ("model.inputs.u", 4),
         ("model.constants.v", 6),
         ("model.inputs.x", 4),

@@ -36,7 +36,7 @@ def test_every_format_is_a_file() -> None:
     others = {"aimet", "compass", "compass_statistics", "onnxruntime", "tensorrt", "tpu_mlir"}
     assert set(EXCHANGE.names()) == {"json", "toml", *others}
     for name in EXCHANGE.names():
-        assert EXCHANGE[name].suffix and isinstance(EXCHANGE[name].tells, str)
+        assert EXCHANGE[name].suffix and isinstance(EXCHANGE[name].omits, str)
 
 
 @pytest.mark.parametrize("name", ["json", "toml"])

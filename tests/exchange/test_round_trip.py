@@ -68,10 +68,10 @@ def quantised(project: Path, *sets: str) -> tuple[str, dict[str, str]]:
 
 def exported(project: Path, name: str, form: str, codes: bool = False, weights: bool = False) -> Path:
     path = project / name
-    told = write(
+    reported = write(
         project / "recipe.toml", path, form, codes=codes, weights=weights, sets=[], cache=project / "cache"
     )
-    assert told[0].startswith(f"wrote {path}")
+    assert reported[0].startswith(f"wrote {path}")
     return path
 
 
@@ -136,8 +136,8 @@ def test_other_names_are_mapped_and_strangers_refused(project: Path) -> None:
 
 def test_the_table_of_statistics(project: Path) -> None:
     quantised(project)
-    told = statistics(project / "recipe.toml", [], project / "cache", [], project / "h.svg")
-    lines = told.splitlines()
+    reported = statistics(project / "recipe.toml", [], project / "cache", [], project / "h.svg")
+    lines = reported.splitlines()
     assert lines[0] == "4 tensors, 20 samples" and lines[2].split()[:3] == ["tensor", "low", "high"]
     assert any(line.startswith("b ") and "percentile" in line for line in lines)
     assert (project / "h.svg").read_text().startswith("<svg")
@@ -147,8 +147,8 @@ def test_the_table_of_statistics(project: Path) -> None:
         project / "recipe.toml", random, cache=project / "cache", out=project / "out", until="statistics"
     )
     made.check()
-    told = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
-    assert told[0] == "1 tensors, 2 samples; RANDOM DATA, which means nothing for real inputs"
+    reported = statistics(project / "recipe.toml", random, project / "cache", ["b"], None).splitlines()
+    assert reported[0] == "1 tensors, 2 samples; RANDOM DATA, which means nothing for real inputs"
     with pytest.raises(UsageError, match='no tensor is called "q"'):
         statistics(project / "recipe.toml", [], project / "cache", ["q"], None)
     with pytest.raises(UsageError, match=r"neither .svg nor .png"):

@@ -117,28 +117,28 @@ def campaign(seed: int, number: int, base: Path) -> dict[str, int]:
         path = damage(rnd, cache, kind, way)
         if path is not None:
             done[kind] += 1
-            told = f"seed {seed}: {way} {kind} {path.relative_to(cache)}"
+            reported = f"seed {seed}: {way} {kind} {path.relative_to(cache)}"
             shutil.copytree(cache, base / "second")
             try:
-                used(cache, out, wanted, product, told)
+                used(cache, out, wanted, product, reported)
                 if (
                     not (kind in ("record", "store", "root", "object folder") and way == "delete")
                     and kind != "store"
                 ):
-                    assert verify(Store(base / "second")).damaged, f"{told}: verification saw nothing"
-                    assert not verify(Store(base / "second")).damaged, f"{told}: it was not set aside"
+                    assert verify(Store(base / "second")).damaged, f"{reported}: verification saw nothing"
+                    assert not verify(Store(base / "second")).damaged, f"{reported}: it was not set aside"
             finally:
                 shutil.rmtree(base / "second")
         shutil.rmtree(cache)
     return done
 
 
-def used(cache: Path, out: Path, wanted: dict[str, Any], product: bytes, told: str) -> None:
+def used(cache: Path, out: Path, wanted: dict[str, Any], product: bytes, reported: str) -> None:
     """Build, and build with every stage forced, so that every input is read: the
     values must be the clean ones."""
     events: list[Event] = []
     result = toys.run(cache, jobs=1, out_dir=out, on_event=events.append)
-    assert result.ok, f"{told}: {result.errors}"
+    assert result.ok, f"{reported}: {result.errors}"
     for _ in range(30):
         try:
             found = values(result, Store(cache))
@@ -149,10 +149,12 @@ def used(cache: Path, out: Path, wanted: dict[str, Any], product: bytes, told: s
             Store(cache).quarantine(fault.digest, fault.reason)
             result = toys.run(cache, jobs=1, out_dir=out, on_event=events.append)
     else:
-        raise AssertionError(f"{told}: it was never repaired")
-    assert found == wanted, told
-    assert (out / "table.bin").read_bytes() == product, told
+        raise AssertionError(f"{reported}: it was never repaired")
+    assert found == wanted, reported
+    assert (out / "table.bin").read_bytes() == product, reported
     forced = toys.run(cache, jobs=1, force=["numbers", "scaled", "table", "total"], on_event=events.append)
-    assert forced.ok and forced.outputs == result.outputs, told
-    assert not [one for one in events if isinstance(one, Warned) and "not deterministic" in one.message], told
+    assert forced.ok and forced.outputs == result.outputs, reported
+    assert not [one for one in events if isinstance(one, Warned) and "not deterministic" in one.message], (
+        reported
+    )
     gc(Store(cache), 0.0)

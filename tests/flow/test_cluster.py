@@ -100,8 +100,8 @@ def test_processes_of_a_build_survive_a_dying_worker(tmp_path: Path) -> None:
     events: list[Event] = []
     result = toys.run(tmp_path / "cache", tables, scheduler="processes:2", on_event=events.append)
     assert result.ok and result.ran + result.hit == 8
-    (told, *_) = [event.message for event in events if isinstance(event, Warned)]
-    assert told.startswith("a worker died under numbers (its process was ended by SIGKILL"), told
+    (reported, *_) = [event.message for event in events if isinstance(event, Warned)]
+    assert reported.startswith("a worker died under numbers (its process was ended by SIGKILL"), reported
 
 
 def test_only_the_item_that_kills_is_blamed(tmp_path: Path) -> None:

@@ -164,11 +164,15 @@ def test_a_plan_knows_pairs_and_groups_item_by_item(forge: Forge, tmp_path: Path
     assert (count("cells", "hit"), count("cells", "run")) == (100, 100)
     assert count("sums", "hit") == count("sums", "maybe") == len(first.status["sums"]) // 2
     assert [s.status for s in found if s.stage == "total"] == ["maybe"]
-    told = {(s.stage, s.item): s.status for s in found}
+    reported = {(s.stage, s.item): s.status for s in found}
     done = build(changed, Store(tmp_path), jobs=1).check()
-    assert {(stage, item) for stage, items in done.status.items() for item in items} == set(told)
-    assert all(told[stage, item] == "hit" for stage, items in done.status.items() for item, s in items.items()
-               if s == "hit" and stage in ("cells", "sums"))
+    assert {(stage, item) for stage, items in done.status.items() for item in items} == set(reported)
+    assert all(
+        reported[stage, item] == "hit"
+        for stage, items in done.status.items()
+        for item, s in items.items()
+        if s == "hit" and stage in ("cells", "sums")
+    )
 
 
 def test_groups_are_bounded_and_local() -> None:

@@ -18,9 +18,9 @@ from npuflow.flow.store_remote import connect
 
 
 def local(
-    tmp_path: Path, url: str | None = None, mode: str = "read-write", told: list[str] | None = None
+    tmp_path: Path, url: str | None = None, mode: str = "read-write", reported: list[str] | None = None
 ) -> Store:
-    lines = told if told is not None else []
+    lines = reported if reported is not None else []
     return Store(tmp_path / "one", connect(url or f"file://{tmp_path / 'share'}", mode), warn=lines.append)
 
 
@@ -75,9 +75,9 @@ def test_damage_is_not_uploaded(tmp_path: Path) -> None:
     total = Store(tmp_path / "one").object_path(made.outputs["total"])
     (path,) = [one for one in total.iterdir() if one.name != "manifest.json"]
     path.write_bytes(path.read_bytes()[::-1])
-    told: list[str] = []
-    done = push(local(tmp_path, told=told))
-    assert (done.records, done.left_out) == (9, 1) and "is not what was written" in told[0]
+    reported: list[str] = []
+    done = push(local(tmp_path, reported=reported))
+    assert (done.records, done.left_out) == (9, 1) and "is not what was written" in reported[0]
 
 
 def test_only_what_the_last_build_used(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_line_ends_of_other_systems(folder: Path) -> None:
 
 
 def test_a_library_that_is_not_there_hides_no_other_fault(folder: Path) -> None:
-    """What the library would have said is not asked for; everything else is told at once."""
+    """What the library would have said is not asked for; everything else is reported at once."""
     chips = {"chip": folder / "chips"}
     write(folder / "chips/one.toml", "[numerics]\nacc_bits = 24\n")
     path = write(

@@ -76,13 +76,13 @@ def test_early_cutoff(tmp_path: Path) -> None:
 def test_dry_run_bounds_what_runs(tmp_path: Path) -> None:
     toys.run(tmp_path / "cache")
     plan = toys.plan({"source": {"count": 5}})
-    told = {(one.stage, one.item): one.status for one in dry(plan, Store(tmp_path / "cache")).steps}
-    assert told[("numbers", "n4")] == "run" and told[("scaled", "n1")] == "hit"
-    assert told[("table", None)] == "maybe"
+    reported = {(one.stage, one.item): one.status for one in dry(plan, Store(tmp_path / "cache")).steps}
+    assert reported[("numbers", "n4")] == "run" and reported[("scaled", "n1")] == "hit"
+    assert reported[("table", None)] == "maybe"
     result = toys.run(tmp_path / "cache", {"source": {"count": 5}})
     for stage, items in ran(result).items():
         for item in items:
-            assert told.get((stage, item), told.get((stage, None))) in ("run", "maybe")
+            assert reported.get((stage, item), reported.get((stage, None))) in ("run", "maybe")
 
 
 def test_a_failing_item_is_named_alone_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_nondeterminism_is_reported_and_the_first_record_wins(
     monkeypatch.setattr(type(plan["total"]), "code", property(lambda self: _code(self, plain)))
     result = toys.build(plan, Store(tmp_path / "cache"), force=["total"], on_event=events.append, jobs=1)
     assert result.outputs == first.outputs
-    (told,) = [event for event in events if isinstance(event, Warned)]
-    assert "not deterministic" in told.message and told.hint == "npuflow cache verify --rerun total"
+    (reported,) = [event for event in events if isinstance(event, Warned)]
+    assert "not deterministic" in reported.message and reported.hint == "npuflow cache verify --rerun total"
 
 
 def _code(step: Any, total: Any) -> Any:
@@ -227,8 +227,8 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(
     events: list[Event] = []
     again = toys.run(tmp_path / "cache", on_event=events.append)
     assert (again.hit, again.ran, again.outputs) == (10, 0, first.outputs)
-    (told,) = [event for event in events if isinstance(event, Warned)]
-    assert "the file system is read-only; it is only read" in told.message and "gc" not in told.hint
+    (reported,) = [event for event in events if isinstance(event, Warned)]
+    assert "the file system is read-only; it is only read" in reported.message and "gc" not in reported.hint
     with pytest.raises(StoreError, match="the file system is read-only") as caught:
         toys.run(tmp_path / "cache/none")                # an empty place that takes nothing is no cache
     assert caught.value.exit_code == 2 and "gc" not in caught.value.hint

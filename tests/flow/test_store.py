@@ -110,11 +110,11 @@ def test_ten_gigabytes_pass_through_little_memory(tmp_path: Path) -> None:
 
 def test_a_shared_cache_that_takes_nothing_is_told_of_once(tmp_path: Path) -> None:
     """Nothing being there is an answer to a question, but not to an upload."""
-    told: list[str] = []
-    store = Store(tmp_path / "cache", connect("/proc/none/such", "read-write"), warn=told.append)
+    reported: list[str] = []
+    store = Store(tmp_path / "cache", connect("/proc/none/such", "read-write"), warn=reported.append)
     store.commit(record(store, "k", store.write(toys.Blob(1)).digest))
     store.commit(record(store, "l", store.write(toys.Blob(2)).digest))
-    assert len(told) == 1 and "an upload failed" in told[0]
+    assert len(reported) == 1 and "an upload failed" in reported[0]
 
 
 def test_gc_keeps_what_a_place_used_and_drops_the_rest(tmp_path: Path) -> None:
@@ -258,24 +258,26 @@ def test_stats_and_rerun(tmp_path: Path) -> None:
 # remotes
 
 
-def share(url: str, mode: str, told: list[str] | None = None) -> Any:
-    return connect(url, mode, (told if told is not None else []).append)
+def share(url: str, mode: str, reported: list[str] | None = None) -> Any:
+    return connect(url, mode, (reported if reported is not None else []).append)
 
 
 def through(url: str, tmp_path: Path) -> None:
     """Filled by one build, read by another, damaged, and gone."""
     made = toys.run(None, store=Store(tmp_path / "one", share(url, "read-write")))
     assert made.ran == 10
-    told: list[str] = []
-    read = toys.run(None, store=Store(tmp_path / "two", share(url, "read", told)), out_dir=tmp_path / "out")
-    assert (read.ran, read.hit, told) == (0, 10, []) and read.outputs == made.outputs
+    reported: list[str] = []
+    read = toys.run(
+        None, store=Store(tmp_path / "two", share(url, "read", reported)), out_dir=tmp_path / "out"
+    )
+    assert (read.ran, read.hit, reported) == (0, 10, []) and read.outputs == made.outputs
     assert read.products["table"].stat().st_size == 32
     # intermediate objects stay where they are until somebody reads them
     assert {*Store(tmp_path / "two").digests()} == {made.outputs["table"], made.outputs["total"]}
     changed = toys.run(
-        None, {"source": {"order": -1}}, store=Store(tmp_path / "two", share(url, "read", told))
+        None, {"source": {"order": -1}}, store=Store(tmp_path / "two", share(url, "read", reported))
     )
-    assert changed.ran == 2 and not told
+    assert changed.ran == 2 and not reported
 
 
 def test_a_shared_folder_as_remote(tmp_path: Path) -> None:
@@ -302,11 +304,11 @@ def test_an_object_server_as_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_unreachable_remote_is_one_warning_and_a_local_build(tmp_path: Path) -> None:
-    told: list[str] = []
-    remote = share("s3://bucket/cache?endpoint_url=http://127.0.0.1:1&key=a&secret=b", "read-write", told)
+    reported: list[str] = []
+    remote = share("s3://bucket/cache?endpoint_url=http://127.0.0.1:1&key=a&secret=b", "read-write", reported)
     begun = time.monotonic()
     result = toys.run(None, store=Store(tmp_path / "cache", remote))
-    assert result.ran == 10 and len(told) == 1 and "is not used by this build" in told[0]
+    assert result.ran == 10 and len(reported) == 1 and "is not used by this build" in reported[0]
     assert time.monotonic() - begun < 30
 
 
@@ -319,13 +321,13 @@ def test_damage_in_a_remote_is_not_used(tmp_path: Path) -> None:
         path.write_bytes(data)
     for path in [*share_dir.rglob("*.json")][:3]:
         path.write_bytes(path.read_bytes()[:-9])
-    told: list[str] = []
-    store = Store(tmp_path / "two", share(f"file://{share_dir}", "read", told))
+    reported: list[str] = []
+    store = Store(tmp_path / "two", share(f"file://{share_dir}", "read", reported))
     events: list[Event] = []
     read = toys.run(None, store=store, out_dir=tmp_path / "out", on_event=events.append)
     assert read.ok and read.outputs == made.outputs and read.products["table"].stat().st_size == 32
     assert sum("damaged record" in one.message for one in events if isinstance(one, Warned)) == 3
-    assert any("damaged object" in text for text in told)
+    assert any("damaged object" in text for text in reported)
     total = store.load(read.outputs["total"], toys.kind("Total"))
     assert total.value == 12
 

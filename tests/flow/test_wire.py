@@ -285,11 +285,11 @@ def test_a_plan_runs_quick_stages_in_memory(forge: Forge, tmp_path: Path) -> Non
     before = sorted((tmp_path / "cache").rglob("*"))
     found = dry(changed, store, ahead=True).steps
     assert sorted((tmp_path / "cache").rglob("*")) == before
-    told = {(s.stage, s.item): s.status for s in found}
+    reported = {(s.stage, s.item): s.status for s in found}
     done = build(changed, store, jobs=1).check()
     ran = {(stage, item): status for stage, items in done.status.items() for item, status in items.items()}
-    assert {place: "ran" if status == "run" else status for place, status in told.items()} == ran
-    assert Counter(told.values())["run"] > 3 and "maybe" not in told.values()
+    assert {place: "ran" if status == "run" else status for place, status in reported.items()} == ran
+    assert Counter(reported.values())["run"] > 3 and "maybe" not in reported.values()
     assert {s.status for s in dry(plan(forge, {"first": {"n": 41}}), store).steps} >= {"run", "maybe"}
 
 
@@ -326,8 +326,8 @@ def test_partly_known_fan_outs_are_planned_item_by_item(forge: Forge, tmp_path: 
     old = locked(forge, tmp_path, {"first": {"n": 2}})
     build(plan(forge, {"first": {"n": 3}}, until="parts"), store, jobs=1).check()
     found = dry(plan(forge, {"first": {"n": 3}}), store, old)
-    told = [(s.stage, s.item, s.status) for s in found.steps if s.stage in ("others", "third")]
-    assert told == [
+    reported = [(s.stage, s.item, s.status) for s in found.steps if s.stage in ("others", "third")]
+    assert reported == [
         ("others", "p0", "hit"), ("others", "p1", "hit"), ("others", "p2", "run"),
         ("third", "p0", "hit"), ("third", "p1", "hit"), ("third", "p2", "maybe"),
     ]

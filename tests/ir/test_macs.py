@@ -112,8 +112,8 @@ def test_an_einsum_is_counted_as_the_loop_over_all_its_indices() -> None:
     """Numpy's own count of multiplications and additions, two of which are a multiply-accumulate."""
     shapes = [(2, 3, 4), (2, 4, 5)]
     graph, node = net("Einsum", [*shapes], (2, 3, 5), equation="bij,bjk->bik")
-    _, told = np.einsum_path("bij,bjk->bik", *map(np.zeros, shapes), optimize=False)
-    naive = float(next(line.split(":")[1] for line in told.splitlines() if "Naive FLOP" in line))
+    _, reported = np.einsum_path("bij,bjk->bik", *map(np.zeros, shapes), optimize=False)
+    naive = float(next(line.split(":")[1] for line in reported.splitlines() if "Naive FLOP" in line))
     assert node_macs(graph, node) == naive / 2
 
 

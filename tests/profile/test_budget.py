@@ -74,12 +74,12 @@ def test_suggestions_state_what_they_do() -> None:
     one = missed(mixed(TARGET.numerics)[0], TARGET, 0.7)
     error = too_slow(one, {"same": TARGET})
     assert "target = same" not in error.hint
-    told = re.findall(r"^(.*): ([\d.e-]+) ms(, not enough by itself)?$", error.hint, re.M)
-    assert told and len(told) == len(error.hint.splitlines())
+    reported = re.findall(r"^(.*): ([\d.e-]+) ms(, not enough by itself)?$", error.hint, re.M)
+    assert reported and len(reported) == len(error.hint.splitlines())
     limit = one.case.milliseconds(one.allowed)
-    for _, time, short in told:
+    for _, time, short in reported:
         assert bool(short) == (float(time) > limit * 1.001)
-    for change, time, _ in told:
+    for change, time, _ in reported:
         if change.startswith("target.compute.cores"):
             again = one.case.changed("compute", cores=int(change.split()[-1]))
             assert again.milliseconds(again.cycles() or 0) == pytest.approx(float(time), rel=1e-3)

@@ -111,7 +111,7 @@ def conv_terms(
 
 def test_edges_of_the_array() -> None:
     """33 channels on 32 rows cost two passes, 65 outputs on 64 columns too; what is not
-    multiplying is told as edge."""
+    multiplying is reported as edge."""
     full, deep, wide = (conv_terms(EDGE, *n) for n in ((32, 64), (33, 64), (32, 65)))
     assert full.edge == 0 and full.array == 9 * 14 * 14
     assert deep.array + deep.edge == wide.array + wide.edge == 2 * full.array

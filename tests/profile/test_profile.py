@@ -91,15 +91,15 @@ def test_local_slots_of_one_moment_overlap_only_within_a_layer(found: Profile) -
             r["start"] for r in found.commands() if r["core"] == core and r["queue"] in ("TENSOR", "VECTOR")
         ]
         assert all(any(s["start"] <= t < s["end"] for t in starts) for s in own)
-    told, laid = text_map(found), found.program.meta["memory"]
-    assert "w constants, # values" in told and "w" in told and "#" in told
-    assert all(f"  {v['value']}: {v['size']:,} bytes" in told for v in memory.external(found)[:1])
-    assert "local bytes are used" in told
+    reported, laid = text_map(found), found.program.meta["memory"]
+    assert "w constants, # values" in reported and "w" in reported and "#" in reported
+    assert all(f"  {v['value']}: {v['size']:,} bytes" in reported for v in memory.external(found)[:1])
+    assert "local bytes are used" in reported
     for used, bound in (
         (found.program.meta["data_bytes"], laid["bound"]),
         (laid["local_used"], laid["local_bound"]),
     ):
-        assert f"at least {bound:,} live at once (gap {used / bound:.2f})" in told and used >= bound
+        assert f"at least {bound:,} live at once (gap {used / bound:.2f})" in reported and used >= bound
 
 
 def test_trace_has_every_command_once(found: Profile) -> None:

@@ -86,7 +86,7 @@ def outcome(name: str, config: Quantize, simulate: bool) -> str:
                 f"{config}: {error}"
             )
         return "refused"
-    for note in done.notes:                       # a layer on the host has its numbers told
+    for note in done.notes:                       # a layer on the host has its numbers reported
         assert any(c.isdigit() for c in note.reason), f"{config}: {note}"
     interpreter = Interpreter(done.graph, chip.numerics)
     made = []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import vl_convert
 
-from npuflow.engine.figures.export import library
+from npuflow.engine.figures.export import script
 from npuflow.engine.report.page import render
 
 LAYER = {"op": "Conv", "npu": True, "origin": [], "attributes": "", "reason": "", "macs": 10, "cycles": 5.0}
@@ -105,7 +105,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return render(DATA, library())
+    return render(DATA, script())
 
 
 def test_the_page_is_one_file(text: str) -> None:

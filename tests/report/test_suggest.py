@@ -43,8 +43,8 @@ def test_each_trouble_has_its_word(normal: list[Array]) -> None:
     one = [row.copy() for row in normal]
     one[5][:40] = 12.0
     assert kinds(one) == ["one sample"]
-    told = suggestions(of(one)["x"], of(one).samples)
-    assert '"s5" alone reaches 12' in told[0].text
+    reported = suggestions(of(one)["x"], of(one).samples)
+    assert '"s5" alone reaches 12' in reported[0].text
     assert kinds([np.full(50, 3.0, np.float32)] * 5) == ["constant"]
     assert kinds([np.concatenate([np.zeros(3990, np.float32), row[:10]]) for row in normal])[0] == "dead"
     assert kinds([np.append(row, np.float32(np.nan)) for row in normal]) == ["not finite"]
@@ -92,11 +92,11 @@ def test_channels_of_activations() -> None:
     even = np.array([np.full(20, -1.0), np.linspace(1.0, 2.0, 20)])
     assert list(channel_suggestions(even)) == []
     same = np.concatenate([even, [[0.0, 3.0], [0.0, 3.0]]], axis=1)
-    told = list(channel_suggestions(same))
+    reported = list(channel_suggestions(same))
     assert (
-        [s.kind for s in told] == ["dead channels"]
-        and "2 of 22" in told[0].text
-        and "channel 20" in told[0].text
+        [s.kind for s in reported] == ["dead channels"]
+        and "2 of 22" in reported[0].text
+        and "channel 20" in reported[0].text
     )
     small = np.concatenate([even, [[-0.001] * 5, [0.001] * 5]], axis=1)
     assert [s.kind for s in channel_suggestions(small)] == ["uneven channels"]

@@ -80,8 +80,8 @@ def test_every_fault_of_the_pins_is_told_at_its_key() -> None:
     )
     with pytest.raises(RecipeError) as caught:
         planned(pins)
-    told = {f.where.key: (f.message, f.because, f.hint) for f in caught.value.faults()}
-    assert set(told) == {
+    reported = {f.where.key: (f.message, f.because, f.hint) for f in caught.value.faults()}
+    assert set(reported) == {
         *(f"tiling.keep[{i}]" for i in range(5)),
         "tiling.groups[0][0]",
         "tiling.groups[0][1]",
@@ -90,11 +90,11 @@ def test_every_fault_of_the_pins_is_told_at_its_key() -> None:
         f"tiling.tiles.{LAYER}",
     }
     assert (
-        told["tiling.groups[0][0]"][2] == f'"{convs[0]}"'
-        and told["tiling.groups[0][1]"][2] == f'"{convs[0]}"'
+        reported["tiling.groups[0][0]"][2] == f'"{convs[0]}"'
+        and reported["tiling.groups[0][1]"][2] == f'"{convs[0]}"'
     )
-    assert "fused" in told["tiling.keep[0]"][1] and told["tiling.keep[1]"][2] == f'"{made}"'
-    assert "input" in told["tiling.keep[2]"][1] and "output" in told["tiling.keep[3]"][1]
+    assert "fused" in reported["tiling.keep[0]"][1] and reported["tiling.keep[1]"][2] == f'"{made}"'
+    assert "input" in reported["tiling.keep[2]"][1] and "output" in reported["tiling.keep[3]"][1]
 
 
 def test_groups_that_share_a_layer_are_refused_as_such() -> None:
@@ -123,6 +123,6 @@ def test_a_tile_that_does_not_fit_is_explained() -> None:
     )
     with pytest.raises(TargetError, match="the target has 4096") as caught:
         planned(pins, tight)
-    told = explained(Wanted(GRAPH, machine(tight), tight.numerics, 3, pins), caught.value, {})
-    assert f"[tiling.tiles] {LAYER} (n = 1, co = 12" in told.because
-    assert "without [tiling.tiles]" in told.hint and "memory.local_bytes >= " in told.hint
+    reported = explained(Wanted(GRAPH, machine(tight), tight.numerics, 3, pins), caught.value, {})
+    assert f"[tiling.tiles] {LAYER} (n = 1, co = 12" in reported.because
+    assert "without [tiling.tiles]" in reported.hint and "memory.local_bytes >= " in reported.hint

@@ -125,7 +125,7 @@ def test_suggestions_for_random_networks_work() -> None:
 
 
 def test_pins_that_cannot_be() -> None:
-    """Of two pinned groups the one that does not fit is told apart from the one that may stay."""
+    """Of two pinned groups the one that does not fit is reported apart from the one that may stay."""
     b, target = Builder(), local(SMALL, 512)
     x, names = b.input("x", (1, 8, 1, 1)), []
     for size in (8, 8, 600, 8):
@@ -160,7 +160,7 @@ def test_a_tensor_that_cannot_stay() -> None:
 @pytest.mark.slow
 def test_a_real_network_says_what_to_write(tmp_path: Path) -> None:
     """The fashion example on a target with a hundredth of its memory; the override that is
-    told, word for word, builds."""
+    reported, word for word, builds."""
     from npuflow import build
 
     sets = [
@@ -172,8 +172,8 @@ def test_a_real_network_says_what_to_write(tmp_path: Path) -> None:
     more = {"until": "tiling", "cache": tmp_path / "cache", "out": tmp_path / "out"}
     with pytest.raises((RecipeError, TargetError)) as caught:
         build(ROOT / "recipes" / "fashion.toml", sets, **more)
-    told = str(caught.value)
-    assert "hardswish" in told and "bits = 8, input_bits = 8" in told
+    reported = str(caught.value)
+    assert "hardswish" in reported and "bits = 8, input_bits = 8" in reported
     done = build(ROOT / "recipes" / "fashion.toml", [
         *sets, 'quantize.overrides=[{layers=["hardswish"], bits=8, input_bits=8}]',
     ], **more)

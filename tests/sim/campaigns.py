@@ -29,7 +29,7 @@ Told = Callable[[Subject, Graph], Iterable[str]]         # what else is counted 
 
 
 def campaign(
-    seeds: Iterable[int], case: Callable[[int], Subject], exact_each: int, told: Told
+    seeds: Iterable[int], case: Callable[[int], Subject], exact_each: int, reported: Told
 ) -> Counter[str]:
     """Every seed in turn; a failure names its seed. `exact_each`: how often no fast kernel is taken."""
     count: Counter[str] = Counter()
@@ -54,7 +54,7 @@ def campaign(
         count["tensors"] += tensors
         count["operators"] += sum(n.is_integer for n in graph.nodes)
         if tensors:
-            count.update([f"level {subject.level}", *told(subject, graph)])
+            count.update([f"level {subject.level}", *reported(subject, graph)])
             count["several cores"] += sum(len(words) > 0 for words in program.commands) > 1
     return count
 

@@ -100,7 +100,8 @@ def many_loads(*waits: int):
 
 
 def test_a_wait_that_16_bits_could_misread_is_told() -> None:
-    order = order_of(many_loads(20_000, 32_999))          # the second is counted from what the first has told
+    # the second is counted from what the first has reported
+    order = order_of(many_loads(20_000, 32_999))
     assert [n for _, n in order.waits[-1]] == [32_999]
     with pytest.raises(
         ModelError, match=r"LOAD0 may be 32999 commands beyond the awaited 1; 16 bits distinguish 32767"

@@ -77,7 +77,7 @@ def case(seed: int) -> Subject:
     return replace(one, config=config, target=target, level=level)
 
 
-def told(s: Subject, graph: Graph) -> Iterator[str]:
+def reported(s: Subject, graph: Graph) -> Iterator[str]:
     yield s.target.name
     yield f"{s.target.name} at level {s.level}"
     if s.config.weights.bits == 4 and 4 in s.target.numerics.weight_bits:
@@ -101,7 +101,7 @@ def test_the_draw_is_even() -> None:
 
 
 def test_every_target_once() -> None:
-    found = campaign(range(len(TARGETS)), case, 3, told)
+    found = campaign(range(len(TARGETS)), case, 3, reported)
     assert found["compared"] >= 7 and found["tensors"] > 20, found
 
 
@@ -111,7 +111,7 @@ def test_every_target_once() -> None:
 def test_random_graphs_on_shipped_targets(first: int, capsys: pytest.CaptureFixture[str]) -> None:
     """NPUFLOW_SHIPPED_FUZZ=FIRST:END chooses a share of the seeds for one of several processes."""
     seeds = range(first, min(first + SHARD, SEEDS.stop))
-    found = campaign(seeds, case, 3, told)
+    found = campaign(seeds, case, 3, reported)
     with capsys.disabled():
         print(
             f"\n{len(seeds)} graphs from seed {first}: "

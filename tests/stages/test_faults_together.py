@@ -1,4 +1,5 @@
-"""What is wrong with data and model inputs is told with the recipe's other faults, at the key that has it."""
+"""What is wrong with data and model inputs is reported with the recipe's other
+faults, at the key that has it."""
 
 from __future__ import annotations
 

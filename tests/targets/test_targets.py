@@ -262,15 +262,15 @@ def test_the_verb_tells_unknown_operators_with_all_else(tmp_path: Path) -> None:
     )
     result = CliRunner().invoke(application("targets"), ["targets", str(tmp_path / "bad.toml")])
     assert isinstance(result.exception, RecipeError)
-    told = "\n".join(f"{f.where.key}: {f.message}" for f in result.exception.faults())
+    reported = "\n".join(f"{f.where.key}: {f.message}" for f in result.exception.faults())
     for words in ("compute.cores: 0 is out of range", 'limits.refuse: there is no operator "convolution"',
                   'limits.rules[0].operators: there is no operator "convv"',
                   'limits.rules[0].need: the rule cannot be read: there is no "kernel_q"'):
-        assert words in told, told
+        assert words in reported, reported
 
 
 def test_a_wrong_target_hides_no_other_fault(tmp_path: Path) -> None:
-    """An unknown name, or a file of one's own with faults: told with all the recipe's others,
+    """An unknown name, or a file of one's own with faults: reported with all the recipe's others,
     each with its file and line."""
     own = (
         (FOLDER / "edge-4t.toml").read_text().replace("cores = 1", "cores = 99").replace('"half_up"', '"up"')

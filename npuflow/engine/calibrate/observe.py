@@ -192,7 +192,7 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4                         # what goes wrong is raised, and told once
+    options.log_severity_level = 4                         # what goes wrong is raised, and reported once
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -16,7 +16,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import TensorType
 
 LEAST = 16                     # counted tensors of a segment, and
-# what it computes in a sample, so that what it tells is worth the milliseconds of a file:
+# what it computes in a sample, so that what it saves is worth the milliseconds of a file:
 WORK = 1 << 28
 VALUE = 32                     # multiplications, of which so many take the time that counting a value takes
 MOST = 64 << 20                # bytes of counted tensors after which a segment ends even so
@@ -55,7 +55,7 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
     counted = set(names)
     part = prune(graph.replaced(outputs=tuple(n for n in names if n not in graph.inputs)))
     inputs = {name: graph.type(name) for name in graph.inputs}
-    # counted inputs that no segment has told of yet
+    # counted inputs that no segment has listed yet
     left = [name for name in names if name in inputs]
     maker: dict[str, str] = {}
     found: dict[str, Segment] = {}
@@ -71,15 +71,22 @@ def segments(graph: Graph, names: Sequence[str]) -> dict[str, Segment]:
         feeding = dict.fromkeys(maker[v] for v in fed if v in maker)
         above = tuple(k for k in found if k in feeding or any(k in found[f].above for f in feeding))
         model = export_model(part, made, nodes, fed) if made else b""
-        told = (*mine, *(v for v in made if v in counted))
+        reported = (*mine, *(v for v in made if v in counted))
         kinds = {k: asdict(v) for k, v in inputs.items()}
         weights = Hasher("model")
         weights.update(model)
         cone = digest(
-            [weights.hexdigest(), kinds, list(fed), list(made), list(told), [found[k].cone for k in above]]
+            [
+                weights.hexdigest(),
+                kinds,
+                list(fed),
+                list(made),
+                list(reported),
+                [found[k].cone for k in above],
+            ]
         )
         found[name] = Segment(
-            model, inputs, fed, made, told, above, cone, len(model), _working(part, nodes, fed, made)
+            model, inputs, fed, made, reported, above, cone, len(model), _working(part, nodes, fed, made)
         )
         maker.update(dict.fromkeys(made, name))
     return found
@@ -106,9 +113,13 @@ def _runs(graph: Graph, counted: Collection[str]) -> Iterator[tuple[Node, ...]]:
     crossing: set[str] = set()
     for i, node in enumerate(graph.nodes):
         crossing = {v for v in (*crossing, *node.outputs) if v and v not in fit and last.get(v, -1) > i}
-        told = [v for v in node.outputs if v in counted]
-        own = sum(_bytes(graph.type(v)) for v in told)
-        number, size, work = number + len(told), size + own, work + node_macs(graph, node) + VALUE * own // 4
+        reported = [v for v in node.outputs if v in counted]
+        own = sum(_bytes(graph.type(v)) for v in reported)
+        number, size, work = (
+            number + len(reported),
+            size + own,
+            work + node_macs(graph, node) + VALUE * own // 4,
+        )
         if not crossing and ((number >= LEAST and work >= WORK) or size >= MOST) and i + 1 < len(graph.nodes):
             yield graph.nodes[start : i + 1]
             start, number, size, work = i + 1, 0, 0, 0

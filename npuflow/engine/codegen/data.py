@@ -45,8 +45,7 @@ class Data:
         return self.homes.get(root, root), offset
 
     def seen_as(self, value_id: str) -> str:
-        """The value by whose boxes accesses are told apart: of results in place, the
-        one whose bytes they have."""
+        """The value whose boxes identify an access; of a result in place, the value that owns its bytes."""
         return self.homes.get(value_id, value_id)
 
     def address(self, value_id: str) -> int:

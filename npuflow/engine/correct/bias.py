@@ -56,7 +56,7 @@ def correct_biases(
     the shifts are taken from; `held`: others, on which each correction and all of them together must lower
     the error (unless not `judge`).
     """
-    start, told = graph, []
+    start, reported = graph, []
     places = {o: i for i, n in enumerate(real.nodes) for o in n.outputs if o}
     layers = list(biased(graph, originals(real, graph)))
     if not layers:
@@ -74,11 +74,11 @@ def correct_biases(
         kept = better is not None and (trial.kept or not judge)
         if better is not None and kept:
             graph = walk.graph = better
-        told.append(replace(trial, kept=kept))
+        reported.append(replace(trial, kept=kept))
     truth = outputs_of(real, held)
     before, after = (output_error(truth, outputs_of(g, held)) for g in (start, graph))
     kept = after < before or not judge
-    return Correction(graph if kept else start, (*told, Trial("bias", NETWORK, before, after, kept)))
+    return Correction(graph if kept else start, (*reported, Trial("bias", NETWORK, before, after, kept)))
 
 
 def _tried(

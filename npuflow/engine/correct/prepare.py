@@ -19,7 +19,7 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 
 Real = npt.NDArray[np.float64]
-# noise over signal by which float32 may tell two forms of one function apart
+# noise over signal by which two forms of one function may differ in float32
 SAME = 1e-6
 
 
@@ -58,19 +58,19 @@ class _Judge:
 def prepare(graph: Graph, table: Equalize, terms: Terms) -> Prepared:
     """Try what the table asks for, one change after the other."""
     judge = _Judge(graph, terms, outputs_of(graph, terms.held))
-    told: list[Trial] = []
+    reported: list[Trial] = []
     numerics = terms.target.numerics
     if table.scale != "off":
         scaled = equalise(graph, numerics, table.rounds, table.limit)
-        told += _tried(
+        reported += _tried(
             judge, "equalize", table.scale, scaled.graph, scaled.groups, [_factor(s) for s in scaled.scales]
         )
     if table.absorb != "off":
         lower = absorb(judge.graph, numerics, terms.fit)
-        told += _tried(
+        reported += _tried(
             judge, "absorb", table.absorb, lower.graph, lower.groups, [_largest(s) for s in lower.shifts]
         )
-    return Prepared(judge.graph, tuple(told))
+    return Prepared(judge.graph, tuple(reported))
 
 
 def _tried(

@@ -58,7 +58,7 @@ def unify(
     """Give each node's operands one range, if the network's outputs come closer to `truth`
     (or unasked, unless `judge`)."""
     sets: list[tuple[str, ...]] = []
-    told: list[Trial] = []
+    reported: list[Trial] = []
     start = known = _error(made(ranges), truth, held)
     for node, ids in pairs:
         hull = union(ranges, ids)
@@ -69,13 +69,13 @@ def unify(
         changed = {**ranges, **dict.fromkeys(ids, hull)}
         after = _error(made(changed), truth, held)
         kept = after < known or not judge
-        told.append(Trial("unify", node.name, known, after, kept, reach / narrowest))
+        reported.append(Trial("unify", node.name, known, after, kept, reach / narrowest))
         if kept:
             ranges, known = changed, after
             sets.append(ids)
-    if not told:
+    if not reported:
         return Unified((), ())
-    return Unified(tuple(sets), (*told, Trial("unify", NETWORK, start, known, bool(sets))))
+    return Unified(tuple(sets), (*reported, Trial("unify", NETWORK, start, known, bool(sets))))
 
 
 def union(ranges: Mapping[str, Range], ids: Sequence[str]) -> Range:

@@ -63,7 +63,7 @@ def _normalizes(data: Data) -> None:
         found = headers(path)
         names = [""] if "" in found else list(data.arrays.values()) or inputs(path, found, data.label)
     except DataError:
-        return                            # reported of the sample
+        return                            # reported for the sample
     called = {own: name for name, own in data.arrays.items()}
     for own in names:
         shape, kind = found[own]

@@ -1,4 +1,4 @@
-"""What a set of model inputs looks like: range, colours, neighbours; enough to tell a wrong
+"""What a set of model inputs looks like: range, colours, neighbours; enough to recognise a wrong
 preprocessing from a right one."""
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ PAGE = """<!doctype html>
 """
 
 
-def library() -> str:
+def script() -> str:
     """The JavaScript of the plotting library, for pages that bring it along. Takes about a second."""
     import vl_convert
 
@@ -55,7 +55,7 @@ def png(spec: Spec) -> bytes:
 
 
 def html(spec: Spec) -> str:
-    return PAGE.format(title="npuflow", library=library(), spec=in_script(themed(spec)))
+    return PAGE.format(title="npuflow", library=script(), spec=in_script(themed(spec)))
 
 
 def in_script(value: Any) -> str:

@@ -18,7 +18,7 @@ AGAIN = 0.34
 
 
 def noises(rig: Rig, probes: int, progress: Callable[[int, int], None]) -> Noise:
-    """[units, samples, outputs]. One sample tells which units matter; these are measured on more, and of the
+    """[units, samples, outputs]. One sample shows which units matter; these are measured on more, and of the
     others the one sample stands for all. Of networks so large that even this is too much, neighbouring units
     are quantised together and share what they make of noise evenly.
     """

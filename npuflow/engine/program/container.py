@@ -187,10 +187,10 @@ def require_target(program: Program, target: Target, name: str) -> None:
         return
     theirs, own = program.meta["target"], target_meta(target)
     keys = [(t, k) for t in MACHINE for k in own[t] if theirs.get(t, {}).get(k) != own[t][k]]
-    told = [f"{t}.{k} is {theirs.get(t, {}).get(k)}, {name} has {own[t][k]}" for t, k in keys[:4]]
+    reported = [f"{t}.{k} is {theirs.get(t, {}).get(k)}, {name} has {own[t][k]}" for t, k in keys[:4]]
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     raise ModelError(
-        f"the program was not compiled for {name}", because="; ".join(told) + more,
+        f"the program was not compiled for {name}", because="; ".join(reported) + more,
         hint=f"build it with --set target={name}", code="NF-PROGRAM-008",
     )
 

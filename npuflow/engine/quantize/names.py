@@ -110,8 +110,8 @@ def _became(graph: Graph, pattern: str, history: Sequence[Replaced]) -> tuple[st
     kinds = {node.name: op_name(node) for node in graph.nodes}
     fate = f'is now part of {kinds[mine[0]]} "{mine[0]}"' if mine else "was removed"
     many = f"{len(meant)} such nodes" if len(meant) > 1 else f'{op} "{first}"'
-    told = f'{op} "{first}" {fate}' if len(meant) > 1 else f"it {fate}"
-    return f"the rewrite{'s' if len(rules) > 1 else ''} {', '.join(rules)} replaced {many}: {told}", now
+    reported = f'{op} "{first}" {fate}' if len(meant) > 1 else f"it {fate}"
+    return f"the rewrite{'s' if len(rules) > 1 else ''} {', '.join(rules)} replaced {many}: {reported}", now
 
 
 def _standing(graph: Graph, name: str, history: Sequence[Replaced], at: int) -> list[str]:

@@ -14,8 +14,8 @@ FIGURES_ONLY = ("timeline", "roofline")  # parts of the data that only figures s
 
 
 def render(data: Mapping[str, Any], library: str) -> str:
-    """The whole page; `data` must be JSON without NaN (see `gather.report_data`), `library` the JavaScript of
-    `figures.export.library`."""
+    """The whole page; `data` must be JSON without NaN (see `gather.report_data`), `library` the JavaScript
+    that draws figures (see `figures.export.script`)."""
     page = package_file("page.html").read_text("utf-8")
     parts = (
         ("title", html.escape(str(data["title"]))),

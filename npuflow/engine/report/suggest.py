@@ -219,11 +219,11 @@ def of_network(
     producer, found = graph.producer(), {}
     for name in statistics.names:
         one = statistics[name]
-        told = suggestions(one, statistics.samples, ranges.get(name), quants.get(name))
+        reported = suggestions(one, statistics.samples, ranges.get(name), quants.get(name))
         if name in channels:
-            told += channel_suggestions(channels[name])
+            reported += channel_suggestions(channels[name])
         if name in producer:
-            told += weight_suggestions(graph, producer[name], quants)
-        if told:
-            found[name] = told
+            reported += weight_suggestions(graph, producer[name], quants)
+        if reported:
+            found[name] = reported
     return found

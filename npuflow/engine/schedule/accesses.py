@@ -90,7 +90,8 @@ class LocalAccesses(dict[Allocation, Accesses]):
 def meet(a: Box | None, b: Box | None) -> bool:
     if a is None or b is None:
         return True
-    for (p, q), (r, s) in zip(a, b, strict=True):  # noqa: SIM110  asked for half a million times: no generators
+    # asked for half a million times: no generators
+    for (p, q), (r, s) in zip(a, b, strict=True):  # noqa: SIM110
         if p >= s or r >= q:
             return False
     return True

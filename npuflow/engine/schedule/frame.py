@@ -87,7 +87,7 @@ class Topology:
 
     def wanted_in_data(self, value: str, kept: Collection[str]) -> bool:
         """Whether somebody looks for the value in external memory: the host, a mover, a
-        reader that is not told of it."""
+        reader that does not know of it."""
         if value not in kept or value in self._outputs:
             return True
         return any(r in self.moving or not is_npu(self.graph.nodes[r]) for r in self.readers.get(value, ()))

@@ -97,7 +97,7 @@ def least(finalist: Finalist, machine: Machine) -> float:
 
 def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
     """Whether the plan cannot be the faster one, or is so much slower by the search's sums
-    that a replay would not tell."""
+    that a replay would not change the choice."""
     behind = makespan(
         [c for g in finalist.groups for c in g.pieces], tuned.CONSTANT_ROOM * machine.memory.local_bytes
     )

@@ -74,7 +74,9 @@ def inside(left, step, width, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def linear_rows(a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, ma, mb, shift, half, mode, zero, lo, hi):  # type: ignore[no-untyped-def]
+def linear_rows(  # type: ignore[no-untyped-def]
+    a, ao, ast, b, bo, bs, y, yo, ys, n, za, zb, ma, mb, shift, half, mode, zero, lo, hi
+):
     for r in range(yo.shape[0]):
         if ast == 1 and bs == 1 and ys == 1:
             p, q, dst = a[ao[r] : ao[r] + n], b[bo[r] : bo[r] + n], y[yo[r] : yo[r] + n]

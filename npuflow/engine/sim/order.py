@@ -285,7 +285,7 @@ def _queue(command: Command, index: int, core: int, queues: tuple[str, ...]) -> 
 
 def _distances(program: Program, order: Order, totals: Sequence[int]) -> None:
     """No queue may run 2^15 commands ahead of a count that another still compares
-    with: 16 bits could not tell."""
+    with: 16 bits would be ambiguous."""
     if max(totals, default=0) < HALF:
         return
     size = len(order.queues)

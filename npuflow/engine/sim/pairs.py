@@ -292,7 +292,9 @@ def depthwise(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _products(a, first, rows, base, pairs, start, run, panel, steps, out, pitch):  # type: ignore[no-untyped-def]
+def _products(  # type: ignore[no-untyped-def]
+    a, first, rows, base, pairs, start, run, panel, steps, out, pitch
+):
     """out[o, q] for q < run, block by block: K in stretches, places in tiles."""
     for q in range(0, run, WIDE):
         for k in range(0, base.shape[0], DEEP):

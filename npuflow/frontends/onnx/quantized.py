@@ -33,7 +33,7 @@ Key = tuple[bytes, bytes, str, int | None]
 
 @dataclass(frozen=True)
 class Lifted:
-    """The model without its rounding, the codes of its values by name, and what to tell."""
+    """The model without its rounding, the codes of its values by name, and notes for the user."""
 
     model: onnx.ModelProto
     stated: dict[str, QuantType] = field(default_factory=dict)

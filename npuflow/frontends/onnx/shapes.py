@@ -48,20 +48,22 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
             because=short(fault),
             code="NF-MODEL-014",
         ).at(node=label(node)) from fault
-    told = tuple(from_proto(result.get(o)) for o in node.output)
+    reported = tuple(from_proto(result.get(o)) for o in node.output)
     ranked = all(known[i].shape != UNRANKED and known[i].is_static for i in node.input if i)
     function = found.has_function or found.has_context_dependent_function
     if (
         ranked
         and function
-        and any(o and t.shape == UNRANKED and is_tensor(t) for o, t in zip(node.output, told, strict=True))
+        and any(
+            o and t.shape == UNRANKED and is_tensor(t) for o, t in zip(node.output, reported, strict=True)
+        )
     ):
-        return _completed(node, version, known, consts, told)
-    return told
+        return _completed(node, version, known, consts, reported)
+    return reported
 
 
 def _completed(
-    node: onnx.NodeProto, version: int, known: Known, consts: Consts, told: tuple[TensorType, ...]
+    node: onnx.NodeProto, version: int, known: Known, consts: Consts, reported: tuple[TensorType, ...]
 ) -> tuple[TensorType, ...]:
     """Of a function whose body onnx's inference cannot follow (GroupNormalization): the
     shapes that one run on ones has."""
@@ -74,11 +76,11 @@ def _completed(
     try:
         made = run(model_of(alone, {"": version, node.domain: version}).SerializeToString(), feeds)
     except CannotRunError:
-        return told
+        return reported
     shapes = {o.name: np.shape(array) for o, array in zip(alone.output, made, strict=True)}
     return tuple(
         TensorType(tuple(shapes[o]), t.dtype) if o and t.shape == UNRANKED else t
-        for o, t in zip(node.output, told, strict=True)
+        for o, t in zip(node.output, reported, strict=True)
     )
 
 
@@ -139,7 +141,7 @@ def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) 
 
 
 def _looped(
-    node: onnx.NodeProto, version: int, known: Known, told: tuple[TensorType, ...]
+    node: onnx.NodeProto, version: int, known: Known, reported: tuple[TensorType, ...]
 ) -> tuple[TensorType, ...]:
     """Of a Loop, whose state may change its shape: where a body that gets the first shapes
     gives them back, they stay."""
@@ -148,10 +150,10 @@ def _looped(
     states = list(node.input[2:])
     if (
         len(body.input) != len(states) + 2
-        or len(body.output) != len(told) + 1
+        or len(body.output) != len(reported) + 1
         or not all(i in known for i in states)
     ):
-        return told
+        return reported
     first = [TensorType((), "int64"), TensorType((), "bool"), *(known[i] for i in states)]
     fed = [value_info(own.name, kind) for own, kind in zip(body.input, first, strict=True)]
     fed += [value_info(name, known[name]) for name in captured(node)]
@@ -163,15 +165,15 @@ def _looped(
     try:
         made = onnx.shape_inference.infer_shapes(model_of(body, {"": version}), data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
-        return told
+        return reported
     after = [from_proto(o.type) for o in made.graph.output][1:]
     if any(one != known[i] for one, i in zip(after, states, strict=False)):
-        return told
+        return reported
     kept = [known[i] for i in states]
     stacked = [TensorType((UNKNOWN, *one.shape), one.dtype) if one.shape != UNRANKED else mine
-               for one, mine in zip(after[len(states):], told[len(states):], strict=True)]
+               for one, mine in zip(after[len(states):], reported[len(states):], strict=True)]
     return tuple(
-        kind if is_tensor(kind) else mine for kind, mine in zip((*kept, *stacked), told, strict=True)
+        kind if is_tensor(kind) else mine for kind, mine in zip((*kept, *stacked), reported, strict=True)
     )
 
 
