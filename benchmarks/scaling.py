@@ -65,7 +65,7 @@ class Case:
     """A recipe with so many samples, up to date as far as its segments."""
 
     def __init__(self, recipe, samples, folder):
-        np.save(folder / "x.npy", np.zeros((samples, 1, 1, 1), np.uint8))
+        np.save(folder / "x.npy", np.zeros((samples, 28, 28, 1), np.uint8))
         sets = [f'data.source="{folder / "x.npy"}"', f"data.count={samples}", "data.choose=first"]
         self.recipe = load(recipe, sets, lenient=True)
         self.samples = samples

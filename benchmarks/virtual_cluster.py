@@ -25,7 +25,7 @@ from npuflow.flow.artifact import ArtifactRef
 from npuflow.flow.run_step import Done, Outcome, execute
 
 CLIENT = "driver"
-FEW, MANY, SHORT = 8, 64, 0.05             # as flow.run_cluster has them
+FEW, MANY, SHORT = 8, 64, 0.05             # as flow.executor_cluster has them
 
 
 @dataclass
@@ -97,16 +97,16 @@ class _Client(Client):
 
 
 class VirtualCluster:
-    """An executor for npuflow's driver (see flow.run_pool.Executor)."""
+    """An executor for npuflow's driver (see flow.executor.Executor)."""
 
     dashboard = None
-    memory = 1 << 60
+    memory = largest = 1 << 60
 
     def __init__(self, workers, seconds, costs=None, slow=(), die=False, start=1.0):
         """`seconds(task)`: how long a task takes, None to run it for real. `slow`:
         workers that take four times as long.
         `die`: the first worker that observes dies of it. `start`: what a worker's first task takes longer."""
-        self.costs, self.seconds, self.start, self.die = costs or Costs(), seconds, start, die
+        self.costs, self.seconds, self.first, self.die = costs or Costs(), seconds, start, die
         self.arrivals, self.label = self, f"{workers} workers"
         self.window, self.slots, self.workers = FEW * workers, workers, workers
         self.events, self.order, self.out = [], count(), []
@@ -233,7 +233,7 @@ class VirtualCluster:
         self.finished_keys = []
         self._in_driver(at, "client", work)
         if self.finished_keys:
-            # The driver asks for results as they come (flow.run_cluster._gather), the
+            # The driver asks for results as they come (flow.executor_cluster._gather), the
             # scheduler fetches each where it lies.
             keys = list(self.finished_keys)
             self._at(self.driver_at + self.costs.latency, self._fetch, keys)
@@ -278,7 +278,7 @@ class VirtualCluster:
             self.outcomes[key] = _made(task, seconds)
             self.ran += 1
             seconds = seconds * (4.0 if who in self.slow else 1.0) + (
-                0.0 if who in self.begun else self.start
+                0.0 if who in self.begun else self.first
             )
             self.begun.add(who)
             if self.die and task.step == "statistics.items" and not self.gone:
@@ -330,6 +330,12 @@ class VirtualCluster:
         self._at(at + heartbeat_interval(self.workers), self._heartbeats)
 
     # what the driver sees
+
+    def start(self):
+        """The workers are there from the beginning."""
+
+    def go_on(self):
+        """Nothing is held back: a worker's death is the scheduler's business here."""
 
     def submit(self, tasks):
         self._driver_worked()

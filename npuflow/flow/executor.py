@@ -61,7 +61,7 @@ class Executor:
         plan: Plan,
         store: Store,
         memory: str | None = None,
-        dashboard: bool = True,
+        dashboard: bool | None = None,
         opened: Opened | None = None,
     ) -> None:
         kind, _, number = scheduler.partition(":")
@@ -197,7 +197,7 @@ class Executor:
             self._store,
             self.arrivals,
             memory=self._asked,
-            dashboard=self._dashboard,
+            dashboard=kind != "threads" if self._dashboard is None else self._dashboard,
         )
 
     def drop(self) -> list[Task]:

@@ -52,8 +52,9 @@ class Build(Config):
     scheduler: str = "threads"
     """`threads` (in the build's own process, and processes for long stages of pure Python), `processes`,
     `processes:N`, or the address of a dask scheduler such as `tcp://host:port`."""
-    dashboard: bool = True
-    """Clusters that a build starts have dask's dashboard, whose address is printed. It needs bokeh."""
+    dashboard: bool | None = None
+    """Clusters that a build starts have dask's dashboard, whose address is printed; if absent, clusters of
+    processes alone, as its start takes half a second of a short build. It needs bokeh."""
 
     def check(self) -> Iterable[Fault]:
         try:

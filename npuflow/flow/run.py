@@ -38,7 +38,7 @@ def build(
     jobs: int | None = None,
     memory: str | None = None,
     scheduler: str = "threads",
-    dashboard: bool = True,
+    dashboard: bool | None = None,
     keep_going: bool = False,
     force: Collection[str] = (),
     on_event: OnEvent | None = None,

@@ -31,7 +31,6 @@ def test_show_recipe_writes_every_default_and_builds_the_same(npuflow: Npuflow, 
             "remote_mode": "read-write",
             "remote_push": "made",
             "scheduler": "threads",
-            "dashboard": True,
         },
     }
     assert "least = 1  # sub/base.toml:4" in ran.out

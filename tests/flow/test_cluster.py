@@ -22,6 +22,7 @@ import pytest
 import toys
 
 from npuflow.base.errors import BuildError
+from npuflow.flow import executor
 from npuflow.flow.events import Event, Opened, Warned
 from npuflow.flow.executor_deaths import died, ended
 from npuflow.flow.executor_probe import Question, ask
@@ -47,6 +48,20 @@ def test_a_cluster_gives_what_threads_give(tmp_path: Path, address: str) -> None
     (opened,) = [event for event in events if isinstance(event, Opened)]
     assert opened.workers == f"2 workers at {address}"
     assert (opened.dashboard or "").startswith("http") == bool(find_spec("bokeh"))
+
+
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_threads_of_the_build_itself_have_a_dashboard_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool | None
+) -> None:
+    """A dashboard takes half a second to start, which a short build would feel."""
+    monkeypatch.setattr(executor, "BRIEF", 0.0)
+    events: list[Event] = []
+    tables = {"source": {"count": 40}, "reading": {"sleep": 0.1}}
+    toys.run(tmp_path / "cache", tables, jobs=2, dashboard=asked, on_event=events.append)
+    (opened,) = [event for event in events if isinstance(event, Opened)]
+    assert opened.workers == "2 threads"
+    assert (opened.dashboard is not None) == (asked is True and bool(find_spec("bokeh")))
 
 
 def test_two_clients_compute_equal_keys_once(tmp_path: Path, address: str) -> None:
