@@ -19,6 +19,7 @@ from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.jobs import Compute, Constants, Gather, Place, Run, TileRun
 from npuflow.engine.schedule.model import COLUMNS, PACK, Ref, follower_ranges
 from npuflow.engine.schedule.units import Unit
+from npuflow.hw.target import Compute as Engines
 from npuflow.ir.space import Box, Interval, Tile, elements
 
 BESIDE = ("bias", "multipliers", "los", "his")   # parameters of the requantisation, not of the array
@@ -247,13 +248,7 @@ class Part:
         """Of the array, and of the vector unit for each node; tiles of one kind cost the same."""
         kind = *(b - a for a, b in tile.values()), finished
         if kind not in self.known:
-            member, c = self.member, self.core.machine.compute
-            nodes = range(len(member.sites) if finished else int(not self.array))
-            own = [
-                tile if not k else follower_ranges(member.layer.space, member.spaces[k], tile) for k in nodes
-            ]
-            vector = [vector_cycles(member.spaces[k], t, finished, c) for k, t in enumerate(own)]
-            self.known[kind] = array_cycles(member.layer, extents_of(tile), c), vector
+            self.known[kind] = tile_cycles(self.member, tile, finished, self.core.machine.compute)
         return self.known[kind]
 
     def _places(self, reads: Reads, tile: TileRun) -> list[Place]:
@@ -271,3 +266,11 @@ def tiles_of(window: Tile, choice: Choice) -> Iterator[dict[str, Interval]]:
     """Every tile of a window, as the choice nests them."""
     for ranges in product(*(choice.cuts(axis, window[axis]) for axis in choice.order)):
         yield dict(zip(choice.order, ranges, strict=True))
+
+
+def tile_cycles(member: Member, tile: Tile, finished: bool, c: Engines) -> tuple[int, list[int]]:
+    """Of the array, and of the vector unit for each node that has something to do."""
+    nodes = range(len(member.sites) if finished else int(member.layer.mac is None))
+    own = [tile if not k else follower_ranges(member.layer.space, member.spaces[k], tile) for k in nodes]
+    vector = [vector_cycles(member.spaces[k], t, finished, c) for k, t in enumerate(own)]
+    return array_cycles(member.layer, extents_of(tile), c), vector

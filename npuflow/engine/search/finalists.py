@@ -12,13 +12,13 @@ from npuflow.engine.arrange import Method
 from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.borders import spreads
 from npuflow.engine.schedule.build import schedule_of
-from npuflow.engine.schedule.choice import Costs
 from npuflow.engine.schedule.frame import Frame, Topology
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.jobs import Places
 from npuflow.engine.schedule.local import lay_local
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.time import time_of
+from npuflow.engine.search.coarse import end_of
 from npuflow.engine.search.overlap import Overlap
 from npuflow.engine.search.strategies import Tried
 
@@ -98,9 +98,8 @@ def least(finalist: Finalist, machine: Machine) -> float:
 def _hopeless(finalist: Finalist, machine: Machine, best: Finalist) -> bool:
     """Whether the plan cannot be the faster one, or is so much slower by the search's sums
     that a replay would not change the choice."""
-    behind = makespan(
-        [c for g in finalist.groups for c in g.pieces], tuned.CONSTANT_ROOM * machine.memory.local_bytes
-    )
+    pieces = [c for g in finalist.groups for c in g.pieces]
+    behind = end_of(pieces, tuned.CONSTANT_ROOM * machine.memory.local_bytes)
     return max(least(finalist, machine), behind / tuned.HARDLY_BELOW) >= best.cycles
 
 
@@ -147,27 +146,3 @@ def chosen(
         if best is not None and spent >= most:
             break
     return best
-
-
-def makespan(groups: Sequence[Costs], room: float) -> float:
-    """A recurrence over groups: loads run in order, behind what must leave local memory
-    first; compute runs behind both.
-
-    `room`: bytes of constants that may wait in local memory. What a group reads from external memory, other
-    than constants, is there when the group before has stored it.
-    """
-    loaded = stored = 0.0
-    done = [0.0]                               # when each group has computed
-    for g, c in enumerate(groups):
-        first, held = g, c.const
-        while first and held + groups[first - 1].const <= room:
-            first -= 1
-            held += groups[first].const
-        begin = max(loaded, done[first])
-        fed = max(begin + c.early, max(stored, loaded) + c.head - c.early if c.head > c.early else 0.0)
-        start = max(done[-1], fed)
-        loaded = begin + c.load if c.head <= c.early else max(begin + c.load, fed - c.head + c.load)
-        end = max(start + c.compute, loaded + min(c.tail, c.compute))
-        stored = max(stored + c.store, end) if c.store else stored
-        done.append(end)
-    return max(done[-1], stored)

@@ -2,7 +2,7 @@
 part, the array is at the next.
 
 The search tiles every part by itself, as if nothing came before or behind; so it pays for many tiles where
-the part behind would hide what they hide. Here the parts run through the timetable of `during.py`, and each
+the part behind would hide what they hide. Here the parts run through the coarse jobs of `coarse.py`, and each
 part's tiles are drawn anew as long as the group ends earlier on the cores that have most to do.
 """
 
@@ -23,8 +23,8 @@ from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.model import Layer
+from npuflow.engine.search.coarse import Boxes, Course, Tiles
 from npuflow.engine.search.cost import Grid, traffic
-from npuflow.engine.search.during import Boxes, Course, Tiles
 from npuflow.engine.search.tilings import footprint, reverses, slot_counts
 from npuflow.ir.space import Axis, Tile
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -20,7 +19,8 @@ from npuflow.engine.schedule.groups import Group, group_of_json
 from npuflow.engine.schedule.machine import Machine
 from npuflow.engine.schedule.views import views_of
 from npuflow.engine.search.canonical import Memo
-from npuflow.engine.search.finalists import Finalist, chosen, makespan, overlapping
+from npuflow.engine.search.coarse import end_of
+from npuflow.engine.search.finalists import Finalist, chosen, overlapping
 from npuflow.engine.search.fuse import Fuser
 from npuflow.engine.search.parts import Planner
 from npuflow.engine.search.pinned import NO_PINS, Pins, with_tiles
@@ -52,13 +52,8 @@ class Plan:
 
     @property
     def cycles(self) -> float:
-        """As replayed; else all groups one after the other, constants coming in while groups before run."""
-        if self.replayed:
-            return self.replayed
-        if self.room:
-            return makespan([c for g in self.groups for c in g.pieces], self.room)
-        hidden = sum(min(a.costs.tail, b.costs.early) for a, b in pairwise(self.groups))
-        return sum(g.costs.cycles for g in self.groups) - hidden
+        """As scheduled; else all groups one after the other, constants coming in while groups before run."""
+        return self.replayed or end_of([c for g in self.groups for c in g.pieces], self.room)
 
     @property
     def bytes(self) -> float:

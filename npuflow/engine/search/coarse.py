@@ -1,5 +1,4 @@
-"""One strip of a group on one core in time, tile by tile: loads, array and vector unit, and
-what other cores hand on late."""
+"""Candidates as coarse jobs: the parts of a group on one core tile by tile, and the groups of a plan."""
 
 from __future__ import annotations
 
@@ -9,25 +8,26 @@ from math import ceil, prod
 
 from npuflow.engine.schedule import tuned
 from npuflow.engine.schedule.accesses import meet
-from npuflow.engine.schedule.choice import Choice
-from npuflow.engine.schedule.cycles import array_cycles, extents_of, gather_cycles, vector_cycles
+from npuflow.engine.schedule.choice import Choice, Costs
+from npuflow.engine.schedule.coarse import CoarseJob, ends_of
+from npuflow.engine.schedule.cycles import gather_cycles
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.geometry import Member
 from npuflow.engine.schedule.machine import Machine
-from npuflow.engine.schedule.model import follower_ranges
-from npuflow.engine.schedule.parts import tiles_of
+from npuflow.engine.schedule.parts import tile_cycles, tiles_of
 from npuflow.ir.space import Box, Tile, elements
 
 Boxes = Sequence[tuple[str, Box]]         # of values
+LOADS, ARRAY, VECTOR, STORES, OTHERS = range(5)     # queues
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """A part's tiles under one choice: cycles of each queue, when all that comes from other cores is there,
-    the boxes made, and loads of constants."""
+    """A part's tiles under one choice: cycles of each queue, and whether it waits for other cores; the boxes
+    made, and loads of constants."""
 
     tiles: tuple[Tile, ...]
-    costs: tuple[tuple[float, int, int, int, float], ...]     # load, gather, array, vector, begin
+    costs: tuple[tuple[float, int, int, int, bool], ...]     # load, gather, array, vector, waits
     made: tuple[Box, ...]
     pieces: int
     number: int                           # of these tiles among all of a core
@@ -60,53 +60,53 @@ class Course:
 
     def end(self, parts: Sequence[Tiles]) -> float:
         """When array and vector unit are through."""
-        load = array = vector = 0.0
-        ends: list[list[float]] = []       # by part, when the vector unit is through with each tile
+        return max(ends_of(self.jobs(parts), OTHERS + 1)[1:])
+
+    def jobs(self, parts: Sequence[Tiles]) -> list[CoarseJob]:
+        """Of every tile a load, columns, array and vector unit; in front, what other cores hand on."""
+        found: list[CoarseJob] = [(OTHERS, self.handed, ())]
+        last: list[list[int]] = []         # by part, the last job of each tile
         for p, own in enumerate(parts):
-            makers = [(ends[q], self._needed(p, own, q, parts[q])) for q in self.before[p]]
-            through: list[float] = []
-            for i, (fetch, g, a, v, ready) in enumerate(own.costs):
-                for their, at in makers:
-                    if at[i] >= 0 and their[at[i]] > ready:
-                        ready = their[at[i]]
-                free = through[i - 2] if i > 1 else 0.0
+            makers = [(last[q], self._needed(p, own, q, parts[q])) for q in self.before[p]]
+            mine: list[int] = []
+            for i, (fetch, gather, array, vector, waits) in enumerate(own.costs):
+                ready = [their[at[i]] for their, at in makers if at[i] >= 0]
+                if waits:
+                    ready.append(0)
+                free = mine[i - 2 : i - 1]            # of two slots, the one that it takes
                 if fetch:
-                    load = max(load, free) + fetch
-                    ready = max(ready, load)
-                if g:
-                    vector = ready = max(vector, ready) + g
-                if a:
-                    array = ready = max(array, ready, free) + a
-                if v:
-                    vector = ready = max(vector, ready) + v
-                through.append(ready)
-            ends.append(through)
-        return max(array, vector)
+                    ready.append(len(found))
+                    found.append((LOADS, fetch, free))
+                if gather:
+                    found.append((VECTOR, gather, ready))
+                    ready = [len(found) - 1]
+                if array:
+                    found.append((ARRAY, array, ready + free))
+                    ready = [len(found) - 1]
+                if vector:
+                    found.append((VECTOR, vector, ready))
+                mine.append(len(found) - 1)
+            last.append(mine)
+        return found
 
     def _found(self, p: int, choice: Choice) -> Tiles:
         member, window, c, d = self.members[p], self.windows[p], self.machine.compute, self.machine.dma
         layer, tiles = member.layer, tuple(tiles_of(window, choice))
         ends = [(a.name, window[a.name][1]) for a in layer.axes if a.kind == "sum"]
         streams = [r for s in layer.streams for r in s.refs if r.home == "input"]
+        front = len(streams) * (c.command_cycles + d.setup_cycles)
         known: dict[tuple[object, ...], tuple[int, int, int]] = {}
         costs = []
         for tile in tiles:
             done = all(tile[a][1] == size for a, size in ends)
             kind = *(b - a for a, b in tile.values()), done
             if kind not in known:
-                nodes = range(len(member.sites) if done else int(layer.mac is None))
-                own = [tile if not k else follower_ranges(layer.space, member.spaces[k], tile) for k in nodes]
-                known[kind] = (
-                    sum(gather_cycles(member.spaces[0], tile, c)) if layer.gathers else 0,
-                    array_cycles(layer, extents_of(tile), c),
-                    sum(vector_cycles(member.spaces[k], t, done, c) for k, t in enumerate(own)),
-                )
+                array, vector = tile_cycles(member, tile, done, c)
+                gather = sum(gather_cycles(member.spaces[0], tile, c)) if layer.gathers else 0
+                known[kind] = gather, array, sum(vector)
             size = sum(elements(r.operand.box(tile)) * r.itemsize for r in streams)
-            load = len(streams) * (c.command_cycles + d.setup_cycles) + size / self.width
-            costs.append((load, *known[kind], self.handed if self._waits(member, tile) else 0.0))
-        work = max(
-            float(sum(x[2] for x in costs)), float(sum(x[3] for x in costs)) if layer.mac is None else 0.0
-        )
+            costs.append((front + size / self.width, *known[kind], self._waits(member, tile)))
+        work = float(max(sum(x[2] for x in costs), sum(x[3] for x in costs) if layer.mac is None else 0))
         made = tuple(layer.space.outputs[0].box(tile) for tile in tiles)
         return Tiles(tiles, tuple(costs), made, self._pieces(p, choice), len(self._tiles), work)
 
@@ -143,3 +143,32 @@ class Course:
                 found.append(last)
             self._needs[key] = found
         return self._needs[key]
+
+
+def end_of(groups: Sequence[Costs], room: float) -> float:
+    """When a plan's groups are through, by their estimates.
+
+    `room`: bytes of constants that may wait in local memory. What a group reads from external memory, other
+    than constants, is there when the group before has stored it.
+    """
+    jobs: list[CoarseJob] = []
+    done: list[int] = []                   # of each group, the last computation
+    stored: tuple[int, ...] = ()
+    for g, c in enumerate(groups):
+        first, held = g, c.const
+        while first and held + groups[first - 1].const <= room:
+            first -= 1
+            held += groups[first].const
+        jobs.append((LOADS, c.early, done[first - 1 : first]))
+        if c.head > c.early:
+            jobs.append((LOADS, c.head - c.early, stored))
+        fed, tail = len(jobs) - 1, min(c.tail, c.compute)
+        jobs.append((ARRAY, c.compute - tail, (fed,)))
+        jobs.append((LOADS, max(0.0, c.load - max(c.head, c.early)), ()))
+        jobs.append((ARRAY, tail, (len(jobs) - 1,)))
+        done.append(len(jobs) - 1)
+        if c.store:
+            jobs.append((STORES, c.store, ()))
+            jobs.append((STORES, 0.0, done[-1:]))
+            stored = (len(jobs) - 1,)
+    return max(ends_of(jobs, OTHERS), default=0.0)
