@@ -8,19 +8,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from npuflow.base.errors import InputError, NpuflowError
+
+T = TypeVar("T")
 
 # What the function prints goes to stderr: stdout carries the answer alone.
 _CHILD = """
 import os, pickle, sys
 answer = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
-sys.path[:], module, name, argument = pickle.load(sys.stdin.buffer)
+sys.path[:], module, name, arguments = pickle.load(sys.stdin.buffer)
 import importlib
 from npuflow.base.errors import NpuflowError
 try:
-    given = True, getattr(importlib.import_module(module), name)(argument)
+    given = True, getattr(importlib.import_module(module), name)(*arguments)
 except NpuflowError as fault:
     given = False, fault
 pickle.dump(given, answer)
@@ -28,10 +31,10 @@ answer.close()
 """
 
 
-def isolated(function: Callable[[Path], bytes], path: Path, seconds: float = 600.0) -> bytes:
-    """What a function of a module gives for a file; an InputError where its process
+def isolated(function: Callable[..., T], path: Path, *more: Any, seconds: float = 600.0) -> T:
+    """What a function of a module gives for a file (and plain values); an InputError where its process
     dies or takes too long."""
-    task = pickle.dumps((sys.path, function.__module__, function.__qualname__, path))
+    task = pickle.dumps((sys.path, function.__module__, function.__qualname__, (path, *more)))
     try:
         done = subprocess.run(
             [sys.executable, "-c", _CHILD], input=task, capture_output=True, timeout=seconds, check=False
@@ -52,8 +55,8 @@ def isolated(function: Callable[[Path], bytes], path: Path, seconds: float = 600
     if not fine:
         assert isinstance(given, NpuflowError)
         raise given.at(file=str(path))
-    assert isinstance(given, bytes)
-    return given
+    answer: T = given
+    return answer
 
 
 def _end(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from npuflow.base.errors import ModelError
 
-FORMATS = "is the file whole? models are read as .onnx and .tflite; other formats are exported to ONNX first"
+FORMATS = "is the file whole? its suffix names its format; others are exported to ONNX first"
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,10 @@ def ports(path: Path) -> Ports:
     other files are not read."""
     import onnx
 
-    from npuflow.stages.model import gathered
-
-    given = None if path.suffix.lower() == ".onnx" else gathered(path)[2].data
+    if path.suffix.lower() != ".onnx":
+        return _read(path)
     try:
-        model = (
-            onnx.load(str(path), load_external_data=False)
-            if given is None
-            else onnx.load_model_from_string(given)
-        )
+        model = onnx.load(str(path), load_external_data=False)
     except OSError as error:
         raise ModelError(
             f'"{path}" cannot be read',
@@ -73,6 +68,27 @@ def ports(path: Path) -> Ports:
         opset,
         len(model.graph.node),
     )
+
+
+def _read(path: Path) -> Ports:
+    """Of other formats than ONNX: the ends of what the front end reads."""
+    import onnx
+
+    from npuflow.frontends import Bindings
+    from npuflow.onnx.run import EXPORT_OPSET
+    from npuflow.onnx.types import ELEMENTS
+    from npuflow.stages.model import gathered
+
+    _, reader, source = gathered(path)
+    graph = reader.read(source, Bindings()).graph
+
+    def port(name: str) -> Port:
+        kind = graph.type(name)
+        dtype = onnx.TensorProto.DataType.Name(ELEMENTS[kind.dtype]).lower()
+        return Port(name, dtype, tuple(d if d >= 0 else None for d in kind.shape))
+
+    inputs, outputs = (tuple(map(port, names)) for names in (graph.inputs, graph.outputs))
+    return Ports(inputs, outputs, EXPORT_OPSET, len(graph.nodes))
 
 
 def _port(value: object) -> Port:

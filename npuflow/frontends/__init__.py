@@ -48,13 +48,14 @@ def finished(builder: Builder, inputs: Sequence[str], outputs: Sequence[str]) ->
 @dataclass(frozen=True)
 class Source:
     """A model file: its bytes, and tensors by name that are kept apart from them,
-    mapped where they lie in files.
-    `format`: the entry of FRONTENDS that reads the bytes, where it is another than
-    the one that gathered them."""
+    mapped where they lie in files; or its content as the front end's own parser gives it.
+    `format`: the entry of FRONTENDS that reads it, where it is another than
+    the one that gathered it."""
 
-    data: bytes
+    data: bytes = b""
     tensors: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     format: str = ""
+    content: Any = None
 
 
 class Gatherer(Protocol):

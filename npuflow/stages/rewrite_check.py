@@ -8,12 +8,14 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Range
 from npuflow.engine import rewrite_check as engine
 from npuflow.engine.fold_pixels import exactly_padded
 from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel
+from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files
 from npuflow.flow.stage import Items, log, stage
@@ -144,12 +146,9 @@ def _checked(
     graph = exactly_padded(parsed.graph, parsed.borders)
     if not fed:
         return RewriteCheck(reason="no samples")
-    name, reader, source = gathered(path)
-    if not isinstance(reader, Runnable):
-        return RewriteCheck(reason=f"onnxruntime does not run models of the format {name}")
     try:
         real = [model_inputs(feed, parsed.pixels) for feed in fed]
-        runnable, rounding = reader.runnable(source, model.bindings), reader.rounding(source)
+        runnable, rounding = _runnable(path, read, model)
         original = SourceModel(runnable, graph.outputs, real, rounding)
     except CannotRunError as fault:
         return RewriteCheck(reason=f"onnxruntime does not run the model as it is written: {fault}")
@@ -167,3 +166,15 @@ def _checked(
     if not found:                         # the rules alone keep the values
         found = (Culprit(Applied(AFTER, ""), 0.0, engine.worst(errors)),)
     return RewriteCheck(errors, found, cured, len(fed))
+
+
+def _runnable(path: Path, read: Model, model: ModelTable) -> tuple[bytes, float]:
+    """The model for onnxruntime, and the relative rounding of what it computes in: as it is written, or, of
+    other formats than ONNX, as it was read, before any rewrite."""
+    _, reader, source = gathered(path)
+    if isinstance(reader, Runnable):
+        return reader.runnable(source, model.bindings), reader.rounding(source)
+    try:
+        return export_model(read.reading.graph), 0.0
+    except ModelError as fault:
+        raise CannotRunError(fault.message) from fault

@@ -54,5 +54,5 @@ def test_a_crash_and_a_hang_are_one_error_each(tmp_path: Path) -> None:
         (hangs, 1.0, "1 s"),
     ):
         with pytest.raises(InputError) as caught:
-            isolated(function, tmp_path / "a", seconds)
+            isolated(function, tmp_path / "a", seconds=seconds)
         assert words in caught.value.because and caught.value.code in ("NF-MODEL-060", "NF-MODEL-061")

@@ -14,7 +14,7 @@ from npuflow import Runner
 from npuflow.engine.rewrite import rewrite
 from npuflow.engine.to_onnx import export_model
 from npuflow.frontends import FRONTENDS, Bindings, Reading
-from npuflow.frontends.onnx.floats import single
+from npuflow.frontends._nodes.floats import single
 from npuflow.ir.graph import Graph
 from npuflow.ir.queries import kind
 from npuflow.onnx.run import run

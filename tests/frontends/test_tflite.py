@@ -16,23 +16,27 @@ import pytest
 pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
 pytest.importorskip("ai_edge_litert", reason="the reference kernels (ai-edge-litert) are not installed")
 
-from npuflow import build
+from npuflow import build, load_recipe
 from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.base.isolated import isolated
 from npuflow.cli import main
 from npuflow.cli._model import ports
 from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.frontends import FRONTENDS, Bindings
-from npuflow.frontends.tflite.convert import converted, model
+from npuflow.frontends.tflite.convert import opened
+from npuflow.stages.rewrite_check import RewriteCheck
 from tests.frontends.test_damaged import damaged
 from tests.frontends.tflite_models import MOBILE, Net, mobile, per_layer, reference
 
 
 def outputs(data: bytes, feeds: list[np.ndarray]) -> list[np.ndarray]:
-    """What onnxruntime makes of the converted model."""
+    """What onnxruntime makes of the graph as it was read."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model(data), options)
+    graph = FRONTENDS["tflite"]().read(data, Bindings()).graph
+    session = onnxruntime.InferenceSession(export_model(graph), options)
     return session.run(None, dict(zip([i.name for i in session.get_inputs()], feeds, strict=True)))
 
 
@@ -47,7 +51,7 @@ def test_a_float_network_gives_the_same_numbers() -> None:
 def test_layouts_cancel_and_tensors_keep_their_names() -> None:
     """One transposition at the input; what the pooling leaves of the image needs none.
     Origins are names of tensors."""
-    graph = rewrite(FRONTENDS["onnx"]().read(model(mobile(np.random.default_rng(0))), Bindings()).graph).graph
+    graph = rewrite(FRONTENDS["tflite"]().read(mobile(np.random.default_rng(0)), Bindings()).graph).graph
     assert [type(n.op).__name__ for n in graph.nodes].count("Transpose") == 1
     assert {"c", "d", "s", "p", "f", "l", "y"} <= {o for n in graph.nodes for o in n.origin}
     assert graph.inputs == ("x",) and graph.type("x").shape == (1, 9, 9, 3)
@@ -55,7 +59,7 @@ def test_layouts_cancel_and_tensors_keep_their_names() -> None:
 
 def test_codes_are_stated_as_the_file_has_them() -> None:
     data = mobile(np.random.default_rng(0), MOBILE)
-    reading = FRONTENDS["onnx"]().read(model(data), Bindings())
+    reading = FRONTENDS["tflite"]().read(data, Bindings())
     for name, (scale, zero) in MOBILE.items():
         stated = reading.stated[name]
         assert (stated.bits, stated.signed, stated.zero_point) == (8, True, (zero,)), name
@@ -81,8 +85,11 @@ def test_the_recipe_builds_a_tflite_file(tmp_path: Path) -> None:
     (tmp_path / "net.toml").write_text(
         'target = "linq-128"\n[model]\npath = "net.tflite"\n[data]\nsource = "data.npz"\n'
     )
-    made = build(tmp_path / "net.toml", cache=tmp_path / "cache", out=tmp_path / "out", until="model")
-    assert set(made.outputs) == {"model"}
+    made = build(tmp_path / "net.toml", cache=tmp_path / "cache", out=tmp_path / "out", until="rewrite_check")
+    store = open_cache(load_recipe(tmp_path / "net.toml"), Settings(cache=tmp_path / "cache"))
+    check = store.load(made.outputs["rewrite_check"], RewriteCheck)
+    assert isinstance(check, RewriteCheck)
+    assert check.samples == 2 and not any(e.moved for e in check.errors)
 
 
 def test_inspect_and_new_read_a_tflite_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +101,49 @@ def test_inspect_and_new_read_a_tflite_file(tmp_path: Path, capsys: pytest.Captu
     assert [str(p) for p in found.inputs] == ["float[1, 9, 9, 3]"]
 
 
+def test_the_recipe_s_bindings_hold() -> None:
+    """Cut points, an input held constant, sizes, and names that the file lacks."""
+    data = mobile(np.random.default_rng(0), MOBILE)
+    cut = FRONTENDS["tflite"]().read(data, Bindings(outputs=("s",), inputs={"x": (1, 9, 9, 3)})).graph
+    assert cut.outputs == ("s",) and cut.inputs == ("x",) and "l" not in cut.values
+    for wrong in (
+        Bindings(outputs=("z",)),
+        Bindings(inputs={"z": (1,)}),
+        Bindings(inputs={"x": (1, 8, 9, 3)}),
+        Bindings(constants={"x": 1.0}),
+    ):
+        with pytest.raises(ModelError) as caught:
+            FRONTENDS["tflite"]().read(data, wrong)
+        assert caught.value.code in ("NF-MODEL-010", "NF-MODEL-019", "NF-MODEL-008")
+
+
+def test_an_input_held_constant_folds() -> None:
+    net = Net()
+    for name in ("x", "t", "a", "y"):
+        net.tensor(name, (1, 4))
+    net.op("EXP", ["t"], ["a"])
+    net.op("ADD", ["x", "a"], ["y"], "AddOptions", fusedActivationFunction=0)
+    graph = FRONTENDS["tflite"]().read(net.done(["x", "t"], ["y"]), Bindings(constants={"t": 0.0})).graph
+    assert graph.inputs == ("x",) and [type(n.op).__name__ for n in graph.nodes] == ["Add"]
+
+
+def test_rounding_that_is_no_single_code_stays() -> None:
+    """One float value rounded in two ways, and an input rounded to an output: QuantizeLinear and back."""
+    x = np.random.default_rng(0).standard_normal((1, 8)).astype(np.float32)
+    net = Net()
+    net.tensor("x", (1, 8)), net.tensor("m", (1, 8))
+    net.op("NEG", ["x"], ["m"])
+    for name, scale in (("q", 0.05), ("r", 0.13)):
+        net.tensor(name, (1, 8), "int8", ([scale], [3], 0)), net.tensor(f"{name}f", (1, 8))
+        net.op("QUANTIZE", ["m"], [name], "QuantizeOptions", version=2)
+        net.op("DEQUANTIZE", [name], [f"{name}f"], "DequantizeOptions", version=2)
+    data = net.done(["x"], ["qf", "rf"])
+    reading = FRONTENDS["tflite"]().read(data, Bindings())
+    assert not reading.stated and "stay as they are" in reading.notes[0]
+    for mine, theirs in zip(outputs(data, [x]), reference(data, [x]), strict=True):
+        assert np.abs(mine - theirs).max() <= 1e-6
+
+
 def test_operators_that_cannot_be_converted_are_listed_at_once() -> None:
     net = Net()
     for name in ("x", "a", "b", "c", "y"):
@@ -103,7 +153,7 @@ def test_operators_that_cannot_be_converted_are_listed_at_once() -> None:
     net.op("HASHTABLE", ["b"], ["c"])
     net.op("Sphere", ["c"], ["y"])
     with pytest.raises(ModelError) as caught:
-        model(net.done(["x"], ["y"]))
+        FRONTENDS["tflite"]().read(net.done(["x"], ["y"]), Bindings())
     assert caught.value.code == "NF-MODEL-066"
     assert "CUSTOM Sphere (2 times)" in caught.value.because and "HASHTABLE" in caught.value.because
     assert "ABS" not in caught.value.because
@@ -117,7 +167,7 @@ def test_a_missing_package_is_one_error_that_names_the_extra(
     path = tmp_path / "net.tflite"
     path.write_bytes(mobile(np.random.default_rng(0)))
     with pytest.raises(ModelError) as caught:
-        isolated(converted, path)
+        isolated(opened, path)
     assert "npuflow[tflite]" in caught.value.hint and caught.value.where.file == str(path)
 
 
@@ -137,7 +187,7 @@ print("tflite" in sys.modules, "flatbuffers" in sys.modules)
 @pytest.mark.parametrize("data", [b"", b"TFL3", b"\0" * 64, b"version https://git-lfs.github.com/spec/v1"])
 def test_other_bytes_are_no_model(data: bytes) -> None:
     with pytest.raises(ModelError) as caught:
-        model(data)
+        FRONTENDS["tflite"]().read(data, Bindings())
     assert caught.value.code in ("NF-MODEL-063", "NF-MODEL-064")
 
 
@@ -157,7 +207,7 @@ def campaign(seed: int, count: int) -> None:
     for i in range(count):
         data, started = damaged(pool[i % 2], rng), time.monotonic()
         try:
-            FRONTENDS["onnx"]().read(model(data), Bindings())
+            FRONTENDS["tflite"]().read(data, Bindings())
         except NpuflowError as fault:
             assert fault.message
             refused += 1

@@ -12,7 +12,7 @@ pytest.importorskip("tflite", reason="npuflow[tflite] is not installed")
 pytest.importorskip("ai_edge_litert", reason="the reference kernels (ai-edge-litert) are not installed")
 
 from npuflow.frontends import FRONTENDS, Bindings
-from npuflow.frontends.tflite.convert import CONVERTERS, model
+from npuflow.frontends.tflite.convert import CONVERTERS
 from tests.frontends.test_tflite import outputs
 from tests.frontends.tflite_models import Net, reference
 
@@ -410,7 +410,7 @@ def test_an_operator_gives_the_reference_s_numbers(name: str) -> None:
             assert np.abs(mine - theirs).max() <= 1e-5 * max(1.0, float(np.abs(theirs).max()))
         else:
             assert (mine == theirs).all()
-    FRONTENDS["onnx"]().read(model(data), Bindings())
+    FRONTENDS["tflite"]().read(data, Bindings())
 
 
 def test_topk_gives_values_and_places() -> None:
@@ -474,7 +474,7 @@ def test_rounding_inside_a_float_network() -> None:
     data = net.done(["x"], ["y"])
     (mine,), (theirs,) = outputs(data, [x]), reference(data, [x])
     assert np.abs(mine - theirs).max() <= 1e-6
-    stated = FRONTENDS["onnx"]().read(model(data), Bindings()).stated
+    stated = FRONTENDS["tflite"]().read(data, Bindings()).stated
     assert {q.zero_point for q in stated.values()} == {(3,), (-7,)}
 
 

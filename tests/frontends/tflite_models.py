@@ -16,7 +16,6 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.frontends import FRONTENDS
-from npuflow.frontends.tflite.convert import model
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.stages.model import ModelTable
@@ -108,7 +107,7 @@ def reference(data: bytes, feeds: Sequence[np.ndarray], plain: bool = True) -> l
 
 def integers(data: bytes, target: Target) -> Graph:
     """The integer network; values that the file leaves in float have a range that nothing depends on."""
-    found = parsed(model(data), FRONTENDS["onnx"](), ModelTable(None))  # type: ignore[arg-type]
+    found = parsed(data, FRONTENDS["tflite"](), ModelTable(None))  # type: ignore[arg-type]
     placed = place(found.graph, target)
     ranges = dict.fromkeys(found.graph.values, (-1.0, 1.0))
     return quantize_graph(found.graph, placed.on_npu, ranges, Quantize(), target.numerics, found.stated).graph

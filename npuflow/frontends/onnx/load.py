@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -14,8 +13,8 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends import Source
-from npuflow.frontends.onnx.external import EXTERNAL, mapped, values
-from npuflow.frontends.onnx.upgrade import newer_functions
+from npuflow.frontends._nodes.tensors import EXTERNAL, mapped
+from npuflow.frontends._nodes.upgrade import newer_functions
 from npuflow.onnx.nodes import subgraphs
 from npuflow.onnx.run import CannotRunError, newest_opset
 
@@ -161,23 +160,6 @@ def whole(model: onnx.ModelProto, tensors: Mapping[str, Any]) -> onnx.ModelProto
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
     return copy
-
-
-def array(tensor: onnx.TensorProto, tensors: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A tensor's values; a ModelError when its bytes do not fit its shape.
-    `tensors`: those kept apart, by name."""
-    if tensor.data_location == EXTERNAL and tensor.name not in tensors:
-        raise ModelError(
-            f'tensor "{tensor.name}" lies in an external file that was not read', code="NF-MODEL-028",
-        )
-    try:
-        if tensor.data_location == EXTERNAL:
-            return values(tensor, tensors[tensor.name])
-        return onnx.numpy_helper.to_array(tensor)
-    except Exception as fault:  # ValueError, TypeError, KeyError, by kind of damage
-        raise ModelError(
-            f'tensor "{tensor.name}" is damaged', because=str(fault), code="NF-MODEL-029",
-        ).at(value=tensor.name) from fault
 
 
 def _decode(data: bytes) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from npuflow.frontends.onnx.microsoft import MICROSOFT
+from npuflow.frontends._nodes.microsoft import MICROSOFT
 from npuflow.ir.types import Array
 
 UNARY = {  # x, its scale and zero point, the result's scale and zero point

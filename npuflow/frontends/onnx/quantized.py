@@ -9,9 +9,9 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 
+from npuflow.frontends._nodes.microsoft import MICROSOFT
+from npuflow.frontends._nodes.tensors import array
 from npuflow.frontends.onnx import blocks
-from npuflow.frontends.onnx.load import array
-from npuflow.frontends.onnx.microsoft import MICROSOFT
 from npuflow.frontends.onnx.qoperators import Expander
 from npuflow.ir.types import Array, QuantType, span
 

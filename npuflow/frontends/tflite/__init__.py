@@ -1,4 +1,4 @@
-"""TensorFlow Lite models: float and quantised ones, read as the ONNX network of the same meaning."""
+"""TensorFlow Lite models: float and quantised ones, operator by operator into a graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from npuflow.base.isolated import isolated
-from npuflow.frontends import FRONTENDS, Source
+from npuflow.frontends import FRONTENDS, Bindings, Reading, Source
 
 
 @FRONTENDS.entry
@@ -19,6 +19,12 @@ class Tflite:
         return (path,)
 
     def gather(self, path: Path) -> Source:
-        from npuflow.frontends.tflite.convert import converted
+        from npuflow.frontends.tflite.convert import opened
 
-        return Source(isolated(converted, path), format="onnx")
+        return Source(content=isolated(opened, path))
+
+    def read(self, source: Source | bytes, bindings: Bindings) -> Reading:
+        from npuflow.frontends.tflite.convert import reading
+        from npuflow.frontends.tflite.schema import parsed
+
+        return reading(parsed(source) if isinstance(source, bytes) else source.content, bindings)

@@ -1,5 +1,4 @@
-"""A TFLite file as an ONNX model: every operator by its converter, codes as pairs of
-QuantizeLinear and back."""
+"""A TFLite network as a graph: every operator by its converter, codes stated."""
 
 from __future__ import annotations
 
@@ -7,36 +6,36 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from onnx import helper
-
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import ModelError, NpuflowError
+from npuflow.frontends import Bindings, Reading
+from npuflow.frontends._nodes import ends
 from npuflow.frontends.tflite.elements import ELEMENTS
-from npuflow.frontends.tflite.network import OPSET, Builder, UnsupportedError
+from npuflow.frontends.tflite.network import Builder, UnsupportedError
 from npuflow.frontends.tflite.products import PRODUCTS
 from npuflow.frontends.tflite.schema import Network, Operator, parsed
 from npuflow.frontends.tflite.shapes import SHAPES
 from npuflow.frontends.tflite.spatial import SPATIAL
+from npuflow.onnx.types import value_info
 
 CONVERTERS: dict[str, Callable[[Builder, Operator], None]] = {**ELEMENTS, **PRODUCTS, **SHAPES, **SPATIAL}
 
 
-def converted(path: Path) -> bytes:
-    """The ONNX model of a .tflite file."""
+def opened(path: Path) -> Network:
+    """The network in a .tflite file."""
     try:
         data = path.read_bytes()
     except OSError as fault:
         raise ModelError(
             f"{path.name} cannot be read", because=fault.strerror or str(fault), code="NF-MODEL-001",
         ) from fault
-    return model(data)
+    return parsed(data)
 
 
-def model(data: bytes) -> bytes:
-    """The ONNX model of a .tflite file's bytes."""
-    network = parsed(data)
+def reading(network: Network, bindings: Bindings) -> Reading:
+    """The network as a graph."""
     try:
-        return _built(network)
-    except ModelError:
+        return _built(network, bindings)
+    except NpuflowError:
         raise
     # options and shapes of a damaged file fit nothing, in as many ways as there are operators
     except Exception as fault:
@@ -48,9 +47,13 @@ def model(data: bytes) -> bytes:
         ) from fault
 
 
-def _built(network: Network) -> bytes:
+def _built(network: Network, bindings: Bindings) -> Reading:
     builder = Builder(network)
-    inputs = [builder.port(index) for index in network.inputs]
+    infos = [value_info(builder.tensor(i).name, builder.type(i)) for i in network.inputs]
+    made = [tensor.name for tensor in network.tensors]
+    fed, faults = ends.inputs(builder.graph, infos, made, bindings)
+    for index in network.inputs:
+        builder.port(index)
     refused: Counter[str] = Counter()
     lost: set[int] = set()                    # what refused operators would have given
     for operator in network.operators:
@@ -70,15 +73,10 @@ def _built(network: Network) -> bytes:
     for index in network.outputs:
         if builder.data(index) is not None:
             builder.node("Identity", [builder.value(index)], builder.tensor(index).name)
-    outputs = [builder.info(index) for index in network.outputs]
-    graph = helper.make_graph(builder.nodes, "tflite", inputs, outputs, list(builder.constants.values()))
-    made = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10, producer_name="npuflow"
-    )
-    try:
-        return bytes(made.SerializeToString(deterministic=True))
-    except ValueError as fault:
-        raise ModelError("the model exceeds 2 GiB", because=str(fault), code="NF-MODEL-027") from fault
+    own = {builder.tensor(index).name: builder.type(index).dtype for index in network.outputs}
+    builder.graph.notes += builder.notes()
+    wanted = ends.outputs(builder.graph, list(own), fed, bindings, faults)
+    return ends.reading(builder.graph, fed, wanted, own)
 
 
 def _convert(builder: Builder, operator: Operator, lost: set[int]) -> str | None:

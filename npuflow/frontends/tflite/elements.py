@@ -8,8 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from npuflow.frontends.tflite.network import PLAIN, Builder, UnsupportedError, element, real
-from npuflow.frontends.tflite.schema import Operator
+from npuflow.frontends.tflite.network import (
+    PLAIN,
+    Builder,
+    UnsupportedError,
+    along,
+    element,
+    quant_of,
+    quant_type,
+    real,
+)
+from npuflow.frontends.tflite.schema import Codes, Operator
+from npuflow.ir.types import Array
 
 ONE_TO_ONE = {
     "ABS": "Abs",
@@ -128,18 +138,30 @@ def cast(builder: Builder, operator: Operator) -> None:
 def quantize(builder: Builder, operator: Operator) -> None:
     """Floats are rounded where they are; codes are real numbers that are rounded again."""
     source, result = operator.inputs[0], operator.outputs[0]
-    tensor = builder.tensor(result)
-    if builder.activation(tensor) is None:
+    tensor, last = builder.tensor(result), result in builder.source.outputs
+    codes = builder.activation(tensor)
+    if codes is None:
         raise UnsupportedError(f"to {tensor.dtype} without scale")
     layout = builder.home(source)
+    held = builder.data(source)
+    if held is not None and builder.tensor(source).codes is None:
+        rounded = codes_of(held, codes, tensor.dtype)
+        if rounded is not None:
+            builder.forms[result] = {PLAIN: builder.stored(rounded, codes, tensor)}
+            return
     x = builder.value(source, layout)
-    if builder.activation(builder.tensor(source)) is not None or (
-        result in builder.source.outputs and layout != PLAIN
-    ):
+    if builder.activation(builder.tensor(source)) is not None or (last and layout != PLAIN):
         builder.node("Identity", [x], builder.result(result, layout))
         return
-    back = tensor.name if result in builder.source.outputs else builder.free(f"{tensor.name}:back")
-    builder.forms[result] = {layout: builder.rounded(result, x, back)}
+    several, bound = builder.rounded_in_several_ways(source), builder.is_bound(x)
+    if several or quant_of(codes, tensor) is None or (last and bound):
+        back = tensor.name if last else builder.free(f"{tensor.name}:back")
+        builder.forms[result] = {layout: builder.around_codes(tensor, codes, x, back)}
+        return
+    if last:
+        builder.rename(x, tensor.name)
+        x = tensor.name
+    builder.forms[result] = {layout: builder.rounded(result, x, x)}
 
 
 def dequantize(builder: Builder, operator: Operator) -> None:
@@ -151,12 +173,21 @@ def dequantize(builder: Builder, operator: Operator) -> None:
         builder.folded[result] = real(held, codes)
     elif held is not None:
         builder.forms[result] = {PLAIN: builder.value(source)}
-    elif source in builder.codes:
-        layout = builder.home(source)
-        code, params = builder.codes[source]
-        builder.node("DequantizeLinear", [code, *params], builder.result(result, layout))
+    elif builder.activation(builder.tensor(source)) is not None:
+        builder.alias(source, result)
     else:
         plain("Cast", builder, operator, to=element("float32"))
+
+
+def codes_of(held: Array, codes: Codes, dtype: str) -> Array | None:
+    """The codes of float constants; None where they are no numbers."""
+    quant = quant_type(codes, dtype)
+    if held.dtype.kind != "f" or quant is None:
+        return None
+    scale, zero = along(codes, held.ndim)
+    with np.errstate(all="ignore"):
+        rounded = np.clip(np.rint(held / scale) + zero, quant.lo, quant.hi)
+    return rounded.astype(quant.dtype) if np.isfinite(rounded).all() else None
 
 
 ELEMENTS: dict[str, Callable[[Builder, Operator], None]] = {

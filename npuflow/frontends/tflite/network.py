@@ -1,27 +1,29 @@
-"""The ONNX network in the making: values of TFLite tensors in both layouts, their codes
-as QuantizeLinear and back."""
+"""The network in the making: values of TFLite tensors in both layouts, and the codes they are rounded to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
+from npuflow.frontends._nodes.build import NodeBuilder
 from npuflow.frontends.tflite.schema import Codes, Network, Operator, Tensor
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, QuantType, TensorType, Value, span
+from npuflow.onnx.run import EXPORT_OPSET
+from npuflow.onnx.types import ELEMENTS
 
-OPSET = 21
 PLAIN, NCHW = "nhwc", "nchw"
 INTO, OUT_OF = (0, 3, 1, 2), (0, 2, 3, 1)                # permutations between them
 PLACE = (0, 2, 3, 1)                                     # where an axis of NHWC lies in NCHW
 ROUNDED = ("int8", "uint8", "int16")                     # element types whose codes stand for activations
+WIDTHS = {"int4": 4, "int8": 8, "uint8": 8, "int16": 16}
 ACTIVATIONS: dict[int, tuple[str, tuple[float, ...]]] = {
     1: ("Relu", ()), 2: ("Clip", (-1.0, 1.0)), 3: ("Clip", (0.0, 6.0)), 4: ("Tanh", ()), 5: ("Sign", ()),
 }
+# Converters leave out an activation whose work saturation does: behind these it is spelled out.
+LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "BatchNormalization")
 
 
 class UnsupportedError(Exception):
@@ -43,20 +45,18 @@ class _Result:
 
 @dataclass
 class Builder:
-    """Nodes and constants of the network, and the names of each tensor's value by layout.
+    """Operators and constants go into `graph`; names of each tensor's value by layout.
 
     A tensor of four dimensions is kept in the layout in which it was produced; the other
     form is made where it is read.
     """
 
     source: Network
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    graph: NodeBuilder = field(default_factory=lambda: NodeBuilder({"": EXPORT_OPSET}))
     forms: dict[int, dict[str, str]] = field(default_factory=dict)
-    # integer value, scale and zero point
-    codes: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
     # constants that are computed while reading
     folded: dict[int, Array] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)          # values whose rounding stays in the graph
     origin: str = ""
     _after: list[_Result] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
@@ -111,12 +111,10 @@ class Builder:
         """Adds a node of several results. The one that gives an operator's result
         has the name of the tensor."""
         name = next((self.tensor(one.index).name for one in self._after if one.first == outputs[0]), None)
-        self.nodes.append(helper.make_node(kind, list(inputs), list(outputs), name, **attributes))
+        self.graph.call(kind, inputs, outputs, name or "", **attributes)
 
     def constant(self, values: Any, dtype: str = "float32", name: str = "") -> str:
-        name = self.free(name or f"{self.origin}:constant")
-        self.constants[name] = numpy_helper.from_array(np.asarray(values, dtype), name)
-        return name
+        return self.graph.constant(self.free(name or f"{self.origin}:constant"), np.asarray(values, dtype))
 
     def shape(self, sizes: Sequence[int]) -> str:
         return self.constant(list(sizes), "int64", f"{self.origin}:shape")
@@ -157,18 +155,21 @@ class Builder:
         return self.stored(held, codes, self.tensor(index))
 
     def stored(self, held: Array, codes: Codes | None, tensor: Tensor) -> str:
-        """A constant's values as an initialiser, its codes behind a DequantizeLinear."""
+        """A constant's values; those of codes as floats, with the codes stated."""
         if held.dtype == np.float16:
             held = held.astype(np.float32)
         if codes is None:
             return self.constant(held, held.dtype.name, f"{tensor.name}:value")
         if tensor.dtype in ("int32", "int64"):
             return self.constant(real(held, codes), "float32", f"{tensor.name}:value")
-        params = self.params(codes, tensor)
-        stored = self.constant(held, _element(tensor.dtype), f"{tensor.name}:codes")
-        more = {} if codes.axis is None else {"axis": codes.axis}
-        name = self.free(f"{tensor.name}:value")
-        return self.node("DequantizeLinear", [stored, *params], name, **more)
+        scale, zero = along(codes, held.ndim)
+        name = self.constant(
+            (held.astype(np.int64) - zero).astype(np.float32) * scale, name=f"{tensor.name}:value"
+        )
+        quant = quant_type(codes, tensor.dtype)
+        if quant is not None:
+            self.graph.state(name, quant)
+        return name
 
     # --- producing values
     def result(self, index: int, layout: str = PLAIN, activation: int = 0) -> str:
@@ -184,9 +185,10 @@ class Builder:
         return first
 
     def around(self, name: str, tensor: Tensor, whole: bool) -> tuple[str, str]:
-        """Names of a value before and behind its rounding. An output of the network is the one behind;
-        elsewhere the one before has the name."""
-        if self.activation(tensor) is None:
+        """Names of a value before and behind its rounding, where that stays in the graph. An output of the
+        network is the one behind; elsewhere the one before has the name."""
+        codes = self.activation(tensor)
+        if codes is None or quant_of(codes, tensor) is not None:
             return name, name
         return (self.free(f"{name}:real"), name) if whole else (name, self.free(f"{name}:back"))
 
@@ -209,43 +211,128 @@ class Builder:
         return tensor.codes if tensor.dtype in ROUNDED else None
 
     def rounded(self, index: int, value: str, back: str) -> str:
-        """A value rounded to its tensor's codes and back, as `back`; the value
-        itself where it is not rounded."""
+        """A value rounded to its tensor's codes: they are stated. Codes that no network computes with stay
+        as rounding to `back`."""
         tensor = self.tensor(index)
         codes = self.activation(tensor)
         if codes is None:
             return value
-        params = self.params(codes, tensor)
-        code = self.node("QuantizeLinear", [value, *params], self.free(f"{back}:code"))
-        self.codes[index] = (code, params)
-        return self.node("DequantizeLinear", [code, *params], back)
+        quant = quant_of(codes, tensor)
+        if quant is None:
+            return self.around_codes(tensor, codes, value, back)
+        self.state(value, quant)
+        return value
 
-    def params(self, codes: Codes, tensor: Tensor) -> list[str]:
-        """Names of scale and zero point as constants."""
+    def state(self, value: str, quant: QuantType) -> None:
+        """States a value's codes. Behind a linear operator the saturation of the rounding is spelled out."""
+        self.graph.state(value, quant)
+        nodes = self.graph.nodes
+        at = next((i for i in reversed(range(len(nodes))) if value in nodes[i].outputs), None)
+        if at is None or nodes[at].op.onnx_type()[1] not in LINEAR:
+            return
+        whole, kind = self.free(f"{value}:all"), self.graph.values.pop(value).type
+        self.graph.define(Value(whole, kind))
+        later = nodes[at + 1 :]
+        outputs = tuple(whole if o == value else o for o in nodes[at].outputs)
+        self.graph.nodes = [*nodes[:at], replace(nodes[at], outputs=outputs)]
+        bounds = zip(("min", "max"), span(quant), strict=True)
+        ends = [self.constant(bound, name=f"{value}:{end}") for end, bound in bounds]
+        self.graph.call("Clip", [whole, *ends], [value])
+        self.graph.nodes += later
+
+    def around_codes(self, tensor: Tensor, codes: Codes, value: str, back: str) -> str:
+        """QuantizeLinear and back, as operators of the network."""
+        self.kept.append(value)
         many = codes.axis is not None
-        scale = self.constant(codes.scale if many else codes.scale[0], "float32", f"{tensor.name}:scale")
-        zero = self.constant(
-            codes.zero if many else codes.zero[0], _element(tensor.dtype), f"{tensor.name}:zero"
-        )
-        return [scale, zero]
+        scale = self.constant(codes.scale if many else codes.scale[0], name=f"{tensor.name}:scale")
+        zero = self.constant(codes.zero if many else codes.zero[0], tensor.dtype, f"{tensor.name}:zero")
+        more = {"axis": codes.axis} if many else {}
+        code = self.node("QuantizeLinear", [value, scale, zero], self.free(f"{back}:code"), **more)
+        return self.node("DequantizeLinear", [code, scale, zero], back, **more)
 
-    def port(self, index: int) -> onnx.ValueInfoProto:
+    def rounded_in_several_ways(self, index: int) -> bool:
+        """Whether operators round this float value to different codes, or to several outputs."""
+        found = [o.outputs[0] for o in self.source.operators if o.name == "QUANTIZE" and o.inputs[0] == index]
+        codes = {(self.tensor(i).codes, self.tensor(i).dtype) for i in found}
+        return len(codes) > 1 or sum(i in self.source.outputs for i in found) > 1
+
+    def is_bound(self, value: str) -> bool:
+        """Whether a value's name is that of an input or output of the network, or of a constant."""
+        ends = {self.tensor(i).name for i in (*self.source.inputs, *self.source.outputs)}
+        return value in ends or value in self.graph.arrays
+
+    def alias(self, source: int, result: int) -> None:
+        """A tensor that is another one's value."""
+        layout = self.home(source)
+        value = self.forms[source][layout]
+        name = self.tensor(result).name
+        if result in self.source.outputs and layout == PLAIN:
+            if self.is_bound(value):
+                self.node("Identity", [value], name)
+            else:
+                self.rename(value, name)
+            value = name
+        self.forms[result] = {layout: value}
+        if result in self.source.outputs:
+            self.value(result, PLAIN)
+
+    def notes(self) -> list[str]:
+        """What there is to say of the codes that the file states."""
+        found, stated = [], len(self.graph.stated)
+        if stated:
+            found.append(f"the model states the codes of {stated} tensors; their scales are kept")
+        if self.kept:
+            shown = ", ".join(self.kept[:3]) + (", ..." if len(self.kept) > 3 else "")
+            found.append(
+                f"{len(self.kept)} tensors rounded in several ways or at the network's ends stay as they "
+                f"are: {shown}"
+            )
+        return found
+
+    def rename(self, old: str, new: str) -> None:
+        """A value that turns out to be an output of the network gets the output's name."""
+        self.graph.rename(old, new)
+        for forms in self.forms.values():
+            forms.update({layout: new for layout, name in forms.items() if name == old})
+
+    def port(self, index: int) -> None:
         """An input of the network, and its value behind the rounding."""
         tensor = self.tensor(index)
         self.origin = tensor.name
         value, back = self.around(tensor.name, tensor, whole=False)
         self.forms[index] = {PLAIN: self.rounded(index, value, back)}
-        return self.info(index)
 
-    def info(self, index: int) -> onnx.ValueInfoProto:
+    def type(self, index: int) -> TensorType:
+        """The type of an input or output: values of codes are real numbers."""
         tensor = self.tensor(index)
-        dtype = "float32" if self.activation(tensor) is not None else tensor.dtype
-        return helper.make_tensor_value_info(tensor.name, element(dtype), list(tensor.shape))
+        return TensorType(tensor.shape, "float32" if self.activation(tensor) is not None else tensor.dtype)
 
 
 def still(shape: Sequence[int]) -> bool:
     """Whether a tensor of four dimensions has the same order of elements in both layouts."""
     return shape[3] == 1 or shape[1] * shape[2] == 1
+
+
+def along(codes: Codes, rank: int) -> tuple[Array, Array]:
+    """Scale (float32) and zero point in shapes that go with an array of codes."""
+    scale, zero = np.asarray(codes.scale, np.float32), np.asarray(codes.zero, np.int64)
+    if codes.axis is None:
+        return scale[0], zero[0]
+    shape = [-1 if d == codes.axis else 1 for d in range(rank)]
+    return scale.reshape(shape), zero.reshape(shape)
+
+
+def quant_type(codes: Codes, dtype: str) -> QuantType | None:
+    """The codes as a type; None for scales that are no positive numbers."""
+    scale = np.asarray(codes.scale, np.float32).tolist()
+    if not all(0 < s < np.inf for s in scale):
+        return None
+    return QuantType(WIDTHS[dtype], dtype != "uint8", tuple(scale), tuple(codes.zero), codes.axis)
+
+
+def quant_of(codes: Codes, tensor: Tensor) -> QuantType | None:
+    """The codes of an activation; None where they are no type that a network computes with."""
+    return None if codes.axis is not None else quant_type(codes, tensor.dtype)
 
 
 def real(held: Array, codes: Codes) -> Array:
@@ -254,16 +341,10 @@ def real(held: Array, codes: Codes) -> Array:
     if codes.axis is None:
         scale, zero = scale[0], zero[0]
     else:
-        along = [-1 if d == codes.axis else 1 for d in range(held.ndim)]
-        scale, zero = scale.reshape(along), zero.reshape(along)
+        around = [-1 if d == codes.axis else 1 for d in range(held.ndim)]
+        scale, zero = scale.reshape(around), zero.reshape(around)
     return ((held.astype(np.int64) - zero) * scale).astype(np.float32)
 
 
 def element(dtype: str) -> int:
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(_element(dtype))))
-
-
-def _element(dtype: str) -> Any:
-    if dtype != "int4":
-        return np.dtype(dtype)
-    return helper.tensor_dtype_to_np_dtype(onnx.TensorProto.INT4)
+    return ELEMENTS[dtype]

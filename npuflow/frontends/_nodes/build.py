@@ -7,29 +7,29 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
 from npuflow.base.mapped import forget
-from npuflow.frontends.onnx import floats, fold
-from npuflow.frontends.onnx.external import EXTERNAL
-from npuflow.frontends.onnx.fit import fit
-from npuflow.frontends.onnx.load import array
-from npuflow.frontends.onnx.shapes import label, output_types, short
-from npuflow.frontends.onnx.unroll import unrolled
-from npuflow.frontends.onnx.upgrade import schema, stated_opset, upgraded
+from npuflow.frontends._nodes import floats, fold
+from npuflow.frontends._nodes.fit import fit
+from npuflow.frontends._nodes.shapes import label, output_types, short
+from npuflow.frontends._nodes.tensors import EXTERNAL, array
+from npuflow.frontends._nodes.unroll import unrolled
+from npuflow.frontends._nodes.upgrade import schema, stated_opset, upgraded
 from npuflow.ir.builder import Builder
 from npuflow.ir.op import OPS, No, OnnxCall
-from npuflow.ir.types import UNRANKED, Array, TensorType, Value
+from npuflow.ir.types import UNRANKED, Array, TensorType
 from npuflow.onnx.nodes import captured, frozen, plain, rename_inputs, subgraphs
 from npuflow.onnx.run import EXPORT_OPSET, newest_opset
 from npuflow.onnx.types import ELEMENTS, PLAIN, is_tensor
 
 
-class OnnxBuilder(Builder):
-    """A graph made of ONNX nodes."""
+class NodeBuilder(Builder):
+    """A graph made of nodes in ONNX's vocabulary."""
 
     def __init__(
         self,
@@ -63,6 +63,13 @@ class OnnxBuilder(Builder):
             self.host(node, newest, types, f"a constant of {values.dtype}", (name,))
 
     # --- nodes
+    def call(
+        self, kind: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **attributes: Any
+    ) -> None:
+        """An operator by its name and attributes in ONNX's default domain, opset `EXPORT_OPSET`."""
+        made = onnx.helper.make_node(kind, list(inputs), list(outputs), name or None, **attributes)
+        self.node(made, EXPORT_OPSET)
+
     def add_all(self, nodes: Iterable[onnx.NodeProto]) -> None:
         for node in nodes:
             self.node(node, self.version(node.domain))
@@ -220,13 +227,18 @@ class OnnxBuilder(Builder):
         ):
             return
         form = self.singles[name] = self.free(f"{name}:float32")
-        kind = self.values.pop(name).type
-        self.values[form] = Value(form, kind)
+        self.rename(name, form)
+        self.cast(form, name, dtype)
+
+    def rename(self, old: str, new: str) -> None:
+        """Another name for a value, wherever it is read or made."""
+        self.define(replace(self.values.pop(old), id=new))
         self.nodes = [
-            replace(n, inputs=_renamed(n.inputs, name, form), outputs=_renamed(n.outputs, name, form))
+            replace(n, inputs=_renamed(n.inputs, old, new), outputs=_renamed(n.outputs, old, new))
             for n in self.nodes
         ]
-        self.cast(form, name, dtype)
+        if old in self.stated:
+            self.stated[new] = self.stated.pop(old)
 
     def scalars(self, node: onnx.NodeProto, known: dict[str, TensorType]) -> dict[str, TensorType]:
         """One-element constants as the scalars Range asks for: computed ones pass

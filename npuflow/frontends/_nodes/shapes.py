@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from npuflow.base.errors import ModelError
-from npuflow.frontends.onnx.upgrade import schema
+from npuflow.frontends._nodes.upgrade import schema
 from npuflow.ir.types import UNKNOWN, UNRANKED, UNTYPED, Array, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
 from npuflow.onnx.run import EXPORT_OPSET, CannotRunError, model_of, run, session

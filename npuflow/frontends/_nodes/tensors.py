@@ -1,9 +1,11 @@
-"""Tensors that an ONNX model keeps in files beside it, mapped into memory instead of read."""
+"""Values of stored ONNX tensors; those kept in files beside the model are mapped into memory, not read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -55,3 +57,20 @@ def values(tensor: onnx.TensorProto, held: Array) -> Any:
         data_type=tensor.data_type, dims=tensor.dims, name=tensor.name, raw_data=held.tobytes()
     )
     return onnx.numpy_helper.to_array(whole)
+
+
+def array(tensor: onnx.TensorProto, tensors: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A tensor's values; a ModelError when its bytes do not fit its shape.
+    `tensors`: those kept apart, by name."""
+    if tensor.data_location == EXTERNAL and tensor.name not in tensors:
+        raise ModelError(
+            f'tensor "{tensor.name}" lies in an external file that was not read', code="NF-MODEL-028",
+        )
+    try:
+        if tensor.data_location == EXTERNAL:
+            return values(tensor, tensors[tensor.name])
+        return onnx.numpy_helper.to_array(tensor)
+    except Exception as fault:  # ValueError, TypeError, KeyError, by kind of damage
+        raise ModelError(
+            f'tensor "{tensor.name}" is damaged', because=str(fault), code="NF-MODEL-029",
+        ).at(value=tensor.name) from fault

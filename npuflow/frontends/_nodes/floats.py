@@ -74,7 +74,7 @@ def _graph(graph: onnx.GraphProto) -> bool:
 def _tensor(tensor: onnx.TensorProto) -> bool:
     if tensor.data_type not in _CODES:
         return False
-    from npuflow.frontends.onnx.load import array
+    from npuflow.frontends._nodes.tensors import array
 
     name = tensor.name
     tensor.CopyFrom(onnx.numpy_helper.from_array(single(array(tensor)), name))

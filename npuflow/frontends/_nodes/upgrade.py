@@ -9,9 +9,9 @@ from typing import Any
 import onnx
 
 from npuflow.base.errors import ModelError
-from npuflow.frontends.onnx.forms import rewritten
-from npuflow.frontends.onnx.microsoft import spelled
-from npuflow.frontends.onnx.recurrent import sequence_first
+from npuflow.frontends._nodes.forms import rewritten
+from npuflow.frontends._nodes.microsoft import spelled
+from npuflow.frontends._nodes.recurrent import sequence_first
 from npuflow.ir.types import TensorType
 from npuflow.onnx.nodes import subgraphs
 from npuflow.onnx.run import EXPORT_OPSET, newest_opset

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from npuflow.base.errors import ModelError
-from npuflow.frontends.onnx.shapes import label
+from npuflow.frontends._nodes.shapes import label
 from npuflow.ir.types import TensorType
 
 _WINDOWS = {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"}

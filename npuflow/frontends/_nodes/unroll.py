@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import onnx
 
-from npuflow.frontends.onnx import fold
+from npuflow.frontends._nodes import fold
 from npuflow.ir.types import Array, TensorType
 
 MOST = 4096                               # nodes that a loop may become

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from npuflow.frontends.onnx.upgrade import schema
+from npuflow.frontends._nodes.upgrade import schema
 from npuflow.ir.types import UNRANKED, Array, TensorType
 from npuflow.onnx.nodes import captured, plain, rename, subgraphs
 from npuflow.onnx.run import CannotRunError, run_node
