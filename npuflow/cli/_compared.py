@@ -47,6 +47,8 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
     """Both sides, programs and models run on the inputs, which the program among them prepares; and notes."""
     from npuflow.cli._inputs import picture_note, read_npz
     from npuflow.cli._run_model import open_model
+    from npuflow.engine.program.container import load_program
+    from npuflow.engine.state import pairs
 
     for path in paths:
         if path.suffix.lower() not in (".npz", ".npu", ".onnx"):
@@ -56,7 +58,11 @@ def sides(paths: tuple[Path, Path], inputs: Sequence[Path], everything: bool) ->
             )
         if path.suffix != ".npz" and not inputs:
             raise UsageError(f'"{path}" has to be run', hint="give --inputs FILE", code="NF-USAGE-005")
-    held = [None if p.suffix == ".npz" else open_model(p, dump=everything, raw=True) for p in paths]
+    state = next((load_program(p).meta.get("state", ()) for p in paths if p.suffix == ".npu"), ())
+    held = [
+        None if p.suffix == ".npz" else open_model(p, dump=everything, raw=True, state=pairs(state))
+        for p in paths
+    ]
     models = [m for m in held if m is not None]
     preparation = next((m.preparation for m in models if m.preparation is not None), None)
     notes = [note for m in models for note in m.notes] + (

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from npuflow.base.errors import DataError, ModelError, UsageError
 from npuflow.cli._inputs import Port
 from npuflow.engine.pixels import given, pixel_inputs
+from npuflow.engine.state import Pairs, state_of
 
 Array = npt.NDArray[Any]
 _SATURATES = "onnxruntime's 8-bit kernels saturate on CPUs without VNNI"
@@ -25,14 +26,17 @@ class Model(Protocol):
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]: ...
 
 
-def open_model(path: Path, batch: int = 8, dump: bool = False, raw: bool = False) -> Model:
+def open_model(
+    path: Path, batch: int = 8, dump: bool = False, raw: bool = False, state: Pairs = ()
+) -> Model:
     """A .npu program (on the simulator) or an .onnx model (on onnxruntime). `raw`: values under the program's
-    own names.
+    own names. `state`: of an .onnx model that states none itself. Samples of a model with state are steps of
+    one sequence.
     """
     if not path.is_file():
         raise UsageError(f'no file "{path}"', code="NF-USAGE-010")
     if path.suffix == ".onnx":
-        return _Onnx(path, dump)
+        return _Onnx(path, dump, state)
     return _Npu(path, batch, dump, raw)
 
 
@@ -41,14 +45,19 @@ class _Npu:
         from npuflow.engine.runner import Runner
 
         self.runner, self.dump, self.raw = Runner(path, batch), dump, raw
-        entries = self.runner.program.meta["inputs"]
+        self.state = self.runner.state
+        kept = {given for _, given in self.state}
+        entries = [e for e in self.runner.program.meta["inputs"] if e["name"] not in kept]
         self.ports = tuple(_port(e) for e in entries)
         self.preparation = self.runner.program.meta.get("preparation")
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = _of_state(self.state)
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
         found = self.runner.run_many(samples, dump=self.dump)
-        return found if self.raw else [self._named(one) for one in found]
+        if self.raw or self.dump:
+            return found if self.raw else [self._named(one) for one in found]
+        kept = {output for output, _ in self.state}
+        return [self._named({k: a for k, a in one.items() if k not in kept}) for one in found]
 
     def _named(self, found: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs under the source model's names: the float twin "v:f" of an integer tensor "v" is what the
@@ -57,6 +66,13 @@ class _Npu:
         outputs = {o["name"] for o in self.runner.program.meta["outputs"]}
         twins = {name for name in found if name.endswith(":f") and name in outputs and name[:-2] not in found}
         return {name[:-2] if name in twins else name: array for name, array in found.items()}
+
+
+def _of_state(state: Pairs) -> tuple[str, ...]:
+    if not state:
+        return ()
+    names = ", ".join(given for _, given in state)
+    return (f"samples are steps of one sequence: {names} is kept between runs, zeros at first",)
 
 
 def _port(entry: Mapping[str, Any]) -> Port:
@@ -68,7 +84,7 @@ def _port(entry: Mapping[str, Any]) -> Port:
 
 
 class _Onnx:
-    def __init__(self, path: Path, dump: bool) -> None:
+    def __init__(self, path: Path, dump: bool, state: Pairs = ()) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -90,14 +106,39 @@ class _Onnx:
                 f'"{path}" does not load', because=str(error).splitlines()[0], code="NF-MODEL-004",
             ) from error
         self.pixels = pixel_inputs(self.session)
-        self.ports = tuple(self._port(i.name, i.type, i.shape) for i in self.session.get_inputs())
+        ports = [self._port(i.name, i.type, i.shape) for i in self.session.get_inputs()]
         self.outputs = [o.name for o in self.session.get_outputs()]
+        zeros = state_of(self.session)
+        self.state = tuple(zeros) or state
+        for output, held in self.state:
+            if output not in self.outputs or held not in {port.name for port in ports}:
+                raise UsageError(
+                    f'the model has no output "{output}" or no input "{held}" to keep as state',
+                    because=f"outputs {', '.join(self.outputs)}; inputs {', '.join(p.name for p in ports)}",
+                    code="NF-USAGE-082",
+                )
+        kept = {given for _, given in self.state}
+        self.hidden = set() if dump else {output for output, _ in self.state}
+        self.ports = tuple(port for port in ports if port.name not in kept)
+        self.held = {
+            port.name: np.full(port.shape, zeros.get((output, port.name), 0), port.dtype)
+            for output, given in self.state
+            for port in ports
+            if port.name == given
+        }
+        self.notes += _of_state(self.state)
 
     def run(self, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        found = []
+        for sample in samples:
+            made = self._one({**self.held, **self._fed(sample)})
+            self.held = {given: made[output] for output, given in self.state}
+            found.append({name: array for name, array in made.items() if name not in self.hidden})
+        return found
+
+    def _one(self, fed: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            return [
-                dict(zip(self.outputs, self.session.run(None, self._fed(s)), strict=True)) for s in samples
-            ]
+            return dict(zip(self.outputs, self.session.run(None, fed), strict=True))
         except Exception as error:  # as above
             raise DataError(
                 "onnxruntime rejects the inputs of the model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,10 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="The npz file to write.")] = Path("outputs.npz"),
     dump_all: Annotated[bool, typer.Option("--dump-all", help="Also every intermediate tensor.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, max=64, help="Samples simulated together.")] = 8,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="OUTPUT=INPUT of an .onnx model that follow from sample to sample."),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option("--target", "-t", help="Refuse the program if it was not compiled for this target."),
@@ -43,7 +48,7 @@ def run(
         from npuflow.engine.program.container import load_program, require_target
 
         require_target(load_program(program), targets._read(targets._path(target)), target)
-    model = open_model(program, batch, dump_all)
+    model = open_model(program, batch, dump_all, state=_pairs(state or ()))
     for note in (*model.notes, picture_note(inputs, model.preparation)):
         if note:
             typer.echo(f"note: {note}", err=True)
@@ -55,3 +60,14 @@ def run(
     typer.echo(f"{len(outputs)} sample{'s' if len(outputs) != 1 else ''}, {len(written)} tensors -> {out}")
     for name, shape in list(written.items())[:20]:
         typer.echo(f"  {name}  {'x'.join(map(str, shape))}")
+
+
+def _pairs(stated: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    from npuflow.base.errors import UsageError
+
+    for text in stated:
+        if not all(text.partition("=")):
+            raise UsageError(
+                f'--state "{text}" is not OUTPUT=INPUT', hint="--state stateN=state", code="NF-USAGE-081",
+            )
+    return tuple((output, given) for output, _, given in (text.partition("=") for text in stated))

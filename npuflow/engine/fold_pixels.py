@@ -135,7 +135,7 @@ def exactly_padded(graph: Graph, borders: Sequence[Border]) -> Graph:
         made.nodes.append(node)
     values, consts = MappingProxyType(made.values), MappingProxyType(made.consts)
     return verify(
-        prune(Graph(graph.inputs, graph.outputs, tuple(made.nodes), values, consts)), "padding exactly"
+        prune(graph.replaced(nodes=tuple(made.nodes), values=values, consts=consts)), "padding exactly"
     )
 
 
@@ -166,7 +166,9 @@ class _Folding:
             self.node(node)
         outputs = tuple(self.own(o) if o in self.maps else o for o in self.source.outputs)
         values, consts = MappingProxyType(self.values), MappingProxyType(self.consts)
-        made = prune(Graph(self.source.inputs, outputs, tuple(self.nodes), values, consts))
+        own = dict(zip(self.source.outputs, outputs, strict=True))
+        state = tuple((own[output], given) for output, given in self.source.state)
+        made = prune(Graph(self.source.inputs, outputs, tuple(self.nodes), values, consts, state))
         return Folded(
             verify(made, "folding the normalisation"), tuple(self.borders), tuple(self.notes), self.real
         )

@@ -16,6 +16,7 @@ import numpy as np
 
 from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.pixels import Pixels, metadata
+from npuflow.engine.state import metadata as state_metadata
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.numerics import along, dequantize
 from npuflow.ir.graph import Graph, constant
@@ -35,7 +36,8 @@ class QdqModel:
 
 
 def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) -> QdqModel:
-    """The whole quantised graph as one ONNX model (opset 21); its metadata say which inputs take `pixels`."""
+    """The whole quantised graph as one ONNX model (opset 21); its metadata say which inputs take `pixels`
+    and which hold state."""
     builder = Builder(graph)
     for node in graph.nodes:
         builder.node(node)
@@ -43,7 +45,8 @@ def to_qdq(graph: Graph, pixels: Mapping[str, Pixels] = MappingProxyType({})) ->
     for value_id in graph.inputs:
         if graph.values[value_id].quant is not None:
             builder.coded_input(value_id)
-    made = export_model(builder.graph(graph.inputs, outputs), metadata=metadata(pixels))
+    known = {**metadata(pixels), **state_metadata(graph)}
+    made = export_model(builder.graph(graph.inputs, outputs), metadata=known)
     return QdqModel(made, tuple(builder.notes))
 
 

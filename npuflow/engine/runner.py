@@ -18,6 +18,7 @@ from npuflow.engine.program.container import Program, load_program
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.sim.shadow import Shadow
+from npuflow.engine.state import pairs
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -34,6 +35,10 @@ class Runner:
     """Runs samples through a program, at most `batch` at a time. Sessions, decoded
     words and plans are made once.
 
+    A program may keep state from run to run. Samples that lack the inputs of the state are steps of one
+    sequence, in order, which `reset` ends; `steps` gives further sequences, one for each thread or stream.
+    Samples that have these inputs do not depend on each other.
+
     Any number of threads may share a runner: each run takes a simulated machine of its own from a pool,
     which holds as many as have run at once, and the kernels release the interpreter lock. `shadows` is of
     the calling thread's last dump.
@@ -43,6 +48,8 @@ class Runner:
         self.program = program if isinstance(program, Program) else load_program(program)
         self.batch = batch
         self.order = order_of(self.program)
+        self.state = pairs(self.program.meta.get("state", ()))
+        self._own = Steps(self)
         self._lock = threading.Lock()
         self._idle: dict[_Kind, list[Machine]] = {}  # the kind that was used last comes last
         self._sessions: dict[int, onnxruntime.InferenceSession] = {}
@@ -63,6 +70,8 @@ class Runner:
         self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str] = False
     ) -> list[dict[str, Array]]:
         """The same for many samples, in order."""
+        if self.state and any(name not in sample for sample in samples for _, name in self.state):
+            return [self._own.run(sample, dump) for sample in samples]
         found: list[dict[str, Array]] = []
         for start in range(0, len(samples), self.batch):
             found += self._together(samples[start : start + self.batch], dump)
@@ -79,6 +88,14 @@ class Runner:
                 yield from self.run_many(waiting, dump)
                 waiting.clear()
         yield from self.run_many(waiting, dump)
+
+    def steps(self) -> Steps:
+        """A sequence of runs with a state of its own."""
+        return Steps(self)
+
+    def reset(self) -> None:
+        """The next run begins a sequence."""
+        self._own.reset()
 
     def _together(
         self, samples: Sequence[Mapping[str, Array]], dump: bool | Iterable[str]
@@ -231,6 +248,28 @@ class Runner:
             if index not in self._sessions:
                 self._sessions[index] = _opened(self.program.hosts[index], index)
             return self._sessions[index]
+
+
+class Steps:
+    """One sequence of runs of a program: what the state holds between them, zeros at first."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.held: dict[str, Array] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what came before."""
+        ports = {entry["name"]: entry for entry in self.runner.program.meta["inputs"]}
+        for _, name in self.runner.state:
+            real, quant = np.zeros(ports[name]["shape"], np.float32), ports[name].get("quant")
+            self.held[name] = quantize(real, quant) if quant else real.astype(ports[name]["dtype"])
+
+    def run(self, sample: Mapping[str, Array], dump: bool | Iterable[str] = False) -> dict[str, Array]:
+        """One step. State that the sample itself has replaces what is kept."""
+        (found,) = self.runner.run_many([{**self.held, **sample}], dump)
+        self.held = {name: found[output] for output, name in self.runner.state}
+        return found
 
 
 def _opened(model: bytes, index: int) -> onnxruntime.InferenceSession:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from npuflow.base.errors import DataError, NpuflowError
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.data.config import Sample
+from npuflow.engine.data.sequence import steps
 from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize, scheme_faults
 from npuflow.engine.quantize.names import Replaced, name_faults, stated
@@ -15,6 +16,7 @@ from npuflow.engine.search.pinned import Pins
 from npuflow.engine.search.pins import float_faults
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.types import TensorType
 
 
 def faults(
@@ -41,5 +43,16 @@ def _samples(graph: Graph, samples: Mapping[str, Sample]) -> Iterator[DataError]
     first = next(((name, one) for name, one in samples.items() if not one.broken), None)
     if first is None:
         return
-    for fault in first[1].misfits({name: graph.type(name) for name in graph.inputs}):
+    kept = {given for _, given in graph.state}
+    kinds = {name: graph.type(name) for name in graph.inputs if name not in kept}
+    if kept and _is_sequence(first[1], kinds):
+        return
+    for fault in first[1].misfits(kinds):
         yield fault.at(key="data", item=first[0])  # type: ignore[misc]
+
+
+def _is_sequence(sample: Sample, kinds: Mapping[str, TensorType]) -> bool:
+    try:
+        return bool(steps(sample, kinds))
+    except DataError:
+        return False

@@ -16,7 +16,10 @@ from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 @dataclass(frozen=True)
 class Graph:
-    """Inputs and outputs are value ids; `values` maps id to Value; `consts` maps content digest to array."""
+    """Inputs and outputs are value ids; `values` maps id to Value; `consts` maps content digest to array.
+
+    `state`: pairs of an output and the input that takes its value in the next run.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -25,6 +28,7 @@ class Graph:
     consts: Mapping[str, Array] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
+    state: tuple[tuple[str, str], ...] = ()
 
     def const(self, value_id: str) -> Array | None:
         """The array of a constant value, or None for an activation (or the absent input "")."""
@@ -109,7 +113,7 @@ def prune(graph: Graph) -> Graph:
         p for n in kept for _, p in n.params or () if isinstance(p, str)
     }
     consts = MappingProxyType({d: graph.consts[d] for d in sorted(digests)})
-    return Graph(graph.inputs, graph.outputs, tuple(kept), MappingProxyType(values), consts)
+    return graph.replaced(nodes=tuple(kept), values=MappingProxyType(values), consts=consts)
 
 
 def merge_consts(*parts: Mapping[str, Array] | Iterable[tuple[str, Array]]) -> Mapping[str, Array]:

@@ -22,13 +22,14 @@ _SIMPLE_TYPE = re.compile(r"\w*\[[^\]]*\]")
 
 
 def to_text(graph: Graph) -> str:
-    """One line per input, constant, node and output."""
+    """One line per input, constant, node, output and pair of state."""
     lines = [_HEADER]
     lines += [f"input {_value(graph.values[i])}" for i in graph.inputs]
     made = {o for n in graph.nodes for o in n.outputs} | set(graph.inputs)
     lines += [f"const {_value(v)} = {v.const}" for v in graph.values.values() if v.id not in made]
     lines += [_node(graph, node) for node in graph.nodes]
     lines += [f"output {_name(o)}" for o in graph.outputs]
+    lines += [f"state {_name(output)}, {_name(given)}" for output, given in graph.state]
     return "\n".join(lines) + "\n"
 
 
@@ -116,7 +117,7 @@ class _Parser:
             raise InputError(
                 "not a graph's text", because=f'its first line is not "{_HEADER}"', code="NF-MODEL-033",
             )
-        inputs, outputs, nodes = [], [], []
+        inputs, outputs, nodes, state = [], [], [], []
         for number, line in enumerate(self.lines[1:], 2):
             self.at = number
             word, _, self.rest = line.partition(" ")
@@ -130,6 +131,10 @@ class _Parser:
                 self.values[value.id] = Value(value.id, value.type, value.quant, self.take(r"\S+"))
             elif word == "output":
                 outputs.append(self.name())
+            elif word == "state":
+                output = self.name()
+                self.take(", ")
+                state.append((output, self.name()))
             else:
                 self.rest = line
                 nodes.append(self.node())
@@ -141,6 +146,7 @@ class _Parser:
             tuple(nodes),
             MappingProxyType(self.values),
             MappingProxyType(dict(consts)),
+            tuple(state),
         )
 
     def fault(self, message: str) -> InputError:

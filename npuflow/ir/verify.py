@@ -43,6 +43,15 @@ def faults(graph: Graph) -> Iterator[str]:
     for value_id in graph.outputs:
         if value_id not in known or value_id not in graph.values:
             yield f'output "{value_id}" is produced by nothing'
+    yield from _state(graph)
+
+
+def _state(graph: Graph) -> Iterator[str]:
+    for output, given in graph.state:
+        if output not in graph.outputs or given not in graph.inputs:
+            yield f'state "{output}" of the input "{given}" is no output, or that is no input'
+        elif graph.type(output) != graph.type(given):
+            yield f'state "{output}" is {graph.type(output)}, the input "{given}" {graph.type(given)}'
 
 
 def _values(graph: Graph) -> Iterator[str]:

@@ -13,12 +13,14 @@ from npuflow.engine.correct.walk import plain_session
 from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.read import samples as read
+from npuflow.engine.data.sequence import labelled as labelled_steps
 from npuflow.engine.evaluate import Evaluate, Score
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import Interpreter
 from npuflow.engine.pixels import Pixels, given, model_inputs, pixel_inputs
 from npuflow.engine.program.container import Program
 from npuflow.engine.runner import Runner, dequantize
+from npuflow.engine.state import Following, zeros
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
@@ -222,6 +224,7 @@ def exported(model: bytes, graph: Parsed) -> scoring.Model:
 def scored(files: Files, graph: Graph, share: float, program: scoring.Model, table: Evaluate) -> Score:
     """Read the listed samples and compare the program with the float graph."""
     types = {name: graph.type(name) for name in graph.inputs}
+    start = zeros(graph)
     broken: dict[str, str] = {}
 
     def feeds() -> Iterator[tuple[Mapping[str, Array], Any]]:
@@ -231,11 +234,14 @@ def scored(files: Files, graph: Graph, share: float, program: scoring.Model, tab
                 broken[name] = sample.broken
                 continue
             try:
-                yield sample.feed(types), files[name].detail["label"]
+                yield from labelled_steps(sample, types, start, files[name].detail["label"])
             except DataError as fault:
                 raise scoring.of_table(fault, table).at(item=name) from None
 
     metric: Metric = table.options or METRICS[table.metric]()
     scoring.labels_there(metric, table.metric, {name: item.detail["label"] for name, item in files.items()})
-    score = scoring.score(feeds(), program, _Float(export_model(graph)), metric, table.metric, share)
+    reference: scoring.Model = _Float(export_model(graph))
+    if graph.state:
+        program, reference = (Following(one, graph.state, start) for one in (program, reference))
+    score = scoring.score(feeds(), program, reference, metric, table.metric, share)
     return replace(score, left_out=broken)

@@ -11,8 +11,10 @@ from npuflow.engine.data.config import Data
 from npuflow.engine.data.fold import Folding, adapted
 from npuflow.engine.data.profile import MOST, InputProfile, profiled
 from npuflow.engine.data.read import samples as read
+from npuflow.engine.data.sequence import labelled as steps
 from npuflow.engine.evaluate import Evaluate, labelled
 from npuflow.engine.pixels import model_inputs
+from npuflow.engine.state import zeros
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
@@ -53,13 +55,16 @@ def listing(evaluate: Evaluate, data: Data, folding: Folding, numerics: Numerics
 def evaluation_inputs(files: Files, graph: Parsed) -> EvaluationInputs:
     """Read some samples and profile what the model is fed."""
     types = {name: graph.graph.type(name) for name in graph.graph.inputs}
+    start = zeros(graph.graph)
 
     def feeds() -> Iterator[tuple[str, Mapping[str, Array]]]:
         for name, sample in read({name: (item.files, item.detail) for name, item in files.items()}):
             if sample.broken:
                 continue
             try:
-                yield name, model_inputs(sample.feed(types), graph.pixels)
+                for fed, _ in steps(sample, types, start, None):
+                    own = {key: array for key, array in fed.items() if key not in start}
+                    yield name, model_inputs(own, graph.pixels)
             except DataError as fault:
                 raise fault.at(item=name) from None
 

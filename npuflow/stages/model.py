@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Fault, FilePath
+from npuflow.engine.state import with_state
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.refs import Files, Item, Listing
 from npuflow.flow.stage import stage
@@ -35,6 +36,9 @@ class ModelTable(Config, table="model"):
     constants: dict[str, float] = field(default_factory=dict)
     """Inputs that always hold the same number (a sampling rate): they become
     constants, and branches on them fold."""
+    state: dict[str, str] = field(default_factory=dict)
+    """output = input that takes its value in the next run: recurrent state, key and value caches. A sequence
+    begins with zeros."""
 
     def check(self) -> Iterator[Fault]:
         for name, shape in self.inputs.items():
@@ -147,4 +151,9 @@ def model(files: Files, model: ModelTable) -> Model:
     """Read the model's files as a graph: types inferred, constants folded, nothing rewritten."""
     name, reader, source = gathered(files["model"].files[0])
     reading = reader.read(source, model.bindings)
+    if model.state:
+        try:
+            reading = replace(reading, graph=with_state(reading.graph, model.state))
+        except ModelError as fault:
+            raise fault.at(key="model.state") from None
     return Model(name, reading, plugins(reading.graph))

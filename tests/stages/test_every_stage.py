@@ -33,6 +33,7 @@ method = "coordinate"
 [budget]
 cycles = 1000000
 [ledger]
+[sequences]
 """
 NEVER = {"channels", "labelled", "ranges", "search", "tune"}
 """Stages that this recipe does not run: their tables exclude others, or need labels."""

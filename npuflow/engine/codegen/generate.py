@@ -272,6 +272,7 @@ def _program(
         "target": target_meta(target),
         "inputs": [_port(graph, i) for i in graph.inputs],
         "outputs": [_port(graph, o) for o in graph.outputs],
+        **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
         "values": _values(graph, data, topology.views, _written(topology, frames)),
         "steps": out.steps,
         "nodes": [_node(n, macs.get(i, 0), host.get(i)) for i, n in enumerate(graph.nodes)],

@@ -6,6 +6,7 @@
                  are value ids. "pixels" of an input that takes them: {"scale", "shift", "axis", "zero"}; the
                  model's own numbers are pixel * scale + shift, a number each per channel (axis, counted from
                  the end; null: one for all), the input holds pixel - zero
+    state        [[output, input]]: what the next run's input holds, zeros at first; absent if there is none
     values       id -> {"address", "shape", "dtype", "quant", "node"}: integer tensors in DATA, dense, C
                  order; `node` is the index of the node whose STOREs complete it (null: the runner writes it),
                  `owner` the value whose bytes it shares
@@ -63,6 +64,7 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
             need(isinstance(entry.get("dtype"), str), f"{kind} {entry['name']} has no dtype")
             if entry.get("pixels") is not None:
                 _pixels(entry["pixels"], f"{kind} {entry['name']}")
+    _state(meta)
     values = meta.get("values")
     need(isinstance(values, dict), "values is not an object")
     for name, value in meta["values"].items():
@@ -71,6 +73,22 @@ def check_meta(meta: Mapping[str, Any], counts: Sequence[int], const_bytes: int,
         need(isinstance(node, dict) and isinstance(node.get("name"), str), "a node has no name")
         _host(node)
     _steps(meta, counts, hosts)
+
+
+def _state(meta: Mapping[str, Any]) -> None:
+    """Pairs of an output and an input of one type; no input is of two."""
+    if "state" not in meta:
+        return
+    ends = [{entry["name"]: entry for entry in meta[kind]} for kind in ("outputs", "inputs")]
+    rows = _items(meta, "state")
+    for row in rows:
+        need(isinstance(row, list) and len(row) == 2 and _texts(row), "a state is no pair of names")
+        made, given = (side.get(name) for side, name in zip(ends, row, strict=True))
+        need(made is not None and given is not None, f"the state {row} names no output and input")
+        assert made is not None and given is not None
+        same = all(made.get(key) == given.get(key) for key in ("shape", "dtype", "quant"))
+        need(same and -1 not in made["shape"], f"the state {row} has two types")
+    need(len({row[1] for row in rows}) == len(rows), "an input is the state of two outputs")
 
 
 def _host(node: Mapping[str, Any]) -> None:

@@ -167,7 +167,9 @@ class _Builder:
         npu = [source.nodes[i] for i in sorted(self.chosen)]
         self.types = activation_types(source, npu, self.ranges, self.config, self.numerics, self.fixed)
         self.integer.update(o for n in npu for o in n.outputs if o)
-        asked = source.inputs if self.config.inputs == "integer" else self.coded & set(self.fixed)
+        asked = set(source.inputs) if self.config.inputs == "integer" else self.coded & set(self.fixed)
+        kept = {o: i for o, i in source.state if o in self.integer and self.types.get(i) == self.types[o]}
+        asked = asked - {i for _, i in source.state} | set(kept.values())
         self.integer.update(i for i in asked if i in self.types)
         for value_id in self.integer:
             self.values[value_id] = replace(source.values[value_id], quant=self.types[value_id])
@@ -179,17 +181,15 @@ class _Builder:
                 self.nodes.append(self.quantised(node))
             except TargetError as error:
                 self.refused[i] = error
-        outputs = (
-            source.outputs
-            if self.config.outputs == "integer"
-            else tuple(self.as_float(v) for v in source.outputs)
-        )
+        coded = set(source.outputs) - set(dict(source.state)) if self.config.outputs == "integer" else set()
+        outputs = tuple(v if v in coded or v in kept else self.as_float(v) for v in source.outputs)
         built = Graph(
             source.inputs,
             outputs,
             tuple(self.nodes),
             MappingProxyType(self.values),
             MappingProxyType(self.consts),
+            source.state,
         )
         return built if self.refused else _own_names(prune(built), source)
 

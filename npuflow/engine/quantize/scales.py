@@ -4,7 +4,7 @@ operators that share a scale joined."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -86,6 +86,7 @@ def activation_types(
                 spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
         if node.op.shares_scale:
             groups.join([*ids, *(o for o in node.outputs if o)])
+    join_state(groups, graph, spans)
     widest: dict[str, tuple[bool, int]] = {}
     for value_id in spans:
         # An exception of the recipe counts for its whole set; among equals the wider wins.
@@ -102,6 +103,13 @@ def activation_types(
         )
     )
     return _types(groups, spans, widths, config, numerics)
+
+
+def join_state(groups: Groups, graph: Graph, coded: Container[str]) -> None:
+    """A state has one type from run to run: its codes are kept as they are."""
+    for pair in graph.state:
+        if all(v in coded for v in pair):
+            groups.join(pair)
 
 
 def _types(

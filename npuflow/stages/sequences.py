@@ -1,0 +1,107 @@
+"""Calibration samples of a network with state: single steps of sequences, with the state that the float model
+has there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from npuflow.base.errors import DataError
+from npuflow.base.tables import Config, Range
+from npuflow.engine.data.config import Data
+from npuflow.engine.data.config import Sample as Content
+from npuflow.engine.data.fold import Folding, folded
+from npuflow.engine.data.sequence import begun, steps
+from npuflow.engine.interpret import host_session
+from npuflow.engine.pixels import Pixels, model_inputs
+from npuflow.engine.state import zeros
+from npuflow.engine.to_onnx import export_model
+from npuflow.flow.refs import Files, Item, Listing
+from npuflow.flow.stage import Items, log, stage
+from npuflow.hw.target import Numerics
+from npuflow.ir.graph import Graph
+from npuflow.ir.types import Array
+from npuflow.stages.model import Model, ModelTable
+from npuflow.stages.samples import Sample
+
+
+@dataclass(frozen=True)
+class Sequences(Config):
+    """Steps of sequences as calibration samples, for networks with state."""
+
+    samples: Annotated[int, Range(1, None)] = 256
+    """At most so many steps, drawn from those of all sequences."""
+    seed: Annotated[int, Range(0, None)] = 0
+
+
+def stateful(model: ModelTable) -> bool:
+    """Whether the recipe names state."""
+    return bool(model.state)
+
+
+def listing(data: Data, folding: Folding, numerics: Numerics) -> Listing:
+    """What stored bytes stand for, which the float model is fed."""
+    pixels = {name: one.plain() for name, one in folded(data, folding, numerics).items()}
+    return {"pixels": Item((), pixels)}
+
+
+@stage(
+    files=listing,
+    refines="samples",
+    when="sequences",
+    wanted=stateful,
+    cpu="native",
+    floats=True,
+    minor=True,
+)
+def sequences(
+    samples: Items[Sample], source: Model, files: Files, sequences: Sequences
+) -> Iterator[tuple[str, Sample]]:
+    """Run the float model along every sequence; keep some steps with the state before them."""
+    graph = source.reading.graph
+    if not graph.state:
+        yield from samples.items()
+        return
+    kept = {given for _, given in graph.state}
+    types = {name: graph.type(name) for name in graph.inputs}
+    own = {name: kind for name, kind in types.items() if name not in kept}
+    pixels = {name: Pixels.read(row) for name, row in files["pixels"].detail.items()}
+    found: dict[str, list[dict[str, Array]]] = {}
+    for name, sample in samples.items():
+        if sample.content.broken or sample.content.noise is not None:
+            yield name, sample
+            continue
+        try:
+            found[name] = steps(sample.content, own)
+        except DataError as fault:
+            raise fault.at(item=name) from None
+    total = sum(map(len, found.values()))
+    count = min(total, sequences.samples)
+    chosen = set(np.random.default_rng(sequences.seed).choice(total, count, replace=False).tolist())
+    log(f"{count} of {total} steps of {len(found)} sequences")
+    at = 0
+    for name, fed in found.items():
+        width = len(str(len(fed) - 1))
+        wanted = {t for t in range(len(fed)) if at + t in chosen}
+        start = begun(samples[name].content, types, zeros(graph))
+        for t, arrays in _states(graph, start, fed[: max(wanted, default=-1) + 1], pixels):
+            if t in wanted:
+                yield f"{name}/{t:0{width}d}", Sample(Content(arrays))
+        at += len(fed)
+
+
+def _states(
+    graph: Graph, held: dict[str, Array], fed: list[dict[str, Array]], pixels: Mapping[str, Pixels]
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Every step with the state before it."""
+    session = host_session(export_model(graph))
+    outputs = [output for output, _ in graph.state]
+    named = {name: pixels.get(name, pixels.get("")) for name in graph.inputs if name not in held}
+    stored = {name: one for name, one in named.items() if one is not None}
+    for t, arrays in enumerate(fed):
+        yield t, {**arrays, **held}
+        results = session.run(outputs, {**model_inputs(arrays, stored), **held})
+        held = {given: result for (_, given), result in zip(graph.state, results, strict=True)}
