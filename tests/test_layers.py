@@ -157,7 +157,7 @@ def test_the_left_column_starts_light() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("folder", ["npuflow", "tests", "benchmarks", "examples", "docs"])
+@pytest.mark.parametrize("folder", ["npuflow", "tests"])
 def test_files_stay_short(folder: str) -> None:
     lengths = {p: len(p.read_text().splitlines()) for p in sorted((ROOT / folder).rglob("*.py"))}
     long = [f"{p.relative_to(ROOT)}: {n} lines" for p, n in lengths.items() if n > MAX_LINES]

@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class Queue:
-    """Tasks that wait for workers, and those that run. `force`: steps that run again although they are known."""
+    """Tasks that wait for workers, and those that run. `force`: steps that run although they are known."""
 
     def __init__(
         self, workers: Executor, store: Store, force: frozenset[str], emit: Callable[[Event], None]
