@@ -5,22 +5,17 @@ from __future__ import annotations
 import builtins
 import importlib
 import types
-from pathlib import Path
 
 from npuflow.base.code_class import Narrowed, Wanted
 from npuflow.base.code_find import CodeError, Place
+from npuflow.base.code_late import IMPORTERS, declared_file, imported, refuse_readers, undeclared
 from npuflow.base.code_module import Facts, Form, Module, Unit
 from npuflow.base.code_scope import Imported, Reference
 from npuflow.base.code_sources import Sources
 from npuflow.base.digest import digest, digest_file
-from npuflow.base.errors import Where
 from npuflow.base.registry import Registry
 
 _IMPLICIT = {"__name__", "__doc__", "__spec__", "__package__", "__debug__", "__builtins__", "__annotations__"}
-_IMPORTERS = {"importlib.import_module", "importlib.__import__", "builtins.__import__"}
-_LOADERS = {"runpy.run_path", "runpy.run_module", "importlib.util.spec_from_file_location",
-            "importlib.util.module_from_spec", "importlib.machinery.SourceFileLoader"}
-_READERS = {"importlib.resources", "pkgutil.get_data"}
 _OWN_NAMES = {"globals", "exec", "eval", "vars"}
 _PACKAGE_FILE = "npuflow.base.code:package_file"
 _STAGE = {"npuflow.flow.stage:stage", "npuflow.flow.stage:part"}
@@ -143,7 +138,7 @@ class Walk:
         if ref.how == "maybe":
             return
         if name in ("__file__", "__path__"):
-            raise _undeclared(module, ref, name)
+            raise undeclared(module, ref, name)
         if name == "__import__":
             self._importer("__import__", (module, ref))
         elif name in _OWN_NAMES or not (hasattr(builtins, name) or name in _IMPLICIT):
@@ -184,7 +179,7 @@ class Walk:
         elif self._starred(source, name, chain[1:], origin) or name in _IMPLICIT:
             pass
         elif name in ("__file__", "__path__"):
-            raise _undeclared(*(origin or (source, Reference(name))), name)
+            raise undeclared(*(origin or (source, Reference(name))), name)
         elif place.package and (below := self.find(f"{place.name}.{name}")).kind != "absent":
             self._follow(below, chain[1:], origin)
         elif "__getattr__" in source.units:
@@ -370,44 +365,20 @@ class Walk:
     def _standard(self, full: str, origin: Origin | None) -> None:
         if origin is None:
             return
-        if full in _IMPORTERS:
+        if full in IMPORTERS:
             self._importer(full, origin)
-        elif full in _LOADERS:
-            raise _dynamic(*origin, full)
         elif full == "sys.modules":
             self._whole(self.find(origin[0].name), None)
-        elif any(full == reader or full.startswith(reader + ".") for reader in _READERS):
-            raise _undeclared(*origin, full)
+        else:
+            refuse_readers(*origin, full)
 
     def _importer(self, full: str, origin: Origin) -> None:
-        module, ref = origin
-        if ref.how != "call" or ref.const is None:
-            raise _dynamic(module, ref, full)
-        target = ref.const
-        if target.startswith("."):
-            parts = module.package.split(".")
-            level = len(target) - len(target.lstrip("."))
-            target = ".".join([*parts[: len(parts) - level + 1], target.lstrip(".")]).rstrip(".")
-        self._follow(self.find(target), (), origin)
+        self._follow(self.find(imported(*origin, full)), (), origin)
 
     def _package_file(self, origin: Origin | None) -> None:
-        if origin is None:
-            return
-        module, ref = origin
-        if ref.how != "call" or ref.const is None:
-            raise CodeError(
-                "package_file needs a constant string", where=Where(file=str(module.path), line=ref.line),
-                because="a file named while running cannot enter the key beforehand", code="NF-CODE-005",
-            )
-        path = Path(module.path).parent / ref.const
-        try:
-            self.files[f"{module.name}:{ref.const}"] = self.sources.data[str(path)] = digest_file(path)
-        except OSError as error:
-            where = Where(file=str(module.path), line=ref.line)
-            raise CodeError(
-                f'the package file "{ref.const}" cannot be read: {error.strerror}',
-                where=where, code="NF-CODE-006",
-            ) from error
+        if origin is not None:
+            path, content = declared_file(*origin)
+            self.files[f"{origin[0].name}:{origin[1].const}"] = self.sources.data[str(path)] = content
 
 
 def _marked(module: Module) -> str | None:
@@ -416,19 +387,3 @@ def _marked(module: Module) -> str | None:
         if any(len(chain) > 1 and chain[-1] == "entry" for chain in units[-1].marks):
             return name
     return None
-
-
-def _dynamic(module: Module, ref: Reference, what: str) -> CodeError:
-    return CodeError(
-        f"{what} with a name known only while running", where=Where(file=str(module.path), line=ref.line),
-        because="a stage's key contains the code it runs, and this code is not known beforehand",
-        hint="a plain import, or a registry", code="NF-CODE-001",
-    )
-
-
-def _undeclared(module: Module, ref: Reference, what: str) -> CodeError:
-    return CodeError(
-        f"{what} refers to files that are in no key", where=Where(file=str(module.path), line=ref.line),
-        because="a stage's key contains the data files that its code declares",
-        hint='npuflow.base.code.package_file("NAME"), relative to the Python file', code="NF-CODE-002",
-    )

@@ -103,6 +103,7 @@ def _one(
 ) -> tuple[int, Built | None, str]:
     """Build one recipe: exit code, what was built, and what a build that finds all of it again would say."""
     from npuflow.flow.events import StepEvent, Warned
+    from npuflow.flow.memo_write import Built
 
     asked = (*settings.force, *([settings.until] if settings.until is not None else []))
     shown = view(plan, quiet=quiet or as_json, verbose=verbose, asked=asked)
@@ -119,11 +120,8 @@ def _one(
             if body is not None:
                 emit(body)
             if body is not None and body["event"] != "progress":  # of what ran, which then is nothing
-                again.append(
-                    json.dumps(unchanged(body), ensure_ascii=False, default=str).replace(
-                        json.dumps(MARK), MARK
-                    )
-                )
+                text = json.dumps(unchanged(body), ensure_ascii=False, default=str)
+                again.append(text.replace(json.dumps(MARK), MARK))
         shown.show(event)
 
     try:
@@ -142,19 +140,13 @@ def _one(
         show(fault)
     if not as_json:
         number, said = len(warnings) + (verdict.get("verdict_ok") is False), _accuracy(verdict)
-        sys.stdout.write(
-            _conclusion(recipe, result, result.ran, result.hit, duration(result.seconds), number) + said
-        )
+        took = duration(result.seconds)
+        sys.stdout.write(_conclusion(recipe, result, result.ran, result.hit, took, number) + said)
         again = [(_conclusion(recipe, result, 0, result.hit + result.ran, MARK, number) + said)[:-1]]
-    code = max(
-        (fault.exit_code for fault in result.errors),
-        default=int(strict and verdict.get("verdict_ok") is False),
-    )
-    from npuflow.flow.memo_write import Built
-
-    whole = Built(
-        recipe, plan, store, result, lock_path(recipe, settings) if settings.until is None else None
-    )
+    poor = int(strict and verdict.get("verdict_ok") is False)
+    code = max((fault.exit_code for fault in result.errors), default=poor)
+    lock = lock_path(recipe, settings) if settings.until is None else None
+    whole = Built(recipe, plan, store, result, lock)
     return code, whole, "".join(f"{text}\n" for text in again)
 
 

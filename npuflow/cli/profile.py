@@ -13,38 +13,9 @@ from npuflow.base.errors import UsageError
 if TYPE_CHECKING:
     from npuflow.engine.profile import Profile
 
-LAYERS = (
-    "name",
-    "op",
-    "group",
-    "cycles",
-    "utilisation",
-    "tensor",
-    "vector",
-    "load",
-    "store",
-    "load_bytes",
-    "store_bytes",
-    "intensity",
-    "limit",
-    "stall",
-)
-GROUPS = (
-    "name",
-    "op",
-    "cycles",
-    "utilisation",
-    "schedule",
-    "tensor",
-    "vector",
-    "load",
-    "store",
-    "load_bytes",
-    "store_bytes",
-    "intensity",
-    "limit",
-    "stall",
-)
+UNITS = ("tensor", "vector", "load", "store", "load_bytes", "store_bytes", "intensity", "limit", "stall")
+LAYERS = ("name", "op", "group", "cycles", "utilisation", *UNITS)
+GROUPS = ("name", "op", "cycles", "utilisation", "schedule", *UNITS)
 COMMANDS = ("command", "core", "queue", "opcode", "layer", "start", "end", "stall", "cause", "bytes", "edge")
 WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "what")
 
@@ -83,8 +54,6 @@ def profile(
     import json
 
     from npuflow.engine.profile import profile as measure
-    from npuflow.engine.profile import tables
-    from npuflow.engine.profile import trace as tracing
     from npuflow.engine.program.container import load_program
 
     found = measure(load_program(program))
@@ -97,13 +66,7 @@ def profile(
         _compare(found, measure(load_program(other)), (program, other), csv, as_json)
         return
     rows, columns = _chosen(found, groups, commands, memory)
-    if trace is not None:
-        _write(trace, json.dumps(tracing.trace(found), separators=(",", ":")))
-    if csv is not None:
-        _write(csv, tables.csv_text(rows))
-    if xlsx is not None:
-        tables.save_workbook(xlsx, found)
-        typer.echo(f"wrote {xlsx}", err=True)
+    _files(found, rows, trace, csv, xlsx)
     _figures(found, roofline, memory_map)
     if as_json:
         for row in [*rows, {"total": _totals(found)}]:
@@ -116,6 +79,23 @@ def profile(
     else:
         _table(rows, columns)
     typer.echo(_summary(found))
+
+
+def _files(
+    found: Profile, rows: Sequence[dict[str, Any]], trace: Path | None, csv: Path | None, xlsx: Path | None
+) -> None:
+    import json
+
+    from npuflow.engine.profile import tables
+    from npuflow.engine.profile import trace as tracing
+
+    if trace is not None:
+        _write(trace, json.dumps(tracing.trace(found), separators=(",", ":")))
+    if csv is not None:
+        _write(csv, tables.csv_text(rows))
+    if xlsx is not None:
+        tables.save_workbook(xlsx, found)
+        typer.echo(f"wrote {xlsx}", err=True)
 
 
 def _figures(found: Profile, roofline: Path | None, memory_map: Path | None) -> None:

@@ -50,35 +50,37 @@ def show(
     `verdict` is the accuracy with fixes that were measured, `precision` what was given wider codes."""
     if what.endswith(".toml") and path is None:
         what, path = "recipe", Path(what)
-    if what == "recipe":
-        from npuflow.cli._show_recipe import text
-
-        typer.echo(text(_needed(path), sets), nl=False)
-    elif export is not None:
+    if export is not None and what != "recipe":
         from npuflow.cli._show_step import export as copy
 
-        typer.echo(copy(what, path, sets, cache, export), nl=False)
+        found = copy(what, path, sets, cache, export)
     elif what == "statistics" and not log:
         from npuflow.cli._show_statistics import text as statistics
 
-        typer.echo(statistics(_needed(path), sets, cache, tensor or [], plot), nl=False)
-    elif strategies:
-        typer.echo(_strategies(what, _needed(path), sets, cache), nl=False)
-    elif what in ("verdict", "precision") and not log:
-        from npuflow.cli import _show_verdict
-
-        typer.echo(getattr(_show_verdict, what)(_needed(path), sets, cache), nl=False)
-    elif plot is not None or tensor:
+        found = statistics(_needed(path), sets, cache, tensor or [], plot)
+    elif strategies and what != "recipe":
+        found = _strategies(what, _needed(path), sets, cache)
+    elif (plot is not None or tensor) and what not in ("recipe", "verdict", "precision"):
         raise UsageError("--tensor and --plot are for statistics", hint=PLOTS, code="NF-USAGE-050")
     elif what.startswith("x3:"):
         from npuflow.cli._show_step import artifact_text
 
-        typer.echo(artifact_text(what, path, cache), nl=False)
+        found = artifact_text(what, path, cache)
     else:
-        typer.echo(_step(what, _needed(path), sets, cache, log), nl=False)
+        found = _recipe_or_step(what, _needed(path), sets, cache, log)
+    typer.echo(found, nl=False)
 
 
-def _step(what: str, path: Path, sets: SetOption, cache: CacheOption, log: bool) -> str:
+def _recipe_or_step(what: str, path: Path, sets: SetOption, cache: CacheOption, log: bool) -> str:
+    if what == "recipe":
+        from npuflow.cli._show_recipe import text
+
+        return text(path, sets)
+    if what in ("verdict", "precision") and not log:
+        from npuflow.cli import _show_verdict
+
+        shown: str = getattr(_show_verdict, what)(path, sets, cache)
+        return shown
     from npuflow.cli._show_step import step_text
 
     found = step_text(what, path, sets, cache, log=log)

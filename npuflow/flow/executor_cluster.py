@@ -42,8 +42,6 @@ class Cluster:
         memory: int | None = None,
         dashboard: bool = True,
     ) -> None:
-        import distributed
-
         self.arrivals = arrivals
         self._jobs = jobs
         self._inside = place == "threads"
@@ -61,24 +59,9 @@ class Cluster:
         self._deaths = Deaths()
         self._ended: queue.SimpleQueue[tuple[Any, Task] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
-        client: Any = distributed.Client
-        try:
-            if self._inside:
-                self._own = threads(jobs, dashboard=dashboard and shows())
-            elif "://" not in place:
-                # never less than what a stage states that it needs, as fewer of those run at once
-                share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
-                self._own = processes(jobs, share, self._deaths, dashboard=dashboard and shows())
-            self._client: Any = client(self._own or place, timeout=10, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as fault:
-            if self._own is not None:
-                self._own.close(timeout=10)
-            hint = "start one with `dask scheduler` and `dask worker`, or check the address"
-            raise BuildError(
-                f"there is no scheduler at {place}: {fault}",
-                hint=hint,
-                code="NF-CLUSTER-001",
-            ) from fault
+        # never less than what a stage states that it needs, as fewer of those run at once
+        share = max([(memory or machine()) // jobs, *(step.stage.memory for step in plan)])
+        self._client = self._connected(place, jobs, share, dashboard and shows())
         self._workers = Workers(self._client, plan, store, self._deaths, own=self._own is not None)
         try:
             self.dashboard = link(self._client, own=self._own is not None) if dashboard else None
@@ -100,6 +83,25 @@ class Cluster:
             ).start()
         at = self._client.scheduler.address if self._client.scheduler else place
         self.label = f"{jobs} threads" if self._inside else f"{len(self._workers.good)} workers at {at}"
+
+    def _connected(self, place: str, jobs: int, share: int, dashboard: bool) -> Any:
+        """A client of the cluster at an address, or of one started here. `share`: memory of a process."""
+        import distributed
+
+        try:
+            if self._inside:
+                self._own = threads(jobs, dashboard=dashboard)
+            elif "://" not in place:
+                self._own = processes(jobs, share, self._deaths, dashboard=dashboard)
+            client: Any = distributed.Client
+            return client(self._own or place, timeout=10, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as fault:
+            if self._own is not None:
+                self._own.close(timeout=10)
+            hint = "start one with `dask scheduler` and `dask worker`, or check the address"
+            raise BuildError(
+                f"there is no scheduler at {place}: {fault}", hint=hint, code="NF-CLUSTER-001"
+            ) from fault
 
     def occupy(self, until: threading.Event) -> None:
         """Take up one thread of this process until something else here has ended: no more than `jobs` steps

@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from npuflow.base.errors import BuildError, DataError, NpuflowError, StoreError
-from npuflow.flow.events import Event, Opened, Running, Started, StepEvent, Summary, Warned
+from npuflow.flow.events import Event, Opened, Started, StepEvent, Summary, Warned
 from npuflow.flow.executor import Executor, one_thread_each
 from npuflow.flow.executor_deaths import died, one_died
 from npuflow.flow.foresight import Foresight
 from npuflow.flow.interrupt import Interrupted, check, heeding
-from npuflow.flow.memory import Budget
 from npuflow.flow.plan import Plan, Step
 from npuflow.flow.refs import ArtifactRef, ItemsRef, Ref
 from npuflow.flow.run_products import publish
-from npuflow.flow.run_state import ATTEMPTS, Result, StepState, Waiting, batches, shares, task, units
+from npuflow.flow.run_queue import Queue
+from npuflow.flow.run_state import ATTEMPTS, Result, StepState, units
 from npuflow.flow.run_step import Done, Outcome, Task
 from npuflow.flow.store import _OPEN, Store
 from npuflow.flow.store_lease import add_root, claim
@@ -65,17 +65,8 @@ def build(
                 own.root, out_dir.absolute(), (key for keys in result.keys.values() for key in keys.values())
             )
         products = {name: str(path) for name, path in result.products.items()}
-        emit(
-            Summary(
-                result.hit,
-                result.ran,
-                result.failed,
-                result.skipped,
-                result.seconds,
-                result.outputs,
-                products,
-            )
-        )
+        counts = result.hit, result.ran, result.failed, result.skipped
+        emit(Summary(*counts, result.seconds, result.outputs, products))
         return result
     finally:
         if workers is not None:
@@ -100,9 +91,7 @@ class _Driver:
         self.plan, self.store, self.workers, self.emit = plan, store, workers, emit
         self.force, self.keep_going = force, keep_going
         self.states = {step.name: StepState(step) for step in plan}
-        self.queue: deque[Waiting] = deque()
-        self.memory = Budget(workers.memory)
-        self.flying: dict[str, Task] = {}
+        self.queue = Queue(workers, store, force, emit)
         self.result = Result()
         self.halted = False
         self._loaded: tuple[str, Any] | None = None
@@ -134,7 +123,7 @@ class _Driver:
         check()
         self._advance()
         self._feed()
-        while self.flying:
+        while self.queue.running:
             check()
             self._arrived(*self.workers.arrivals.get())
             while not self.workers.arrivals.empty():
@@ -142,6 +131,10 @@ class _Driver:
             self._advance()
             self._feed()
             self.workers.go_on()
+
+    def _feed(self) -> None:
+        if not self.halted:
+            self.queue.feed(self.states, hold=self.foresight.pending(self.states))
 
     def _settled_refs(self) -> dict[str, Ref]:
         return {name: state.ref for name, state in self.states.items() if state.ref is not None}
@@ -212,12 +205,12 @@ class _Driver:
         state.pending = misses
         if misses:
             self.workers.start()
-            self.memory.whole, self.foresight.most = self.workers.memory, self.workers.largest
+            self.queue.budget.whole, self.foresight.most = self.workers.memory, self.workers.largest
         self._concluded(state)
         if state.over:
             self.emit(state.progress())
         if misses and not state.failed:
-            self._wait(self._tasks(state, refs, {k: i for k, i in misses.items() if k not in self.flying}))
+            self.queue.put(state, refs, {k: i for k, i in misses.items() if k not in self.queue.running})
 
     def _concluded(self, state: StepState) -> None:
         """A step has its product, or is about to run: the memory that later ones need may end the build."""
@@ -235,69 +228,11 @@ class _Driver:
         self._report(state, item, key, "hit", record.seconds, record.output, record.summary)
         return True
 
-    def _tasks(
-        self,
-        state: StepState,
-        refs: Mapping[str, Ref | None],
-        misses: Mapping[str, str | None],
-        size: int | None = None,
-    ) -> Iterator[Task]:
-        """The misses of a step in batches, made when a worker can take them."""
-        step = state.step
-        forced = step.name in self.force
-        number = units(step, misses.values())
-        sizes = shares(size or max(1, step.stage.batch), number, self.workers.slots)
-        for batch in batches(state, misses, sizes):
-            yield self._named(task(state, refs, batch, self.store.spec, force=forced), state)
-
-    def _named(self, made: Task, state: StepState) -> Task:
-        from npuflow.base.digest import digest
-
-        keys = [one.key for one in made.work]
-        made.attempt = max(state.attempts.get(key, 0) for key in keys)
-        whole = keys[0] if len(keys) == 1 else digest(keys)
-        made.name = f"npu-{self.store.id}-{whole.partition(':')[2]}-{made.attempt}"
-        if made.force:
-            made.name += f"-{self.store.lease}"
-        return made
-
-    def _wait(self, tasks: Iterator[Task]) -> None:
-        self.queue.append(Waiting(tasks))
-
-    def _feed(self) -> None:
-        """Hand out tasks, but no more than the workers can hold, nor than fit into memory together."""
-        handed: list[Task] = []
-        if len(self.memory.tasks) > self.workers.window // 2:
-            return  # a wave of a few is dearer than a wave of many
-        blocked, hold = 0, self.foresight.pending(self.states)
-        while blocked < len(self.queue) and not self.halted and len(self.memory.tasks) < self.workers.window:
-            ready = self.queue[0]
-            if ready.next is None:
-                self.queue.popleft()
-                continue
-            self.queue.rotate(-1)  # steps that are ready together take turns
-            if not self.memory.fits(ready.next.stage.memory) or (hold and not ready.next.stage.quick):
-                blocked += 1
-                continue
-            made, blocked = ready.take(), 0
-            if made is None:
-                continue
-            self.memory.take(made.name, made.stage.memory)
-            self.states[made.step].pace.begin()
-            for one in made.work:
-                self.flying[one.key] = made
-                self.emit(Running(made.step, one.item, one.key, made.attempt))
-            handed.append(made)
-        if handed:
-            self.workers.submit(handed)
-
     # outcomes
 
     def _arrived(self, sent: Task, outcome: Outcome) -> None:
         self.workers.learn(sent, outcome)
-        self.memory.give(sent.name)
-        for one in sent.work:
-            self.flying.pop(one.key, None)
+        self.queue.ended(sent)
         if outcome.fatal and outcome.error is not None:
             raise outcome.error
         state = self.states[sent.step]
@@ -339,13 +274,13 @@ class _Driver:
                     self._send_back(*outcome.damaged, state)
                 else:
                     self.emit(Warned(one_died(state.step.name, outcome.how), state.step.name))
-                    self._wait(self._tasks(state, self._refs(state.step), left, size=1))
+                    self.queue.put(state, self._refs(state.step), left, size=1)
                 return
             if outcome.lost:
                 error = died(state.step.name, f"{ATTEMPTS} workers", outcome.how, state.step.stage.lighter)
         elif units(state.step, left.values()) > 1:
             # Not to blame a batch for one of its items: the rest go one by one.
-            self._wait(self._tasks(state, self._refs(state.step), left, size=1))
+            self.queue.put(state, self._refs(state.step), left, size=1)
             return
         for item in left.values():
             self._fail(state, item, error or BuildError(f"{state.step.name} failed", code="NF-STEP-006"))
@@ -360,9 +295,7 @@ class _Driver:
         if not self.keep_going:
             self.halted = True
             for back in self.workers.drop():
-                self.memory.give(back.name)
-                for one in back.work:
-                    self.flying.pop(one.key, None)
+                self.queue.ended(back)
 
     def _skip(self, state: StepState, source: str) -> None:
         state.skipped = f"{source} failed"

@@ -23,18 +23,6 @@ from npuflow.flow.store import Spec
 ATTEMPTS = 3
 
 
-class Waiting:
-    """The tasks that a step still has to give, one of them looked at ahead."""
-
-    def __init__(self, tasks: Iterator[Task]) -> None:
-        self._tasks = tasks
-        self.next = next(tasks, None)
-
-    def take(self) -> Task | None:
-        taken, self.next = self.next, next(self._tasks, None)
-        return taken
-
-
 @dataclass
 class Result:
     """What a build did. `refs` and `keys` say what every step gave, and under which key."""

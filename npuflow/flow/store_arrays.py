@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from npuflow.base.mapped import forget
 from npuflow.flow import store_npz
 from npuflow.flow.store_files import Counted
 from npuflow.flow.store_manifest import bytes_digest, file_digest
-
-if TYPE_CHECKING:
-    from zarr.abc.store import Store
 
 Array = np.ndarray[Any, Any]
 Files = dict[str, tuple[int, str]]
@@ -199,73 +196,3 @@ def _write_zarr(
         array[row : row + pending.shape[0]] = pending
     files = sorted(one for one in path.rglob("*") if one.is_file())
     return {f"{place}/{one.relative_to(path).as_posix()}": file_digest(one) for one in files}
-
-
-def open_zarr(place: str, files: Mapping[str, Any], verified: Verified) -> Any:
-    """A read-only zarr array whose every chunk is checked as it is read."""
-    import zarr
-
-    return zarr.open_array(_checked_store(place, files, verified), mode="r", zarr_format=3)
-
-
-def _checked_store(place: str, files: Mapping[str, Any], verified: Verified) -> Store:
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-
-    class CheckedStore(Store):
-        """Serves exactly the files that the manifest lists."""
-
-        supports_writes = supports_deletes = False
-        supports_listing = True
-
-        def __init__(self) -> None:
-            super().__init__(read_only=True)
-
-        def __eq__(self, other: object) -> bool:
-            return self is other
-
-        __hash__ = object.__hash__
-
-        async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-            path = f"{place}/{key}"
-            if path not in files and not key.startswith("c"):
-                return None  # zarr asks for metadata of other format versions
-            data = verified(path)
-            if isinstance(byte_range, RangeByteRequest):
-                data = data[byte_range.start : byte_range.end]
-            elif isinstance(byte_range, OffsetByteRequest):
-                data = data[byte_range.offset :]
-            elif isinstance(byte_range, SuffixByteRequest):
-                data = data[-byte_range.suffix :]
-            return prototype.buffer.from_bytes(data)
-
-        async def get_partial_values(
-            self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]
-        ) -> list[Any]:
-            return [await self.get(key, prototype, span) for key, span in key_ranges]
-
-        async def exists(self, key: str) -> bool:
-            return f"{place}/{key}" in files
-
-        async def set(self, key: str, value: Any) -> None:
-            raise StoreError("a stored artifact cannot be changed", code="NF-STORE-011")
-
-        async def delete(self, key: str) -> None:
-            raise StoreError("a stored artifact cannot be changed", code="NF-STORE-011")
-
-        async def list(self) -> AsyncIterator[str]:
-            for path in files:
-                if path.startswith(place + "/"):
-                    yield path[len(place) + 1 :]
-
-        async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-            async for key in self.list():
-                if key.startswith(prefix):
-                    yield key
-
-        async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-            stem = prefix.rstrip("/") + "/" if prefix else ""
-            names = {key[len(stem) :].split("/", 1)[0]: None async for key in self.list_prefix(stem)}
-            for one in names:
-                yield one
-
-    return CheckedStore()

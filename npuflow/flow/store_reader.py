@@ -84,13 +84,14 @@ class Reader:
         member = self._entry(name)["members"][key]
         if "npz" in member or "npy" in member:
             return self._member(name, self._entry(name)["kind"], key)
-        from npuflow.flow.store_arrays import open_zarr
+        from npuflow.flow.store_zarr import open_zarr
 
         return open_zarr(member["zarr"], self.manifest.files, self._bytes)
 
     def _member(self, name: str, kind: str, key: str) -> Array:
         from npuflow.flow import store_npz
-        from npuflow.flow.store_arrays import open_npy, open_zarr
+        from npuflow.flow.store_arrays import open_npy
+        from npuflow.flow.store_zarr import open_zarr
 
         member = self._entry(name, kind)["members"][key]
         if "npy" in member:

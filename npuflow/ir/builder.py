@@ -24,6 +24,14 @@ class Builder:
         self.stated: dict[str, QuantType] = {}
         self.notes: list[str] = []
 
+    @classmethod
+    def over(cls, graph: Graph) -> Builder:
+        """With the values and constants of a graph; its nodes, or others in their place, are to be added."""
+        made = cls()
+        made.values.update(graph.values)
+        made.consts.update(graph.consts)
+        return made
+
     # --- values
     def input(self, name: str, kind: TensorType) -> str:
         """An input of the network."""

@@ -10,8 +10,12 @@ from npuflow.engine.precision.clipping import unclippable
 from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.problem import Rig
+from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items
+from npuflow.hw.target import Numerics
 from npuflow.stages.parse import Parsed
+from npuflow.stages.placement import Placement
+from npuflow.stages.rounded import Rounded
 from npuflow.stages.samples import Sample, feeds
 from npuflow.stages.thresholds import Thresholds
 
@@ -22,6 +26,15 @@ ROOM = 1.25
 def is_random(samples: Items[Sample]) -> bool:
     """Whether the samples are noise: nothing is then judged by them."""
     return any(one.content.noise is not None for one in samples.values())
+
+
+def network_of(
+    parsed: Parsed, placement: Placement, thresholds: Thresholds, rounded: Rounded | None, quantize: Quantize,
+    numerics: Numerics,
+) -> Network:
+    """The network for fake quantisation, with stated codes and rounded weights as the build has them."""
+    stated, weights = {**parsed.stated, **thresholds.codes}, (rounded or Rounded()).weights
+    return Network(parsed.graph, placement.placed, quantize, numerics, stated, weights)
 
 
 def rig(

@@ -11,7 +11,6 @@ from npuflow.engine.correct.bias import correct_biases
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.correct.error import outputs_of
 from npuflow.engine.precision.config import Precision, Probing, Widths
-from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.feedback import budget_of, feedback
 from npuflow.engine.precision.problem import described
 from npuflow.engine.precision.quality import quality
@@ -19,7 +18,7 @@ from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.stages._held_out import is_random, rig
+from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
@@ -73,9 +72,7 @@ def baseline(
     if is_random(samples):
         log("the samples are noise: no width is chosen by them")
         return Baseline((), False)
-    stated = {**graph.stated, **thresholds.codes}
-    known = (rounded or Rounded()).weights
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
+    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

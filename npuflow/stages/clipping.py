@@ -6,13 +6,12 @@ from dataclasses import replace
 
 from npuflow.calibrators.auto import Auto
 from npuflow.engine.calibrate.thresholds import Calibrate, choices
-from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.named import automatic
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Numerics
-from npuflow.stages._held_out import is_random, rig
+from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
 from npuflow.stages.rounded import Rounded
@@ -44,8 +43,7 @@ def clipping(
     if is_random(samples):
         log("the samples are noise: the extrema are used")
         return thresholds
-    stated, known = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
+    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
     ready = rig(graph, network, thresholds, statistics.content, calibrate, samples, USED, auto.samples)
     if not ready.held or not network.groups:
         log("one sample cannot both give ranges and judge them: the extrema are used")

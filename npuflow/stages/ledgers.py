@@ -8,14 +8,13 @@ from typing import Annotated, Any, Self
 from npuflow.base.tables import Config, Range
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.ledger import Entry, Ledger, ledger, lines
 from npuflow.engine.precision.problem import cost_of
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
-from npuflow.stages._held_out import is_random, rig
+from npuflow.stages._held_out import is_random, network_of, rig
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -95,8 +94,7 @@ def ledgers(
     if is_random(samples):
         return Ledgers(reason="the calibration samples are random numbers")
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    stated, known = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    network = Network(graph.graph, placement.placed, scheme, numerics, stated, known)
+    network = network_of(graph, placement, thresholds, rounded, scheme, numerics)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

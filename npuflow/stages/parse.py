@@ -11,8 +11,8 @@ from typing import Annotated, Any, Self
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config
 from npuflow.engine.correct.trial import Trial, summary
-from npuflow.engine.fold_pixels import Border
 from npuflow.engine.known_outputs import with_known_outputs
+from npuflow.engine.pixel_padding import Border
 from npuflow.engine.pixels import Pixels
 from npuflow.engine.rewrite import Applied, rewrite
 from npuflow.flow.artifact import Artifact, Reader, Writer

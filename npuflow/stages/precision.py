@@ -11,14 +11,13 @@ from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.correct.config import Correct
 from npuflow.engine.precision.config import Precision as Table
 from npuflow.engine.precision.config import Probing, Widths
-from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.feedback import budget_of
 from npuflow.engine.precision.problem import SearchProblem, cost_of
 from npuflow.engine.quantize.config import Override, Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
-from npuflow.stages._held_out import rig
+from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -120,9 +119,7 @@ def precision(
     """Ask the strategy for a level of every unit, and write it as overrides."""
     if not baseline.search or not len(sensitivity.noise):
         return Precision(before=baseline.outputs, after=baseline.outputs, holds=not baseline.search)
-    stated = {**graph.stated, **thresholds.codes}
-    known = (rounded or Rounded()).weights
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
+    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

@@ -94,22 +94,17 @@ def report(
 ) -> Report:
     """Gather what the stages found, for eyes and for machines."""
     quants = {v.id.removesuffix(":q"): v.quant for v in quantize.graph.values.values() if v.quant is not None}
-    stated = {
-        name: span(quant)
-        for name, quant in {**parse.stated, **thresholds.codes}.items()
-        if name in thresholds.ranges
-    }
+    codes = {**parse.stated, **thresholds.codes}
+    stated = {name: span(quant) for name, quant in codes.items() if name in thresholds.ranges}
     ranges = {**thresholds.ranges, **stated}
     trials = (*parse.trials, *thresholds.trials, *quantize.trials)
-    methods = {
-        **thresholds.methods,
-        **{n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated},
-    }
+    given = {n: BYTES if n in parse.pixels else STATED for n in stated if n in parse.stated}
     extrema = channels.content if channels is not None else {}
     reported = of_network(parse.graph, statistics.content, ranges, quants, extrema)
     said = evaluated(verdict.statement, evaluate.score if evaluate is not None else None)
     log(f"{said.text}; {said.hint}" if said.hint else said.text)
     wider = widened(parse.graph, precision.overrides, sensitivity.names, sensitivity.noise)
+    outputs = baseline.outputs, precision.after, verdict.outputs
     clock = profile(codegen.program)
     sources = Sources(
         title=f"npuflow report on {_name(parse.graph)}",
@@ -119,13 +114,11 @@ def report(
         profile=clock,
         fidelity=fidelity.tensors,
         ranges=ranges,
-        methods=methods,
+        methods={**thresholds.methods, **given},
         histogram=partial(_histogram, statistics.content),
         facts=[*_accuracy(evaluate), *_facts(clock.totals(), quantize, fidelity), _exactness(simulate)],
         notes=[
-            *tables(
-                baseline.outputs, precision.after, verdict.outputs, wider, verdict.fixes, verdict.clipped
-            ),
+            *tables(*outputs, wider, verdict.fixes, verdict.clipped),
             *_widths(quantize),
             ("Corrections, judged on held-out samples", TRIED, list(map(_tried, trials))),
             ("Samples left out", ("sample", "reason"), statistics.broken),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from npuflow.base.errors import ModelError
 from npuflow.base.tables import Config, Range
 from npuflow.engine import rewrite_check as engine
-from npuflow.engine.fold_pixels import exactly_padded
+from npuflow.engine.pixel_padding import exactly_padded
 from npuflow.engine.pixels import model_inputs
 from npuflow.engine.rewrite import Applied
 from npuflow.engine.rewrite_check import Culprit, OutputError, SourceModel

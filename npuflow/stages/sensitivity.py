@@ -10,13 +10,12 @@ import numpy as np
 
 from npuflow.engine.calibrate.thresholds import Calibrate
 from npuflow.engine.precision.config import Probing
-from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.sensitivity import noises
 from npuflow.engine.quantize.config import Quantize
 from npuflow.flow.artifact import Artifact, Reader, Writer
 from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Numerics
-from npuflow.stages._held_out import rig
+from npuflow.stages._held_out import network_of, rig
 from npuflow.stages.baseline import Baseline
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -69,9 +68,7 @@ def sensitivity(
     """Run a few held-out samples with one tensor or weight quantised at a time."""
     if not baseline.search:
         return Sensitivity((), np.zeros((0, 0, 0)))
-    stated = {**graph.stated, **thresholds.codes}
-    known = (rounded or Rounded()).weights
-    network = Network(graph.graph, placement.placed, quantize, numerics, stated, known)
+    network = network_of(graph, placement, thresholds, rounded, quantize, numerics)
     ready = rig(
         graph, network, thresholds, statistics.content, calibrate, samples, probing.samples, probing.held_out
     )

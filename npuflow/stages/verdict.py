@@ -19,7 +19,6 @@ from npuflow.engine.precision.advice import Clinic, Fix
 from npuflow.engine.precision.config import Precision as Widths
 from npuflow.engine.precision.config import Probing
 from npuflow.engine.precision.culprit import Culprit, culprits
-from npuflow.engine.precision.fakequant import Network
 from npuflow.engine.precision.judge import MOST, Shown, affordable, clipped, shown
 from npuflow.engine.precision.masks import masked
 from npuflow.engine.precision.named import Better, automatic, compared
@@ -32,7 +31,7 @@ from npuflow.flow.stage import Items, log, progress, stage
 from npuflow.hw.target import Compute, Dma, Host, Memory, Numerics, Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
-from npuflow.stages._held_out import is_random
+from npuflow.stages._held_out import is_random, network_of
 from npuflow.stages.input_check import InputCheck
 from npuflow.stages.parse import Parsed
 from npuflow.stages.placement import Placement
@@ -162,23 +161,16 @@ def verdict(
     if not verdict.advice or not (poor or calibrate.method != "auto"):
         return made
     scheme = replace(quantize, overrides=(*precision.overrides, *quantize.overrides))
-    stated, rounds = {**graph.stated, **thresholds.codes}, (rounded or Rounded()).weights
-    network = Network(graph.graph, placement.placed, scheme, numerics, stated, rounds)
+    network = network_of(graph, placement, thresholds, rounded, scheme, numerics)
     chosen = _Ranges(graph.graph, statistics, thresholds, calibrate, quantize, numerics, placement)
     rig = Rig(network, {**thresholds.ranges, **precision.ranges}, chosen.extrema, fit, held)
     if not poor:
         return replace(made, better=chosen.automatic(rig, found, frozenset(precision.ranges)))
     target = Target(numerics=numerics, compute=compute, memory=memory, dma=dma, host=host)
     rivals = partial(chosen.others, verdict.methods, frozenset(precision.ranges))
-    off = widths.strategy == "none"
-    searched = (
-        partial(_searched, rig, quantize, target, widths, probing, correct.bias != "off")
-        if off
-        else lambda: None
-    )
-    clinic = Clinic(
-        rig, quantize, target, budget, correct.bias != "off", chosen.extrema, rivals, searched, log
-    )
+    corrected = correct.bias != "off"
+    searched = partial(_searched, rig, quantize, target, widths, probing, corrected)
+    clinic = Clinic(rig, quantize, target, budget, corrected, chosen.extrema, rivals, searched, log)
     worst = min(poor, key=lambda one: min(one.sqnr, one.low))
     place = graph.graph.outputs.index(worst.name)
     if place not in rig.which or not network.groups:
@@ -265,8 +257,10 @@ class _Ranges:
 
 def _searched(
     rig: Rig, recipe: Quantize, target: Target, widths: Widths, probing: Probing, corrected: bool
-) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]]:
-    """What `[precision] strategy = "auto"` would choose."""
+) -> tuple[tuple[Override, ...], Mapping[str, tuple[float, float]]] | None:
+    """What `[precision] strategy = "auto"` would choose, where the recipe has switched it off."""
+    if widths.strategy != "none":
+        return None
     ready = replace(
         rig, network=replace(rig.network, quantize=recipe), held=rig.held[: probing.held_out]
     )

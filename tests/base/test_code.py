@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
+from packages import Write, closure_of, run
 
-from npuflow.base import code
-from npuflow.base.code import Closure, CodeError
-
-Write = Callable[..., None]
+from npuflow.base.code import CodeError
 
 BASE = {
     "pk/__init__.py": "",
@@ -38,29 +31,6 @@ BASE = {
     "pk/tables.py": "ROWS = [1, 2]\nUNUSED = 4",
     "pk/late.py": "import math\ndef finish(x): return math.floor(x)\ndef unused(): return 0",
 }
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes files below a folder that is on the import path."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-    def put(files: dict[str, str]) -> None:
-        for name, text in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(textwrap.dedent(text))
-        code.forget()
-
-    yield put
-    code.forget()
-    for name in [n for n in sys.modules if n.split(".")[0] in ("pk", "pq")]:
-        del sys.modules[name]
-
-
-def run(name: str = "run") -> Closure:
-    return code.definition_closure("pk.stage", name)
 
 
 def test_reaches_helpers_behind_facades_and_late_imports(write: Write) -> None:
@@ -111,11 +81,6 @@ def test_edit_of_other_code_does_not(write: Write, file: str, old: str, new: str
     assert old in BASE[file]
     write({file: BASE[file].replace(old, new)})
     assert run().digest == before
-
-
-def closure_of(write: Write, text: str, more: dict[str, str] | None = None) -> Closure:
-    write({"pk/__init__.py": "", **(more or {}), "pk/stage.py": text})
-    return run()
 
 
 def test_locals_do_not_reach_globals_of_the_same_name(write: Write) -> None:
@@ -299,66 +264,6 @@ def test_unknown_names_widen_to_the_whole_module(write: Write) -> None:
     assert "pk.stage:spare" in closure_of(write, text).definitions
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import importlib\ndef run(n): return importlib.import_module(n)",
-        "from importlib import import_module as load\ndef run(n): return load(n)",
-        "import importlib\nload = importlib.import_module\ndef run(n): return load(n)",
-        "def run(n): return __import__(n)",
-        "from pk.deep import f\ndef run(n): return f(n)",
-        "import runpy\ndef run(n): return runpy.run_path(n)",
-    ],
-)
-def test_dynamic_import_is_an_error(write: Write, text: str) -> None:
-    with pytest.raises(CodeError) as caught:
-        closure_of(
-            write, text, {"pk/deep.py": "import importlib\ndef f(n): return importlib.import_module(n)"}
-        )
-    assert caught.value.where.file is not None and caught.value.where.line
-
-
-def test_constant_import_is_followed(write: Write) -> None:
-    deep = {"pk/deep.py": "def f(): return 1"}
-    found = closure_of(
-        write, "import importlib\ndef run(): return importlib.import_module('pk.deep').f()", deep
-    )
-    assert "pk.deep:f" in found.definitions
-    found = closure_of(
-        write, "import importlib\ndef run(): return importlib.import_module('.deep', 'pk').f()", deep
-    )
-    assert "pk.deep:f" in found.definitions
-
-
-def test_package_files_are_declared(write: Write) -> None:
-    text = "from npuflow.base.code import package_file\ndef run(): return package_file('t.txt').read_text()"
-    before = closure_of(write, text, {"pk/t.txt": "one"})
-    assert list(before.files) == ["pk.stage:t.txt"]
-    after = closure_of(write, text, {"pk/t.txt": "two"})
-    assert before.digest != after.digest
-    from pk.stage import run as function  # type: ignore[import-not-found]
-
-    assert function() == "two"
-    with pytest.raises(CodeError, match="cannot be read"):
-        closure_of(write, text.replace("t.txt", "absent.txt"))
-    with pytest.raises(CodeError, match="constant"):
-        closure_of(write, text.replace("'t.txt'", "run.__name__"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from pathlib import Path\nHERE = Path(__file__)\ndef run(): return HERE",
-        "from importlib import resources\ndef run(): return resources.files('pk')",
-        "import pkgutil\ndef run(): return pkgutil.get_data('pk', 't.txt')",
-        "from pk import deep\ndef run(): return deep.__file__",
-    ],
-)
-def test_undeclared_package_files_are_an_error(write: Write, text: str) -> None:
-    with pytest.raises(CodeError, match="in no key"):
-        closure_of(write, text, {"pk/deep.py": ""})
-
-
 def test_libraries_enter_by_version_where_they_are_used(write: Write) -> None:
     from importlib.metadata import version
 
@@ -405,62 +310,3 @@ def test_syntax_errors_name_file_and_line(write: Write) -> None:
     with pytest.raises(CodeError) as caught:
         closure_of(write, "from pk.bad import f\ndef run(): return f()", {"pk/bad.py": "x = 1\ndef f(:\n"})
     assert caught.value.where.line == 2
-
-
-REGISTRY = "from npuflow.base.registry import Registry\nOPS = Registry('toy ops', 'pk.ops')"
-ENTRY = """
-    from pk.reg import OPS
-    @OPS.entry
-    class Silu:
-        size = 1
-        def infer(self, x): return self.half(x)
-        def half(self, x): return x / 2
-        def lower(self, x): return emit(x)
-    def emit(x): return x
-"""
-PLUGGED = {"pk/reg.py": REGISTRY, "pk/ops/__init__.py": "", "pk/ops/silu.py": ENTRY, "pk/ops/relu.py": ENTRY}
-
-
-def test_stops_at_registries_but_follows_constant_names(write: Write) -> None:
-    found = closure_of(write, "from pk.reg import OPS\ndef run(n): return OPS[n].infer(1)", PLUGGED)
-    assert set(found.definitions) == {"pk.stage:run"}
-    found = closure_of(write, "from pk import reg\ndef run(): return reg.OPS['silu'].infer(1)", PLUGGED)
-    assert set(found.definitions) == {"pk.stage:run"} and found.entries == {"toy ops/silu"}
-    found = closure_of(write, "from pk.reg import OPS\ndef run(): return OPS.names()", PLUGGED)
-    assert set(found.definitions) == {"pk.stage:run", "toy ops/"}
-
-
-def test_all_entries_of_a_registry_count_with_the_methods_that_are_named(write: Write) -> None:
-    source = "from pk.reg import OPS\ndef run(): return [one().infer(1) for one in OPS.every().values()]"
-    found = closure_of(write, source, PLUGGED)
-    methods = {f"pk.ops.{n}:Silu{m}" for n in ("relu", "silu") for m in ("", ".infer", ".half")}
-    assert set(found.definitions) == {"pk.stage:run", "toy ops/", *methods}
-    assert found.entries == {"toy ops/relu", "toy ops/silu"}
-    write({"pk/ops/relu.py": ENTRY.replace("emit(x)\n", "emit(x + 1)\n")})
-    assert code.definition_closure("pk.stage", "run").digest == found.digest
-    write({"pk/ops/relu.py": ENTRY.replace("x / 2", "x / 3")})
-    assert code.definition_closure("pk.stage", "run").digest != found.digest
-
-
-def test_facets_leave_other_methods_out(write: Write) -> None:
-    write({"pk/__init__.py": "", **PLUGGED})
-    infer = code.entry_closure("pk.ops.silu", None, ("infer",))
-    whole = code.entry_closure("pk.ops.silu")
-    assert set(infer.definitions) == {"pk.ops.silu:Silu", "pk.ops.silu:Silu.infer", "pk.ops.silu:Silu.half"}
-    write({"pk/ops/silu.py": ENTRY.replace("emit(x)\n", "emit(x + 1)\n")})
-    assert code.entry_closure("pk.ops.silu", None, ("infer",)).digest == infer.digest
-    assert code.entry_closure("pk.ops.silu").digest != whole.digest
-    for old, new in [("x / 2", "x / 3"), ("size = 1", "size = 2"), ("self.half(x)", "self.half(x) + 1")]:
-        write({"pk/ops/silu.py": ENTRY.replace(old, new)})
-        assert code.entry_closure("pk.ops.silu", None, ("infer",)).digest != infer.digest
-
-
-def test_facets_reach_inherited_methods_and_calls_from_outside_the_class(write: Write) -> None:
-    base = "class Op:\n    def infer(self, x): return helper(self)\n    def cost(self): return 1\n"
-    base += "    def lower(self): return 2\ndef helper(op): return op.cost()"
-    entry = "from pk.reg import OPS\nfrom pk.base import Op\n@OPS.entry\nclass Add(Op):\n    n = 1"
-    write({"pk/__init__.py": "", **PLUGGED, "pk/base.py": base, "pk/ops/add.py": entry})
-    found = code.entry_closure("pk.ops.add", None, ("infer",))
-    assert set(found.definitions) == {
-        "pk.ops.add:Add", "pk.base:Op", "pk.base:Op.infer", "pk.base:Op.cost", "pk.base:helper",
-    }

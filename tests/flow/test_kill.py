@@ -4,7 +4,6 @@ finished, and leaves nothing."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import toys
 
 HERE = Path(__file__).parent
 
 
 def campaign(seed: int, count: int, tmp_path: Path) -> None:
     print(f"seed {seed}, {count} kills")
-    env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
         [sys.executable, str(HERE / "kill_campaign.py"), str(seed), str(count), str(tmp_path)],
-        env=env, capture_output=True, text=True, check=False,
+        env=toys.environment(), capture_output=True, text=True, check=False,
     )
     assert done.returncode == 0, done.stderr
     first, *kills = map(json.loads, done.stdout.splitlines())
@@ -56,9 +55,8 @@ if __name__ == "__main__":
 
 def test_workers_end_with_a_build_that_is_killed(tmp_path: Path) -> None:
     """They held some hundred megabytes each, and a lease of the cache, until the machine was restarted."""
-    env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"}
     run = [sys.executable, "-c", BUILD, str(tmp_path / "cache")]
-    with subprocess.Popen(run, env=env, stdout=subprocess.PIPE, text=True) as build:
+    with subprocess.Popen(run, env=toys.environment(), stdout=subprocess.PIPE, text=True) as build:
         assert build.stdout is not None
         workers = [int(word) for word in build.stdout.readline().split()]
         assert len(workers) >= 2 and all(map(_runs, workers))

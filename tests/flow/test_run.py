@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +20,6 @@ from npuflow.base.errors import StoreError
 from npuflow.flow import executor, executor_cluster
 from npuflow.flow.dry import dry
 from npuflow.flow.events import Event, Opened, Progress, StepEvent, Summary, Warned
-from npuflow.flow.run import Interrupted
 from npuflow.flow.run_state import shares
 from npuflow.flow.run_step import Task
 from npuflow.flow.store import Store
@@ -234,46 +229,6 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has(
     assert caught.value.exit_code == 2 and "gc" not in caught.value.hint
 
 
-def test_ctrl_c_ends_cleanly_and_the_next_build_resumes(tmp_path: Path) -> None:
-    tables = {"source": {"count": 40}, "reading": {"sleep": 0.05}}
-    script = (
-        "import signal, sys, json, toys, pathlib\n"
-        "from npuflow.flow.run import Interrupted\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit it as ignored\n"
-        "print('ready', flush=True)\n"
-        "try:\n"
-        f"    toys.run(pathlib.Path({str(tmp_path / 'cache')!r}), json.loads(sys.argv[1]), jobs=1)\n"
-        "except Interrupted as stop:\n"
-        "    print(stop.message, '|', stop.hint, flush=True)\n"
-        "    sys.exit(130)\n"
-    )
-    made = subprocess.Popen(
-        [sys.executable, "-c", script, json.dumps(tables)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-    assert made.stdout is not None and made.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + 20
-    while len(list((tmp_path / "cache").glob("records/*/*.json"))) < 4 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    made.send_signal(signal.SIGINT)
-    out, _ = made.communicate(timeout=30)
-    assert made.returncode == 130 and "are kept" in out and "resume" in out
-    finished = len(list((tmp_path / "cache").glob("records/*/*.json")))
-    result = toys.run(tmp_path / "cache", tables, jobs=1)
-    assert result.hit >= finished >= 4 and result.ran <= 82 - finished
-    assert not list((tmp_path / "cache" / "leases").iterdir())
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", "PYTHONWARNINGS": "ignore"}
-
-
-def test_interrupted_is_a_failed_build() -> None:
-    assert Interrupted("x").exit_code == 1
-
-
 def test_inline_threads_and_processes_give_the_same_digests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,7 +268,7 @@ for _ in range(2):
 def test_neither_a_short_build_nor_one_with_nothing_to_do_imports_dask(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SHORT, str(tmp_path / "cache")],
-        env=environment(), capture_output=True, text=True, check=True,
+        env=toys.environment(), capture_output=True, text=True, check=True,
     )
     assert done.stdout.split() == ["10", "False", "0", "False"]
 
@@ -369,52 +324,3 @@ def test_shares_cover_everything_and_shrink(most: int, number: int, workers: int
     else:
         assert found[0] <= max(1, -(-number // workers)) and len(found) >= min(number, workers) / 2
         assert found[-1] <= max(-(-most // 8), workers // 16)
-
-
-def test_an_interrupt_that_something_swallows_still_stops_the_build(tmp_path: Path) -> None:
-    """Imports of native libraries clear any exception that they meet; the build went on to its end."""
-    events: list[Event] = []
-
-    def swallow(event: Event) -> None:
-        events.append(event)
-        if len(events) == 3:
-            with suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-                time.sleep(1.0)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(Interrupted):
-            toys.run(tmp_path / "cache", {"source": {"count": 50}}, jobs=1, on_event=swallow)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert toys.run(tmp_path / "cache", {"source": {"count": 50}}, jobs=1).ok
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize("scheduler", ["threads", "processes:2"])
-def test_ctrl_c_at_a_terminal_reaches_the_build_alone(tmp_path: Path, scheduler: str) -> None:
-    """The terminal interrupts every process of the group; workers printed a traceback each."""
-    tables = {"source": {"count": 400}, "reading": {"sleep": 0.2}}
-    script = (
-        "import signal, sys, json, toys, pathlib\n"
-        "from npuflow.flow import executor\n"
-        "if __name__ == '__main__':\n"
-        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "    executor.BRIEF, executor.LONG, executor.WORTH = 0.1, 0.01, 0.1\n"
-        "    cache, tables = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])\n"
-        f"    toys.run(cache, tables, scheduler={scheduler!r}, jobs=2, on_event=lambda one:\n"
-        "        print('open', flush=True) if type(one).__name__ == 'Opened' else None)\n"
-    )
-    words = [sys.executable, "-c", script, str(tmp_path / "cache"), json.dumps(tables)]
-    made = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        start_new_session=True,
-    )
-    assert made.stdout is not None
-    assert made.stdout.readline() == "open\n"
-    os.killpg(made.pid, signal.SIGINT)
-    _, err = made.communicate(timeout=60)
-    assert err.count("Traceback") == 1 and err.rstrip().splitlines()[-1].startswith(
-        "npuflow.flow.interrupt.Interrupted"
-    ), err

@@ -101,9 +101,9 @@ def test_ten_gigabytes_pass_through_little_memory(tmp_path: Path) -> None:
         "assert not verify(store).damaged\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
-    env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], env=env, check=True, capture_output=True, text=True
+        [sys.executable, "-c", script, str(tmp_path)],
+        env=toys.environment(), check=True, capture_output=True, text=True,
     )
     assert int(done.stdout) < 200_000  # kilobytes
 
@@ -227,11 +227,10 @@ def test_two_builds_at_once_share_a_cache(tmp_path: Path) -> None:
         "print(json.dumps([result.outputs, result.ran]))\n"
     )
     tables = json.dumps({"source": {"count": 40}, "reading": {"sleep": 0.02}})
-    env = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"}
     made = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(tmp_path / "cache"), tables],
-            env=env,
+            env=toys.environment(),
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -29,6 +29,13 @@ def run(cache: Path, tables: dict[str, Any] | None = None, until: str | None = N
     return build(plan(tables, until=until, override=override), store, **more)
 
 
+def environment() -> dict[str, str]:
+    """Of a process that imports this module and npuflow, as the tests do."""
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parents[1])])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+
+
 def kind(name: str) -> Any:
     """An artifact class of the toy compiler."""
     from toybox import kinds

@@ -9,7 +9,7 @@ from npuflow.engine.quantize.config import Activations, Override, Quantize, Weig
 from npuflow.hw.target import ArrayRate, Compute, Dma, Limits, Memory, Numerics, Target
 
 if TYPE_CHECKING:
-    from tests.networks.random_graphs import Draw
+    from tests.networks.random_operators import Draw
 
 
 def scheme(d: Draw) -> Quantize:

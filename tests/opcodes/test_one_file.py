@@ -25,7 +25,8 @@ from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import decode, disassemble, encode
 from npuflow.hw.isa import OPCODES, by_code, opcodes
-from tests.sim.cases import LOCAL, TARGET, Case, wrap
+from tests.sim.cases import LOCAL, TARGET, Case
+from tests.sim.programs import wrap
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/add-an-opcode.md"
 

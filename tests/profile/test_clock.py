@@ -29,7 +29,8 @@ from npuflow.ir.graph import Graph
 from npuflow.ir.op import OPS
 from tests.networks.harness import SMALL, build, machine
 from tests.networks.small import Builder, mixed
-from tests.sim.cases import flat_copy, random_case, serial
+from tests.sim.cases import random_case
+from tests.sim.programs import flat_copy, serial
 
 TARGETS = sorted(Path(str(shipped.__file__)).parent.glob("*.toml"))
 EDGE = Target(

@@ -15,7 +15,8 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import Machine
 from npuflow.hw.encode import again, decode, disassemble
 from npuflow.hw.isa import WORDS
-from tests.sim.cases import MAKERS, random_case, wrap
+from tests.sim.cases import MAKERS, random_case
+from tests.sim.programs import wrap
 
 SEEDS = st.integers(0, 2**32 - 1)
 

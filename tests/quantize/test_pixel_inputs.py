@@ -6,83 +6,26 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npuflow.cli import main
-from npuflow.engine.fold_pixels import exactly_padded, fold
 from npuflow.engine.pixels import Pixels, given
 from npuflow.engine.program.container import load_program
-from npuflow.engine.quantize.border import largest
 from npuflow.engine.runner import Runner
-from npuflow.engine.to_onnx import export_model
-from npuflow.frontends import FRONTENDS
-from npuflow.ir.queries import kind
-from npuflow.ir.types import Array
-from npuflow.stages.model import ModelTable
-from npuflow.stages.parse import parsed
-
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-NORMALISATIONS: dict[str, tuple[float, tuple[float, ...], tuple[float, ...]]] = {
-    "half": (1.0, (127.5,), (127.5,)),
-    "lite": (1.0, (127.0,), (128.0,)),
-    "unit": (1 / 255, (0.0,), (1.0,)),
-    "imagenet": (1.0, MEAN, STD),
-    "tf": (1 / 127.5, (1.0,), (1.0,)),
-    "raw": (1.0, (0.0,), (1.0,)),
-}
-FIRST = ("padded", "bare", "depthwise", "nhwc")
-SIZE = 10
-
-
-def network(first: str) -> bytes:
-    """Two convolutions; the first padded or not, depthwise, or behind a Transpose from channels last."""
-    rng = np.random.default_rng(7)
-    group, pads = (3 if first == "depthwise" else 1), [0, 0, 0, 0] if first == "bare" else [1, 1, 1, 1]
-    channels = 3 if first == "depthwise" else 6
-    tensors = [
-        ("w", rng.normal(0, 0.3, (channels, 3 // group, 3, 3))), ("b", rng.normal(0, 0.1, channels)),
-        ("w2", rng.normal(0, 0.3, (4, channels, 1, 1))), ("b2", rng.normal(0, 0.1, 4)),
-    ]
-    shape, nodes, x = [1, 3, SIZE, SIZE], [], "x"
-    if first == "nhwc":
-        shape, x = [1, SIZE, SIZE, 3], "t"
-        nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])]
-    nodes += [
-        helper.make_node("Conv", [x, "w", "b"], ["c"], pads=pads, group=group),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Conv", ["r", "w2", "b2"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in tensors],
-    )
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
-    ).SerializeToString()
-
-
-def pictures(count: int = 24) -> Array:
-    """Channels last; every byte occurs in every channel."""
-    found = np.random.default_rng(1).integers(0, 256, (count, SIZE, SIZE, 3)).astype(np.uint8)
-    found.reshape(-1, 3)[:256] = np.arange(256, dtype=np.uint8)[:, None]
-    return found
-
-
-def normalised(images: Array, name: str) -> Array:
-    scale, mean, std = NORMALISATIONS[name]
-    values = images.astype(np.float32) * np.float32(scale)
-    return ((values - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)).astype(np.float32)
-
-
-def laid_out(images: Array, first: str) -> Array:
-    return images if first == "nhwc" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+from tests.networks.normalised import (
+    FIRST,
+    NORMALISATIONS,
+    SIZE,
+    laid_out,
+    network,
+    normalised,
+    pictures,
+    session,
+)
 
 
 def recipe(folder: Path, name: str, first: str, more: str = "", target: str = "edge-4t") -> Path:
@@ -120,13 +63,6 @@ def built(folder: Path, path: Path, *stages: str) -> tuple[Path, Path]:
         )
     found = [next(iter((folder / "out").rglob(f"*{end}")), Path()) for end in (".npu", ".qdq.onnx")]
     return found[0], found[1]
-
-
-def session(model: bytes) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(model, options)
 
 
 def exposed(path: Path, names: list[str]) -> bytes:
@@ -173,59 +109,6 @@ def test_input_codes_are_the_bytes_in_program_and_qdq(name: str, first: str, tmp
     truth = np.concatenate([plain.run(None, {"x": image[None]})[0] for image in real])
     error = np.concatenate([one["y"] for one in made]) - truth
     assert 10 * np.log10((truth**2).mean() / (error**2).mean()) > 26
-
-
-def graph_of(first: str) -> Any:
-    from npuflow.base.tables import FilePath
-
-    return parsed(network(first), FRONTENDS["onnx"](), ModelTable(FilePath("net.onnx", Path())))
-
-
-def pixels_of(name: str, first: str) -> Pixels:
-    scale, mean, std = (np.asarray(v, np.float64) for v in NORMALISATIONS[name])
-    axis = None if mean.size == 1 else -1 if first == "nhwc" else -3
-    zero = int(np.clip(np.rint((mean / scale).mean()), 0, 255))
-    scale, shift = np.broadcast_arrays(scale / std, -mean / std)
-    return Pixels(tuple(scale.reshape(-1).tolist()), tuple(shift.reshape(-1).tolist()), axis, zero)
-
-
-@pytest.mark.parametrize("first", FIRST)
-@pytest.mark.parametrize("name", NORMALISATIONS)
-@pytest.mark.parametrize("copy", [True, False])
-def test_the_rewritten_float_graph_is_the_source_model(name: str, first: str, copy: bool) -> None:
-    source, pixels = graph_of(first).graph, pixels_of(name, first)
-    done = fold(source, {"x": pixels}, copy)
-    assert not {"mul", "add", "sub", "div"} & {kind(n) for n in done.graph.nodes}
-    plain, made = session(network(first)), session(export_model(done.graph))
-    images, real = laid_out(pictures(4), first), laid_out(normalised(pictures(4), name), first)
-    raw = images.astype(np.float32) - pixels.zero
-    np.testing.assert_allclose(pixels.model(raw), real, rtol=1e-5, atol=1e-5)
-    expected, found = (
-        np.concatenate([s.run(None, {"x": one[None]})[0] for one in feed])
-        for s, feed in ((plain, real), (made, raw))
-    )
-    size = np.abs(expected).max()
-    np.testing.assert_allclose(found[:, :, 1:-1, 1:-1], expected[:, :, 1:-1, 1:-1], atol=1e-4 * size)
-    bound = 0.0
-    for border in done.borders:
-        assert not copy or max(map(abs, border.off)) <= 0.5 + 1e-9
-        node = done.graph.producer()[border.output]
-        bound = largest(done.graph.const(node.inputs[1]), border.off, border.pads, node.op.group)
-        last = source.const(next(n for n in source.nodes if n.outputs[0] == "y").inputs[1])
-        bound *= float(np.abs(last).sum(axis=(1, 2, 3)).max())    # through the second layer
-    assert np.abs(found - expected).max() <= bound + 1e-4 * size
-    if name in ("lite", "unit", "raw") or first == "bare":
-        assert bound < 1e-4 * size
-    exact = session(export_model(exactly_padded(done.graph, done.borders)))
-    found = np.concatenate([exact.run(None, {"x": one[None]})[0] for one in raw])
-    np.testing.assert_allclose(found, expected, atol=1e-5 * size)
-
-
-def test_padding_of_its_own_for_each_channel_is_closer() -> None:
-    source, pixels = graph_of("padded").graph, pixels_of("imagenet", "padded")
-    (near,), (far,) = (fold(source, {"x": pixels}, copy).borders for copy in (True, False))
-    assert max(map(abs, near.off)) <= 0.5 < 5 < max(map(abs, far.off))
-    assert near.copied and not far.copied and near.plain == far.off
 
 
 @pytest.mark.parametrize(("reader", "settings"), [("Sigmoid", {}), ("LRN", {"size": 3})])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from npuflow.base.errors import ModelError
 from npuflow.engine.sim.machine import Machine
-from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant, wrap
+from tests.sim.cases import LOCAL, MAKERS, Case, random_case, requant
+from tests.sim.programs import wrap
 from tests.sim.scalar import Fault, Scalar
 
 BATCH = 2

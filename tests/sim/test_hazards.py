@@ -13,7 +13,8 @@ from npuflow.engine.sim.clock import timeline_of
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode
-from tests.sim.cases import LOCAL, flat_copy, random_case, serial, wrap
+from tests.sim.cases import LOCAL, random_case
+from tests.sim.programs import flat_copy, serial, wrap
 
 
 def kinds(program) -> set[str]:

@@ -14,7 +14,8 @@ import pytest
 
 from npuflow.engine.sim import fast, fast_convolutions, gemm, pairs
 from npuflow.engine.sim.machine import Machine
-from tests.sim.cases import LOCAL, Case, random_case, wrap
+from tests.sim.cases import LOCAL, Case, random_case
+from tests.sim.programs import wrap
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = [

@@ -18,8 +18,9 @@ from npuflow.engine.sim.order import order_of
 from npuflow.hw.elements import ELEMENTS
 from npuflow.hw.encode import decode
 from npuflow.hw.isa import HEADER_WORDS, ROUNDINGS, WORDS, opcodes
-from tests.sim.cases import LOCAL, MAKERS, Case, flat_copy, random_case, serial, wrap
+from tests.sim.cases import LOCAL, MAKERS, Case, random_case
 from tests.sim.equivalence import equivalent
+from tests.sim.programs import flat_copy, serial, wrap
 from tests.sim.scalar import rounded
 from tests.sim.steps import Steps
 from tests.sim.witnesses import judged

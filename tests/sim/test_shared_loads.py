@@ -15,7 +15,8 @@ from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.machine import Machine
 from npuflow.engine.sim.order import order_of
 from npuflow.hw.encode import again, decode, encode
-from tests.sim.cases import LOCAL, TARGET, flat_copy
+from tests.sim.cases import LOCAL, TARGET
+from tests.sim.programs import flat_copy
 
 HALF = LOCAL // 2
 QUEUES = {"LOAD": 0, "STORE": 1}

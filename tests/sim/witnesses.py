@@ -13,8 +13,9 @@ from npuflow.engine.program.container import Program
 from npuflow.engine.sim.machine import Machine
 from npuflow.hw.command import Command
 from npuflow.hw.elements import ELEMENTS
-from tests.sim.cases import LOCAL, SIZES, TARGET, Case, serial
+from tests.sim.cases import LOCAL, SIZES, TARGET, Case
 from tests.sim.equivalence import span_of
+from tests.sim.programs import serial
 from tests.sim.steps import alike, operands, sums
 
 ELEMENTWISE = {

@@ -223,6 +223,20 @@ six_four, eight_three, eight_two, eight_one = _dense(6, 4), _dense(8, 3), _dense
 one_four, one_three, one_two, one_one = (_dense(1, v) for v in (4, 3, 2, 1))
 
 
+def _weave(b: Any, one: Any, two: Any, width: int, size: int) -> tuple[Any, Any]:
+    """Units of `size` bytes of two vectors in turn, within each 16 bytes: of their lower and upper half."""
+    kind = vector(ir.IntType(8 * size), width // size)
+    parts = [b.bitcast(v, kind) for v in (one, two)]
+    per, found = 16 // size, []
+    for upper in (0, per // 2):
+        order = []
+        for start in range(0, width // size, per):
+            for i in range(per // 2):
+                order += [start + upper + i, width // size + start + upper + i]
+        found.append(b.shuffle_vector(*parts, ir.Constant(vector(I32, len(order)), order)))
+    return found[0], found[1]
+
+
 def _depthwise(rows: int, quarter: int) -> Any:
     """A tile of `rows` places by 16 * quarter channels, each with taps of its own, four taps at a time.
 
@@ -230,19 +244,6 @@ def _depthwise(rows: int, quarter: int) -> Any:
     in four vectors, whose channels `woven` names. w[w0..] are the weights, [k, vector, lane].
     """
     width, lanes = 16 * quarter, 4 * quarter
-
-    def weave(b: Any, one: Any, two: Any, size: int) -> tuple[Any, Any]:
-        """Units of `size` bytes of both in turn, within each 16 bytes: of their lower and upper half."""
-        kind = vector(ir.IntType(8 * size), width // size)
-        parts = [b.bitcast(v, kind) for v in (one, two)]
-        per, found = 16 // size, []
-        for upper in (0, per // 2):
-            order = []
-            for start in range(0, width // size, per):
-                for i in range(per // 2):
-                    order += [start + upper + i, width // size + start + upper + i]
-            found.append(b.shuffle_vector(*parts, ir.Constant(vector(I32, len(order)), order)))
-        return found[0], found[1]
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         b = builder
@@ -260,8 +261,8 @@ def _depthwise(rows: int, quarter: int) -> Any:
         after = []
         for r in range(rows):
             taps = [b.xor(load(b, starts[r], step, vector(I8, width)), flip) for step in steps]
-            pairs = [weave(b, taps[t], taps[t + 1], 1) for t in (0, 2)]
-            words = [v for upper in (0, 1) for v in weave(b, pairs[0][upper], pairs[1][upper], 2)]
+            pairs = [_weave(b, taps[t], taps[t + 1], width, 1) for t in (0, 2)]
+            words = [v for upper in (0, 1) for v in _weave(b, pairs[0][upper], pairs[1][upper], width, 2)]
             for j in range(4):
                 after.append(dot(b, loop.sums[4 * r + j], b.bitcast(words[j], kind), weights[j], lanes))
         sums = loop.end(after)

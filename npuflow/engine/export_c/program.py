@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,19 +88,7 @@ def program_of(network: Network, numerics: Numerics, name: str) -> CProgram:
         if own is not None and own.number not in outside:
             outside[own.number] = f"out_{port.ident}"
     layout = _arena(w, touched, outside)
-    constants: dict[int, str] = {}
-    arrays: list[tuple[str, Array]] = []
-    known: dict[tuple[str, bytes], str] = {}
-    used = sorted({int(m[1]) for _, group in groups for c in group for m in TOKEN.finditer(c)})
-    for number in used:
-        own = w.buffers.every[number]
-        if own.kind == "const":
-            assert own.array is not None
-            key = own.array.dtype.name, np.ascontiguousarray(own.array).tobytes()
-            if key not in known:
-                known[key] = f"k{len(known)}"
-                arrays.append((known[key], own.array))
-            constants[number] = known[key]
+    constants, arrays = _constants(w.buffers, [call for _, group in groups for call in group])
 
     def resolve(match: re.Match[str]) -> str:
         number, offset, dtype = int(match[1]), int(match[2]), match[3]
@@ -126,6 +114,23 @@ def program_of(network: Network, numerics: Numerics, name: str) -> CProgram:
         layout.total,
         layout.bound,
     )
+
+
+def _constants(buffers: Buffers, calls: Iterable[str]) -> tuple[dict[int, str], list[tuple[str, Array]]]:
+    """Names of the constants that calls read, by number; and the arrays, equal ones once."""
+    names: dict[int, str] = {}
+    arrays: list[tuple[str, Array]] = []
+    known: dict[tuple[str, bytes], str] = {}
+    for number in sorted({int(m[1]) for call in calls for m in TOKEN.finditer(call)}):
+        own = buffers.every[number]
+        if own.kind == "const":
+            assert own.array is not None
+            key = own.array.dtype.name, np.ascontiguousarray(own.array).tobytes()
+            if key not in known:
+                known[key] = f"k{len(known)}"
+                arrays.append((known[key], own.array))
+            names[number] = known[key]
+    return names, arrays
 
 
 def _kernel(opcode: str, layer: str) -> Kernel:

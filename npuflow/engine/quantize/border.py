@@ -10,7 +10,7 @@ from math import log10
 
 import numpy as np
 
-from npuflow.engine.fold_pixels import Border
+from npuflow.engine.pixel_padding import Border
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array
 

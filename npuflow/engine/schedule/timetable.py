@@ -83,10 +83,8 @@ class Timetable:
                 job = self._next(lines[queue], queue, waiting, come)
                 if job >= 0:
                     heapq.heappush(started, (self._begin(job, served), job))
-            rate, rate_inside = (
-                min(most, wide / max(1, len(outside))),
-                min(most, wide_inside / max(1, len(inside))),
-            )
+            rate = min(most, wide / max(1, len(outside)))
+            rate_inside = min(most, wide_inside / max(1, len(inside)))
             end = self.now + (outside[0][0] - served[OUTSIDE]) / rate if outside else inf
             end_inside = self.now + (inside[0][0] - served[INSIDE]) / rate_inside if inside else inf
             bus, first_end = (OUTSIDE, end) if end <= end_inside else (INSIDE, end_inside)

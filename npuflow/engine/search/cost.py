@@ -312,15 +312,24 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
         yield np.full(grid.length, float(-(-mac.group_rows // depth)))
 
 
-def _gathers(layer: Layer, stream: Stream, grid: Grid) -> Floats:
-    """Commands that gather the columns of a tile: more where the window hangs over the input's
-    edge, as it does at both ends."""
-    copies, fills = np.ones(grid.length), np.zeros(grid.length)
-    for m in stream.refs[0].operand.maps[2:]:
-        if m.axis is not None:
-            copies = copies * (1 + (layer.gathers - 1) / grid.counts[m.axis])
-            fills = fills + 2 / grid.counts[m.axis]
-    return copies + fills
+def _gathering(
+    layer: Layer, machine: Machine, stream: Stream, m: Traffic, grid: Grid, tries: Sequence[Try]
+) -> Floats:
+    """Cycles of the vector unit for gathering columns: more commands a tile where the window hangs over the
+    input's edge, as it does at both ends."""
+    copies, fills, c = np.ones(grid.length), np.zeros(grid.length), machine.compute
+    for dim in stream.refs[0].operand.maps[2:]:
+        if dim.axis is not None:
+            copies = copies * (1 + (layer.gathers - 1) / grid.counts[dim.axis])
+            fills = fills + 2 / grid.counts[dim.axis]
+    again = np.array([_loads(stream, m, order, grid, False) for order, _ in tries])
+    return again * (layer.gathered / m.distinct / c.vector_lanes + (copies + fills) * c.command_cycles)
+
+
+def result_tiles(layer: Layer, grid: Grid) -> Ints:
+    """Tiles of the result, of every candidate."""
+    counts = [grid.counts[axis.name] for axis in layer.axes if axis.kind != "sum"]
+    return reduce(np.multiply, counts, np.ones(grid.length, np.int64))
 
 
 def estimate(
@@ -330,15 +339,10 @@ def estimate(
     d, c = machine.dma, machine.compute
     load: Floats = np.zeros((len(tries), grid.length))
     store = load_bus = store_bus = first_load = first_store = amount = early = shared = gather = load
-    out_steps = np.ones(grid.length)
-    for axis in layer.axes:
-        if axis.kind != "sum":
-            out_steps = out_steps * grid.counts[axis.name]
+    out_steps = result_tiles(layer, grid).astype(np.float64)
     for n, (stream, m) in enumerate(zip(layer.streams, moved, strict=True)):
         if stream.refs[0].key == COLUMNS:
-            again = np.array([_loads(stream, m, order, grid, False) for order, _ in tries])
-            commands = _gathers(layer, stream, grid)
-            gather = again * (layer.gathered / m.distinct / c.vector_lanes + commands * c.command_cycles)
+            gather = _gathering(layer, machine, stream, m, grid, tries)
         if stream.home in ("acc", "inner") or tries[0][1][n] == "there":
             continue
         if stream.home != "output":

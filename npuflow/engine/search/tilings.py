@@ -25,6 +25,7 @@ from npuflow.engine.search.cost import (
     Traffic,
     Try,
     estimate,
+    result_tiles,
     tensor_cycles,
     traffic,
 )
@@ -116,11 +117,7 @@ def _coarse(axes: tuple[Axis, ...], likes: tuple[int, ...]) -> Grid:
 
 def slot_counts(layer: Layer, moved: Sequence[Traffic], kinds: Sequence[str], grid: Grid) -> list[Ints]:
     """Local slots of every stream: one when its content never changes, all when resident, else one or two."""
-    out_counts = np.ones(grid.length, np.int64)
-    for axis in layer.axes:
-        if axis.kind != "sum":
-            out_counts = out_counts * grid.counts[axis.name]
-    slots = []
+    out_counts, slots = result_tiles(layer, grid), []
     for stream, m, kind in zip(layer.streams, moved, kinds, strict=True):
         several = out_counts if stream.home in ("acc", "inner") else m.distinct
         slots.append(
@@ -341,14 +338,36 @@ class Tilings:
         return min(int(footprint(self.grid, self.moved, slots).min()) for slots in counts)
 
     def refusal(self, name: str) -> TargetError:
-        """Of a layer of which no tile fits: its smallest."""
-        tightest = None
-        for kinds in self.kinds:
-            slots = slot_counts(self.layer, self.moved, kinds, self.grid)
-            if kinds[:1] == ("single",) or tightest is None:
-                tightest = footprint(self.grid, self.moved, slots), slots
-        assert tightest is not None
-        return _refusal(self.layer, self.machine, self.grid, self.moved, *tightest, name)
+        """Of a layer of which no tile fits: demand, bound, gap, and suggestions that would close it."""
+        bound = self.machine.memory.local_bytes
+        slots = slot_counts(self.layer, self.moved, self.kinds[-1], self.grid)     # nothing overlaps
+        used = footprint(self.grid, self.moved, slots)
+        i = int(used.argmin())
+        demand = int(used[i])
+        held = [
+            (int(m.local[i] * n[i]), s) for s, m, n in zip(self.layer.streams, self.moved, slots, strict=True)
+        ]
+        parts = sorted(((size, s.name) for size, s in held), reverse=True)
+        tile = ", ".join(f"{a.name}={int(self.grid.sizes[a.name][i])}" for a in self.layer.axes)
+        fixed = [f"{a.name} ({a.size})" for a in self.layer.axes if a.kind == "whole" and a.size > 1]
+        options = [f"target.memory.local_bytes >= {demand}"]
+        halved = demand - sum(
+            size // 2
+            for size, s in held
+            if s.home in ("input", "output") and all(r.itemsize == 2 for r in s.refs)
+        )
+        if halved <= bound:
+            options.append(f"8-bit activations for this layer (demand {halved})")
+        options.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
+        return FitError(
+            f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few",
+            where=Where(node=name or None),
+            because=f"the smallest tile is {tile}; "
+            + ", ".join(f"{n}: {b} bytes" for b, n in parts[:4])
+            + (f"; cannot be split: {', '.join(fixed)}" if fixed else ""),
+            hint="; ".join(options),
+            code="NF-FIT-008",
+        )
 
 
 def solve(
@@ -368,41 +387,3 @@ def solve(
 
 def _take(m: Traffic, index: Ints) -> Traffic:
     return Traffic(m.local[index], m.distinct[index], m.total[index], m.rows[index], m.commands[index])
-
-
-def _refusal(
-    layer: Layer,
-    machine: Machine,
-    grid: Grid,
-    moved: Sequence[Traffic],
-    used: Ints,
-    slots: Sequence[Ints],
-    name: str,
-) -> TargetError:
-    """Demand, bound, gap, and suggestions that would close it."""
-    i, bound = int(used.argmin()), machine.memory.local_bytes
-    demand = int(used[i])
-    parts = sorted(
-        ((int(m.local[i] * n[i]), s.name) for s, m, n in zip(layer.streams, moved, slots, strict=True)),
-        reverse=True,
-    )
-    tile = ", ".join(f"{a.name}={int(grid.sizes[a.name][i])}" for a in layer.axes)
-    fixed = [f"{a.name} ({a.size})" for a in layer.axes if a.kind == "whole" and a.size > 1]
-    options = [f"target.memory.local_bytes >= {demand}"]
-    halved = demand - sum(
-        int(m.local[i] * n[i]) // 2
-        for s, m, n in zip(layer.streams, moved, slots, strict=True)
-        if s.home in ("input", "output") and all(r.itemsize == 2 for r in s.refs)
-    )
-    if halved <= bound:
-        options.append(f"8-bit activations for this layer (demand {halved})")
-    options.append(f'[[quantize.overrides]] layers = ["{name}"], float = true')
-    return FitError(
-        f"a tile needs {demand} bytes of local memory, the target has {bound}: {demand - bound} too few",
-        where=Where(node=name or None),
-        because=f"the smallest tile is {tile}; "
-        + ", ".join(f"{n}: {b} bytes" for b, n in parts[:4])
-        + (f"; cannot be split: {', '.join(fixed)}" if fixed else ""),
-        hint="; ".join(options),
-        code="NF-FIT-008",
-    )

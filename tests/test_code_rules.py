@@ -1,0 +1,161 @@
+"""What code of the package may not do: ask who it runs for, print, hide errors, change what is constant."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pytest
+
+from tests.sources import FILES, PACKAGE, at, floor, parsed
+
+
+def test_no_code_asks_a_targets_name() -> None:
+    """`target.name` is for messages: it is compared with nothing, and no chip's name stands in the code."""
+    chips = {p.stem for p in (PACKAGE / "targets").glob("*.toml")}
+    wrong = []
+    for path in FILES:
+        if floor(path) in ("base", "flow"):  # they have never heard of a target
+            continue
+        for node in ast.walk(parsed(path)):
+            asked = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            asked += [node.subject] if isinstance(node, ast.Match) else []
+            # the target suite holds a name against its file's
+            for side in asked if floor(path) != "testing" else ():
+                text = ast.unparse(side)
+                if (
+                    isinstance(side, ast.Attribute)
+                    and side.attr == "name"
+                    and "target" in text.removesuffix(".name")
+                ):
+                    wrong.append(f"{at(path, node.lineno)}: asks {text}")
+            if (
+                isinstance(node, ast.Constant)
+                and node.value in chips
+                and floor(path) not in ("cli", "testing")
+            ):
+                wrong.append(f"{at(path, node.lineno)}: names the chip {node.value!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+# the text form reads and writes every attribute of an operator; the catalogue reads Python's own syntax
+WHOLE = ("text.py", "_catalogue.py")
+
+
+def contract() -> frozenset[str]:
+    """What code may ask of any operator."""
+    from npuflow.ir.op import Op
+
+    return frozenset(dir(Op)) | {field.name for field in fields(Op)}
+
+
+def asked_by_name(tree: ast.AST, known: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """Attributes of an operator (`node.op`, `op`) that are not of its contract, also through getattr."""
+    for node in ast.walk(tree):
+        of, name = None, ""
+        if isinstance(node, ast.Attribute):
+            of, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            of, name = node.args[0], ast.unparse(node.args[1])
+        if of is not None and ast.unparse(of).split(".")[-1] == "op" and name not in known:
+            yield node.lineno, ast.unparse(node)
+
+
+def test_only_rules_know_an_operators_attributes() -> None:
+    """Elsewhere an operator is asked through its contract, so that a new one needs its own file alone."""
+    known = contract()
+    wrong = [
+        f"{at(path, line)}: {text}"
+        for path in FILES
+        if floor(path) in ("ir", "onnx", "engine", "stages", "testing", "cli") and path.name not in WHOLE
+        for line, text in asked_by_name(parsed(path), known)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("code", ["node.op.beta", "getattr(site.op, 'alpha', 1.0)", "op.pads", "f(op).op.k"])
+def test_an_attribute_asked_by_name_is_found(code: str) -> None:
+    assert list(asked_by_name(ast.parse(code), frozenset({"gain", "clip"})))
+    assert not list(asked_by_name(ast.parse("node.op.gain() + op.clip"), frozenset({"gain", "clip"})))
+
+
+def test_only_the_command_line_speaks() -> None:
+    wrong = []
+    for path in FILES:
+        if floor(path) == "cli" or path.name == "__main__.py":
+            continue
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name in (
+                    "print",
+                    "exit",
+                    "quit",
+                    "sys.exit",
+                    "os._exit",
+                    "sys.stdout.write",
+                    "sys.stderr.write",
+                ):
+                    wrong.append(f"{at(path, node.lineno)}: calls {name}")
+            elif (
+                isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc)
+            ):
+                wrong.append(f"{at(path, node.lineno)}: raises SystemExit")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_bare_except() -> None:
+    wrong = [
+        at(path, node.lineno)
+        for path in FILES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert not wrong, wrong
+
+
+def test_the_engine_keeps_values_as_they_are() -> None:
+    """No collector switched off, no identity of objects for that of nodes, no write into a frozen
+    dataclass, no shallow copy to change afterwards, no width read out of a type's name."""
+    wrong = [
+        f"{at(path, line)}: {what}"
+        for path in FILES
+        if floor(path) == "engine"
+        for line, what in tricks(parsed(path))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+TRICKS = {
+    "import gc": "gc", "from copy import copy": "copy", "copy.copy(x)": "copy", "seen = {id(x)}": "id",
+    "x.__dict__['a'] = 1": "__dict__", "object.__setattr__(x, 'a', 1)": "__setattr__",
+    "wide = x.dtype.endswith('16')": "dtype", "x.dtype.replace('16', '8')": "dtype",
+}
+
+
+@pytest.mark.parametrize("source", TRICKS)
+def test_each_trick_is_seen(source: str) -> None:
+    assert [what for _, what in tricks(ast.parse(source))] == [TRICKS[source]]
+    assert not list(tricks(ast.parse("x.copy(); x.id(); replace(x, a=1); x.name.endswith('s')")))
+
+
+def tricks(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Where a file does what is easier to get wrong than to read, and what it is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {node.module} if isinstance(node, ast.ImportFrom) else {a.name for a in node.names}
+            yield from ((node.lineno, str(name)) for name in names & {"gc", "copy"})
+        elif isinstance(node, ast.Name) and node.id == "id" and isinstance(node.ctx, ast.Load):
+            yield node.lineno, "id"
+        elif isinstance(node, ast.Attribute) and node.attr in ("__dict__", "__setattr__"):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in ("copy.copy", "copy.deepcopy"):
+            yield node.lineno, "copy"
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("endswith", "startswith", "removeprefix", "removesuffix", "replace")
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == "dtype"
+        ):
+            yield node.lineno, "dtype"
