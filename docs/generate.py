@@ -17,7 +17,7 @@ NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n\n"
 def map_page() -> str:
     """Every file with its caption, in the order of the floors."""
     order = ["base", "flow", "hw", "ir", "ops", "rules", "calibrators", "rounders", "strategies", "frontends"]
-    order += ["metrics", "exchange", "targets", "engine", "stages", "testing", "cli"]
+    order += ["lang", "metrics", "exchange", "targets", "engine", "stages", "testing", "cli"]
     text = "# Map of the code\n\n" + NOTE
     text += (
         "Imports go down only: `base <- flow`, `base <- hw <- ir <- ops, rules, ... <- engine`, both `<- "
@@ -191,6 +191,26 @@ def operators_page() -> str:
             "|  |", "| |"
         )
     return text + _spelled()
+
+
+def lang_page() -> str:
+    """The functions of `npuflow.lang`, from the operator registry."""
+    import inspect
+
+    from npuflow import lang
+    from npuflow.lang.functions import names
+
+    text = "# Functions of npuflow.lang\n\n" + NOTE
+    text += (
+        "One for every operator file ([how to write a network](../how-to/write-a-network.md)). Operands come "
+        "first, attributes by\nname; `help(lang.conv)` describes them. `lang.onnx(NAME, ...)` applies any "
+        "other operator of ONNX.\n\n| function | what it computes |\n| --- | --- |\n"
+    )
+    for name in names():
+        made = getattr(lang, name)
+        about = (made.__doc__ or "").splitlines()[0].replace("|", "\\|")
+        text += f"| `{name}{inspect.signature(made)}` | {about} |\n"
+    return text
 
 
 def _spelled() -> str:
@@ -403,6 +423,7 @@ def _verbatim(text: str) -> str:
 PAGES = {
     "reference/errors.md": errors_page,
     "reference/operators.md": operators_page,
+    "reference/lang.md": lang_page,
     "reference/isa.md": isa_page,
     "reference/mutations.md": mutations_page,
     "reference/targets.md": targets_page,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from npuflow.cli._compiled import Compiled, compile  # noqa: A004
     from npuflow.cli._loaded import Build, load_build
     from npuflow.engine.program.container import load_program
     from npuflow.engine.runner import Runner
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from npuflow.flow.recipe_build import build
 
 _HOMES = {
+    "Compiled": ("npuflow.cli._compiled", "Compiled"),
+    "compile": ("npuflow.cli._compiled", "compile"),
     "Build": ("npuflow.cli._loaded", "Build"),
     "load_build": ("npuflow.cli._loaded", "load_build"),
     "build": ("npuflow.flow.recipe_build", "build"),
@@ -22,7 +25,17 @@ _HOMES = {
     "Runner": ("npuflow.engine.runner", "Runner"),
 }
 
-__all__ = ["Build", "Runner", "__version__", "build", "load_build", "load_program", "load_recipe"]
+__all__ = [
+    "Build",
+    "Compiled",
+    "Runner",
+    "__version__",
+    "build",
+    "compile",
+    "load_build",
+    "load_program",
+    "load_recipe",
+]
 
 
 def __getattr__(name: str) -> Any:

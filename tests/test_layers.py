@@ -23,9 +23,10 @@ BELOW: dict[str, set[str]] = {
     "onnx": {"base", "hw", "ir"},
     **{name: {"base", "hw", "ir", "onnx"} for name in SIBLINGS},
     "engine": {"base", "hw", "ir", "onnx", *SIBLINGS},
+    "lang": {"base", "hw", "ir", "onnx", *SIBLINGS},
     "stages": {"base", "flow", "hw", "ir", "onnx", "engine", *SIBLINGS},
     "testing": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", *SIBLINGS},
-    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "stages", "testing", *SIBLINGS},
+    "cli": {"base", "flow", "hw", "ir", "onnx", "engine", "lang", "stages", "testing", *SIBLINGS},
     "targets": set(),
     "": {"base", "flow", "engine", "cli"},  # the facade and __main__
 }

@@ -1,0 +1,123 @@
+"""The recipe API without a file: a network, a target and data become a build with a recipe's keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuflow.base.digest import bytes_digest
+from npuflow.base.errors import UsageError
+from npuflow.cli._loaded import Build
+from npuflow.flow.recipe_cache import cache_folder
+from npuflow.flow.store_files import replace
+
+if TYPE_CHECKING:
+    from npuflow.flow.run import Result
+    from npuflow.frontends import Reading
+    from npuflow.ir.graph import Graph
+    from npuflow.lang import Tensor
+
+    Network = str | Path | Graph | Reading | Tensor | Sequence[Tensor]
+
+WANTED = "a path, or what npuflow.lang gives: a tensor, several, or a graph"
+
+
+@dataclass(frozen=True)
+class Compiled(Build):
+    """A finished build: its artifacts and tables, and what ran for it."""
+
+    result: Result
+
+    @property
+    def products(self) -> Mapping[str, Path]:
+        """Where the products lie, by name."""
+        return self.result.products
+
+
+def compile(  # noqa: A001
+    model: Network,
+    target: str | Path | Mapping[str, Any],
+    *,
+    data: Any = None,
+    name: str = "",
+    cache: Path | None = None,
+    out: Path | None = None,
+    until: str | None = None,
+    jobs: int | None = None,
+    **tables: Any,
+) -> Compiled:
+    """Builds a network for a target, as a recipe with these tables would. `data`: what [data] `source` may
+    be, its table, or arrays (one, or by input). Further keywords are tables of the recipe. Relative paths
+    start from the working directory."""
+    from npuflow.cli._engine import plan as wired
+    from npuflow.flow.recipe import load
+    from npuflow.flow.recipe_build import Settings, build, open_cache
+
+    place = cache_folder(cache, None, Path.cwd()) / "given"
+    given = _model_path(model, place)
+    called = name or (given.stem if isinstance(model, str | Path) else "network")
+    rows: dict[str, Any] = {**tables, "model": {"path": str(given), **tables.get("model", {})}}
+    rows["target"] = str(target) if isinstance(target, str | Path) else dict(target)
+    if data is not None:
+        rows["data"] = _data(data, place)
+    recipe = dataclasses.replace(load(None, tables=rows, lenient=True), name=called)
+    settings = Settings(cache=cache, out=out, until=until, jobs=jobs)
+    result = build(recipe, cache=cache, out=out, until=until, jobs=jobs)
+    return Compiled(recipe, wired(recipe), open_cache(recipe, settings), result)
+
+
+def _model_path(model: Any, place: Path) -> Path:
+    """The model's file; a network that is no file yet is written under its digest."""
+    if isinstance(model, str | Path):
+        return Path(model).resolve() if not str(model).startswith(("pkg:", "python:")) else Path(model)
+    from npuflow.frontends import Reading
+    from npuflow.ir.graph import Graph
+    from npuflow.ir.packed import pack
+    from npuflow.lang import reading
+
+    if isinstance(model, Graph):
+        model = Reading(model)
+    elif not isinstance(model, Reading):
+        try:
+            model = reading(model)
+        except TypeError:
+            raise UsageError(
+                f"a network of {type(model).__name__} cannot be compiled", hint=WANTED, code="NF-USAGE-098",
+            ) from None
+    return _kept(pack(model.graph, model.stated), ".npg", place)
+
+
+def _data(data: Any, place: Path) -> dict[str, Any]:
+    """The table [data]; arrays are written under their digest."""
+    import io
+
+    import numpy as np
+
+    if isinstance(data, str | Path):
+        return {"source": str(data)}
+    file = io.BytesIO()
+    if isinstance(data, np.ndarray):
+        np.save(file, data, allow_pickle=False)
+        return {"source": str(_kept(file.getvalue(), ".npy", place))}
+    if isinstance(data, Mapping) and data and all(isinstance(v, np.ndarray) for v in data.values()):
+        np.savez(file, **data)
+        return {"source": str(_kept(file.getvalue(), ".npz", place))}
+    if not isinstance(data, Mapping):
+        raise UsageError(
+            f"data of {type(data).__name__} is not possible",
+            hint="a path, the table [data] as a dictionary, an array, or arrays by input",
+            code="NF-USAGE-099",
+        )
+    return {key: str(value) if isinstance(value, Path) else value for key, value in data.items()}
+
+
+def _kept(content: bytes, suffix: str, place: Path) -> Path:
+    """A file of this content in the cache's folder of such files."""
+    path = place / f"{bytes_digest(content).split(':')[-1]}{suffix}"
+    if not path.is_file():
+        place.mkdir(parents=True, exist_ok=True)
+        replace(str(path), content, str(place))
+    return path
