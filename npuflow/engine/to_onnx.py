@@ -54,6 +54,7 @@ class _Exporter:
         self.graph = graph
         self.proto = onnx.GraphProto(name="npuflow")
         self.opsets: dict[str, int] = {"": EXPORT_OPSET}
+        self.functions: dict[tuple[str, str], onnx.FunctionProto] = {}
         self.stored: set[str] = set()
         self.names: set[str] = set()
         self.nested = False
@@ -82,10 +83,28 @@ class _Exporter:
         )
         proto.attribute.extend(attributes(call))
         self.proto.node.append(proto)
+        if call.body:
+            self.function(call)
         lowest = EXPORT_OPSET if call.domain == "" else 1
         self.opsets[call.domain] = max(self.opsets.get(call.domain, lowest), call.version, lowest)
         if clip is not None:
             self.clip(node, clip, outputs[0])
+
+    def function(self, call: OnnxCall) -> None:
+        """The body of an operator of a package, once; onnxruntime computes that."""
+        import onnx
+
+        key = call.domain, call.op_type
+        if key in self.functions:
+            return
+        head = f'<domain: "{call.domain}", opset_import: ["": {EXPORT_OPSET}]>'
+        try:
+            self.functions[key] = onnx.parser.parse_function(f"{head}\n{call.body}")
+        except onnx.parser.ParseError as fault:
+            raise InternalError(
+                f"{call.domain}::{call.op_type}: the body in to_onnx is no ONNX function",
+                because=str(fault).strip(), code="NF-INTERNAL-060",
+            ) from fault
 
     def name(self, node: Node) -> str:
         """The name in the source model; further nodes that a rule made of the same one get a number."""
@@ -167,6 +186,7 @@ class _Exporter:
                 )
         self.proto.output.extend(value_info(o, self.graph.type(o)) for o in dict.fromkeys(outputs))
         model = model_of(self.proto, self.opsets)
+        model.functions.extend(self.functions.values())
         for key, text in sorted(metadata.items()):
             model.metadata_props.add(key=key, value=text)
         try:

@@ -53,6 +53,9 @@ class OnnxCall:
     consts: tuple[Array | None, ...] = ()
     # to_onnx only; None: the node's own inputs as they are
     inputs: tuple[int | Array | None, ...] | None = None
+    # to_onnx only; what an operator that no runtime knows computes, as a function of ONNX's own in its text
+    # form: "AbsDiff (a, b) => (y) { d = Sub(a, b) y = Abs(d) }"
+    body: str = ""
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,9 @@ class NodeBuilder(Builder):
                 return
         if node.op_type == "Range" and not node.domain:
             known = self.scalars(node, known)
+        if self.registered(node, version):
+            self.whole(node, version)
+            return
         types = output_types(node, version, known, self.arrays)
         fit(node, known, types)
         folded = fold.folded(node, version, known, self.arrays, types)
@@ -166,6 +169,25 @@ class NodeBuilder(Builder):
         native = self.native(node, version, types, origin)
         if isinstance(native, str):
             self.host(node, version, types, stays or native, origin)
+
+    def registered(self, node: onnx.NodeProto, version: int) -> bool:
+        """Whether an installed package has the operator, of a domain of its own."""
+        return bool(node.domain) and owned(node.domain, node.op_type) and (
+            schema(node.op_type, version, node.domain) is None
+        )
+
+    def whole(self, node: onnx.NodeProto, version: int) -> None:
+        """An operator that only its file knows: it states the types of what it gives."""
+        origin = (node.name,) if node.name else (next((o for o in node.output if o), node.op_type),)
+        try:
+            reason = self.native(node, version, None, origin)
+        except (ValueError, TypeError, AssertionError, IndexError) as fault:
+            reason = str(fault) or type(fault).__name__
+        if reason is not None:
+            raise ModelError(
+                f"node {label(node)} is not what its operator takes",
+                because=f"{node.domain}::{node.op_type}: {reason}", code="NF-MODEL-083",
+            ).at(node=label(node))
 
     # --- other floating-point types
     def port(self, name: str, kind: TensorType) -> None:
@@ -268,9 +290,13 @@ class NodeBuilder(Builder):
                 self.node(onnx.helper.make_node("Identity", [source], [outer]), version)
 
     def native(
-        self, node: onnx.NodeProto, version: int, types: Sequence[TensorType], origin: tuple[str, ...]
+        self,
+        node: onnx.NodeProto,
+        version: int,
+        types: Sequence[TensorType] | None,
+        origin: tuple[str, ...],
     ) -> str | None:
-        """Add the node through its operator file; else say why not."""
+        """Add the node through its operator file; else say why not. `types`: what ONNX infers, if known."""
         name = node.op_type.lower()
         if name not in OPS or name == "host":
             return f"{node.domain + '::' if node.domain else ''}{node.op_type} has no operator file"
@@ -278,7 +304,7 @@ class NodeBuilder(Builder):
         if node.domain != ("" if not entry.onnx else entry.domain) or any(True for _ in subgraphs(node)):
             return f"{node.domain}::{node.op_type} is not the operator of that file"
         ins = [self.values[i] if i else None for i in node.input]
-        if not all(is_tensor(t) for t in (*types, *(v.type for v in ins if v))):
+        if not all(is_tensor(t) for t in (*(types or ()), *(v.type for v in ins if v))):
             return "a value that is no tensor or of unknown type"
         if any(v.type.shape == UNRANKED for v in ins if v):
             return "an input of unknown rank"
@@ -296,7 +322,7 @@ class NodeBuilder(Builder):
             outputs.pop()
         if len(own) != len(outputs) or not all(outputs):
             return f"{len(outputs)} outputs are used, the operator gives {len(own)}"
-        for mine, theirs in zip(own, types, strict=False):
+        for mine, theirs in zip(own, types or (), strict=False):
             if not _agree(mine, theirs):
                 return f"output type {mine} instead of {theirs}"
         self.add(imported.op, _trim(inputs), outputs, origin, own)
@@ -320,6 +346,12 @@ class NodeBuilder(Builder):
         attributes = tuple(sorted((a.name, frozen(a)) for a in node.attribute))
         op = OPS["host"](node.op_type, node.domain, since, attributes, captures, tuple(types), reason)
         self.add(op, (*node.input, *captures), node.output, origin, types)
+
+
+def owned(domain: str, kind: str) -> bool:
+    """Whether there is an operator file for a kind of node of that domain."""
+    name = kind.lower()
+    return name in OPS and (OPS[name].domain, OPS[name].onnx) == (domain, kind)
 
 
 def _renamed(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:

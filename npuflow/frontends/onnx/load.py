@@ -13,6 +13,7 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 
 from npuflow.base.errors import ModelError
 from npuflow.frontends import Source
+from npuflow.frontends._nodes.build import owned
 from npuflow.frontends._nodes.tensors import EXTERNAL, mapped
 from npuflow.frontends._nodes.upgrade import newer_functions
 from npuflow.onnx.nodes import subgraphs
@@ -44,12 +45,22 @@ def parse(data: bytes) -> onnx.ModelProto:
             )
     if model.functions:
         try:
-            model = inline_local_functions(model, convert_version=True)
+            model = _inlined(model)
         except Exception as fault:  # the inliner raises RuntimeError and its own kinds
             raise ModelError(
                 "a function of the ONNX model cannot be inlined", because=str(fault), code="NF-MODEL-024",
             ) from fault
     return _expanded(model)
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Local functions written out, but for those that an installed package has an operator for."""
+    kept = [(f.domain, f.name) for f in model.functions if f.domain and owned(f.domain, f.name)]
+    if not kept:
+        return inline_local_functions(model, convert_version=True)
+    made = inline_selected_functions(model, kept, exclude=True)
+    del made.functions[:]
+    return made
 
 
 def _check_names(graph: onnx.GraphProto) -> None:

@@ -1,0 +1,1 @@
+"""An operator, an opcode, a host operator, a rule, a threshold method, a stage, a front end and a target."""

@@ -1,0 +1,37 @@
+"""A command for distances: the exact semantics, and what it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from npuflow.engine.sim import access, exact
+from npuflow.engine.sim.memory import Memory
+from npuflow.engine.sim.opcode import Simulated
+from npuflow.hw.command import Command
+from npuflow.hw.isa import CLAMP, OPCODES, ROUNDING, numbers, tensor
+from npuflow.hw.region import Region
+
+
+@OPCODES.entry
+class AbsDiff(Simulated):
+    """y = clamp(R(|(a - a_zero) * a_multiplier - (b - b_zero) * b_multiplier| / 2^shift) + zero, lo, hi)."""
+
+    code = 128
+    name = "ACME_ABSDIFF"
+    queue = "VECTOR"
+    fields = (
+        *tensor("a"), *tensor("b"), *tensor("y", "write"),
+        *numbers("dims:4 a_zero! b_zero! a_multiplier b_multiplier shift! zero!"), *CLAMP, *ROUNDING,
+    )
+    in_place = True
+
+    def accesses(self, c: Command) -> Iterator[Region]:
+        return access.elementwise(c, "a", "b")
+
+    def execute(self, memory: Memory, c: Command) -> None:
+        dims = c.vector("dims")
+        a = exact.times(exact.signed(memory, c, "a", dims), c.number("a_multiplier"))
+        b = exact.times(exact.signed(memory, c, "b", dims), c.number("b_multiplier"))
+        exact.finish(memory, c, dims, np.abs(a - b))
