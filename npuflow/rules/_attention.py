@@ -34,10 +34,13 @@ LOWEST = -1e9                             # for -infinity in front of the Softma
 
 @dataclass(frozen=True)
 class Attended:
-    """[batch, heads, queries, size]; the products of queries and keys; what the Softmax gave."""
+    """[batch, heads, queries, size]; the products of queries and keys as they are, capped and masked; what
+    the Softmax gave."""
 
     y: str
     products: str
+    capped: str
+    masked: str
     weights: str
 
 
@@ -67,11 +70,13 @@ def attended(
     products = scores = parts.reshape(products, (batch, count, length, keys))
     if softcap:
         scores = parts.mul(parts.op("tanh", (parts.mul(scores, 1.0 / softcap),)), softcap, "capped")
+    capped = scores
     for added in masks:
         scores = parts.add(scores, added, "masked")
     weights = parts.op("softmax", (scores,), axis=3)
     y = parts.matmul(parts.reshape(weights, (batch, shared, rows, keys)), v, "attended")
-    return Attended(parts.reshape(y, (batch, count, length, parts.shape(v)[3])), products, weights)
+    y = parts.reshape(y, (batch, count, length, parts.shape(v)[3]))
+    return Attended(y, products, capped, scores, weights)
 
 
 def added(parts: Parts, given: str, keys: int) -> str | Refused:
@@ -98,10 +103,21 @@ def constant_mask(parts: Parts, held: Array) -> str | Refused:
     return parts.const(np.maximum(held, LOWEST), "mask")
 
 
-def causal(parts: Parts, queries: int, keys: int, offset: int) -> str | Refused:
-    """Query i attends to keys up to i + offset."""
-    seen = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + offset
-    return constant_mask(parts, np.where(seen, 0.0, -np.inf))
+def window(
+    parts: Parts, queries: int, keys: int, offset: Array, valid: Array | None, left: int, right: int
+) -> str | Refused:
+    """Query i stands at i + offset, an offset for each sample or one for all. It attends to keys from `left`
+    before it to `right` behind it (-1: to all), of which the first `valid` are keys."""
+    at = np.arange(queries)[None, :, None] + offset.reshape(-1, 1, 1)
+    key = np.arange(keys)[None, None, :]
+    seen = np.ones((len(at), queries, keys), bool)
+    if left >= 0:
+        seen &= key >= at - left
+    if right >= 0:
+        seen &= key <= at + right
+    if valid is not None:
+        seen = seen & (key < valid.reshape(-1, 1, 1))
+    return constant_mask(parts, np.where(seen if len(seen) == 1 else seen[:, None], 0.0, -np.inf))
 
 
 def with_past(parts: Parts, past: str, x: str) -> str:

@@ -209,7 +209,7 @@ class Decomposition(Rule):
             return Refusal(
                 name, node.name, f"{_called(node)} not in float32, or of a shape that is not static"
             )
-        if any(t.size == 0 for t in inputs):
+        if any(t.size == 0 and t.dtype.startswith("float") for t in inputs):
             return Refusal(name, node.name, f"{_called(node)} of an empty tensor")
         parts = Parts(graph, node)
         found = self.spelled(parts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from npuflow.rules import RULES
-from npuflow.rules._attention import MAKES, added, attended, causal, heads, joined, with_past
+from npuflow.rules._attention import LOWEST, MAKES, added, attended, heads, joined, window, with_past
 from npuflow.rules._masks import Refused
 from npuflow.rules._parts import Decomposition, Parts
 
@@ -20,14 +22,9 @@ class SpellAttention(Decomposition):
         if getattr(parts.node.op, "family", ""):
             return None
         mode = parts.integer("qk_matmul_output_mode", 0)
-        if parts.output(3) and mode not in (0, 3):
-            return f"its products after step {mode} are used"
-        if (
-            parts.input(6)
-            or parts.integer("left_window_size", -1) >= 0
-            or parts.integer("right_window_size", -1) >= 0
-        ):
-            return "a window, or numbers of keys that are not padding"
+        valid = parts.number(6) if parts.input(6) else None
+        if parts.input(6) and valid is None:
+            return "the numbers of keys that are not padding are not a constant"
         q, k, v = (parts.input(i) for i in range(3))
         flat = len(parts.shape(q)) == 3
         if flat:
@@ -36,11 +33,19 @@ class SpellAttention(Decomposition):
         k, v = with_past(parts, parts.input(4), k), with_past(parts, parts.input(5), v)
         queries, keys = parts.shape(q)[2], parts.shape(k)[2]
         masks = [added(parts, parts.input(3), keys)] if parts.input(3) else []
+        left, right = (parts.integer(f"{side}_window_size", -1) for side in ("left", "right"))
         if parts.integer("is_causal", 0):
-            masks.append(causal(parts, queries, keys, keys - queries if parts.input(4) else 0))
+            right = 0
+        if valid is not None or left >= 0 or right >= 0:
+            past = parts.shape(parts.input(4))[2] if parts.input(4) else 0
+            offset = np.array([past]) if valid is None else valid - queries
+            masks.append(window(parts, queries, keys, offset, valid, left, right))
         for one in masks:
             if isinstance(one, Refused):
                 return str(one)
+        held = [parts.array(str(one)) for one in masks]
+        if parts.output(3) and mode == 2 and any(a is not None and a.min() <= LOWEST for a in held):
+            return "its masked products are used, and are infinite"
         found = attended(parts, q, k, v, parts.real("scale", 0.0), masks, parts.real("softcap", 0.0))
         y = joined(parts, found.y) if flat else found.y
-        return y, k, v, found.products if mode == 0 else found.weights
+        return y, k, v, (found.products, found.capped, found.masked, found.weights)[mode]

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuflow.ir.queries import kind
 from npuflow.rules import RULES
-from npuflow.rules._attention import MAKES, added, attended, causal, constant_mask, heads, joined, with_past
+from npuflow.rules._attention import MAKES, added, attended, constant_mask, heads, joined, window, with_past
 from npuflow.rules._masks import Refused
 from npuflow.rules._parts import Decomposition, Parts
 
@@ -42,7 +42,7 @@ class SpellMultihead(Decomposition):
         if bias := parts.input(5):
             masks.append(added(parts, bias, keys))
         if parts.integer("unidirectional", 0):
-            masks.append(causal(parts, queries, keys, keys - queries))
+            masks.append(window(parts, queries, keys, np.array([keys - queries]), None, -1, 0))
         for one in masks:
             if isinstance(one, Refused):
                 return str(one)

@@ -107,11 +107,11 @@ def table(outcomes: Sequence[Outcome]) -> str:
     for kind, title in titles.items():
         rows = sorted((o.name, o.reason) for o in outcomes if o.kind == kind)
         lines += [f"## {title} ({len(rows)})", "", "| case | reason |", "| --- | --- |"]
-        lines += [f"| `{name}` | {_cell(reason)} |" for name, reason in rows] + [""]
+        lines += [f"| `{name}` | {cell(reason)} |" for name, reason in rows] + [""]
     return "\n".join(lines)
 
 
-def _cell(reason: str) -> str:
+def cell(reason: str) -> str:
     """One cell: no paths of the machine that built onnxruntime, no table marks."""
     import re
 

@@ -3,10 +3,13 @@ counted apart from the float ones."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx
 
 from npuflow.base.errors import NpuflowError
 from npuflow.engine.interpret import host_session, interpret
@@ -15,13 +18,16 @@ from npuflow.engine.place import place
 from npuflow.engine.quantize.config import Quantize
 from npuflow.engine.quantize.graph import quantize_graph
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.target import Target
+from npuflow.hw.target import Memory, Target
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import OPS
 from npuflow.ir.types import Array
+from npuflow.rules import RULES
 from npuflow.testing.op import check_program, distance
-from tests.networks.onnx_cases import feeds_of, through
+from tests.networks.onnx_cases import cell, feeds_of, through
 
 Feeds = dict[str, Array]
+TARGET = Target(memory=Memory(local_bytes=1 << 16))
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,6 @@ def _attempt(case: Any, target: Target, config: Quantize, held: bool) -> Verdict
 
 def _model(case: Any, held: bool) -> tuple[bytes, Feeds]:
     """The case's model and data; `held`: every input but the first becomes an initializer."""
-    import onnx
-
     feeds = feeds_of(case.model, case.data_sets[0][0])
     if any(not isinstance(a, np.ndarray) for a in feeds.values()):
         raise NpuflowError("an input is not a tensor", code="NF-MODEL-038")
@@ -106,3 +110,61 @@ def _ranges(graph: Graph, feeds: Feeds) -> dict[str, tuple[float, float]]:
         finite = array[np.isfinite(array)]
         ranges[name] = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     return ranges
+
+
+def operator(case: Any) -> str:
+    """The operator that a case is of; "" where that is spelled out already, in several nodes."""
+    nodes = [node for node in case.model.graph.node if node.op_type != "Constant"]
+    return nodes[0].op_type if len(nodes) == 1 and nodes[0].domain in ("", "ai.onnx") else ""
+
+
+def is_float(case: Any) -> bool:
+    """Whether the case has a result in float32."""
+    return any(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in case.data_sets[0][1])
+
+
+@cache
+def with_integers() -> frozenset[str]:
+    """ONNX operators that have an integer form: a file of their own, or a rule that spells them."""
+    own = {OPS[name].onnx for name in OPS.names()} - {"", "QuantizeLinear", "DequantizeLinear"}
+    spelled = {
+        kind.removeprefix("host:")
+        for rule in RULES.names()
+        if rule.startswith(("spell_", "unroll_", "batchnorm"))
+        for kind in RULES[rule].triggers
+    }
+    names = {schema.name for schema in onnx.defs.get_all_schemas()}
+    return frozenset(n for n in names if n in own or n.lower() in spelled)
+
+
+def judged(case: Any) -> bool:
+    """Whether the case counts: a float result of one operator with an integer form."""
+    return is_float(case) and operator(case) in with_integers()
+
+
+def section(verdicts: Iterable[tuple[str, Verdict]]) -> str:
+    """A part of the page: operator by operator, how many cases run on the NPU, and why others do not."""
+    rows: dict[str, list[Verdict]] = {}
+    for name, verdict in verdicts:
+        rows.setdefault(name, []).append(verdict)
+    whole = [v for found in rows.values() for v in found]
+    done = sum(v.passed for v in whole)
+    lines = [
+        "## On the NPU",
+        "",
+        f"{done} of {len(whole)} cases with a float32 result, of operators with an integer form, run on the",
+        f"NPU ({100 * done / len(whole):.1f} %): every node quantised to 8 bits, compiled and simulated, bit",
+        "for bit as the reference. *Codes*: the largest distance from the float operator on the same",
+        "quantised inputs. A case whose operator takes weights or indices only as constants is run with all",
+        "inputs but the first constant. `python docs/node_cases.py` writes this part.",
+        "",
+        "| operator | cases | on the NPU | codes |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, found in sorted(rows.items()):
+        passed = [v for v in found if v.passed]
+        codes = str(max(v.codes for v in passed)) if passed else ""
+        lines.append(f"| {name} | {len(found)} | {len(passed)} | {codes} |".replace("|  |", "| |"))
+    lines += ["", "Why the others do not:", "", "| case | reason |", "| --- | --- |"]
+    failed = sorted((v.name, v.reason) for v in whole if not v.passed)
+    return "\n".join([*lines, *(f"| `{n}` | {cell(r)} |" for n, r in failed), ""])

@@ -28,7 +28,7 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Target
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
-from npuflow.ir.types import Array
+from npuflow.ir.types import Array, TensorType
 from npuflow.testing.target import scheme
 
 
@@ -65,10 +65,18 @@ class Verdict:
 def subject(name: str, graph: Graph, seed: int = 1) -> Subject:
     """One random sample through the float network."""
     rng = np.random.default_rng(seed)
-    feeds = {i: rng.normal(size=graph.type(i).shape).astype(np.float32) for i in graph.inputs}
+    feeds = {i: _drawn(rng, graph.type(i)) for i in graph.inputs}
     names = [o for n in graph.nodes for o in n.outputs if o and graph.type(o).dtype == "float32"]
-    found = dict(zip(names, host_session(export_model(graph, names)).run(names, feeds), strict=True)) | feeds
+    found = dict(zip(names, host_session(export_model(graph, names)).run(names, feeds), strict=True))
+    found |= {i: a for i, a in feeds.items() if a.dtype == np.float32}
     return Subject(name, graph, feeds, {n: (float(a.min()), float(a.max())) for n, a in found.items()})
+
+
+def _drawn(rng: np.random.Generator, kind: TensorType) -> Array:
+    """Standard normal; zeros and ones where the network takes integers."""
+    real = kind.dtype.startswith("float")
+    drawn = rng.normal(size=kind.shape) if real else rng.integers(0, 2, kind.shape)
+    return drawn.astype(kind.dtype)
 
 
 def judge(one: Subject, target: Target, level: int = 3, *, exact: bool = True) -> Verdict:

@@ -3,18 +3,19 @@ reference, simulated exactly."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from npuflow.engine.quantize.config import Quantize
-from npuflow.hw.target import Memory, Target
 from tests.networks.onnx_cases import cases
-from tests.networks.onnx_npu import Verdict, judge
+from tests.networks.onnx_npu import TARGET, Verdict, judge, judged
 
-TARGET = Target(memory=Memory(local_bytes=1 << 16))
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "onnx-node-cases.md"
 # Why cases may miss the NPU: what this file may not excuse is a wrong number.
 EXCUSES = ("host: ", "refused: ")
 QUICK = (
@@ -71,3 +72,17 @@ def test_all_cases() -> None:
     assert not wrong, "\n".join(wrong)
     counts = Counter(o for v in found if v.passed for o in v.operators)
     assert sum(v.passed for v in found) >= 640, counts
+
+
+def test_the_page_says_which_cases_run() -> None:
+    """A sample of all cases: those that the page lists with a reason do not run, the others do."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.read_text().partition("## On the NPU")[2], re.M))
+    sample = tuple(c.name for c in [c for c in cases() if judged(c)][5::40])
+    assert len(sample) >= 15
+    for one in verdicts(sample):
+        assert one.passed == (one.name not in rows), (one.name, one.reason, rows.get(one.name))
+
+
+def test_nine_of_ten_cases_run() -> None:
+    done, whole = re.findall(r"^(\d+) of (\d+) cases with a float32 result", PAGE.read_text(), re.M)[0]
+    assert int(whole) >= 600 and int(done) >= 0.9 * int(whole)

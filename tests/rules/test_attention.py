@@ -6,6 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
+from npuflow.engine.interpret import host_session
+from npuflow.engine.rewrite import rewrite
+from npuflow.engine.to_onnx import export_model
+from npuflow.ir.queries import kind
+from npuflow.testing.rule import graph_of
+from tests.networks.onnx_cases import cases, judge, through
 from tests.networks.onnx_text import normal, on_npu, ops, refused, rewritten
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -150,3 +156,42 @@ def test_a_query_without_keys_stays_on_the_host() -> None:
     none = np.zeros((3, 5), bool)
     done = rewritten(attention(FOUR, (1, 2, 3, 6), names=("q", "k", "v", "m"), weights={"m": none}))
     assert refused(done, "spell_attention") == "a query that attends to no key"
+
+
+WINDOWS = (
+    "test_attention_local_window",
+    "test_attention_bidirectional_window",
+    "test_attention_local_window_with_past",
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask",
+    "test_attention_4d_with_qk_matmul_softcap",
+)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_and_scores_as_outputs(name: str) -> None:
+    """Against the outputs that onnx publishes: onnxruntime has no windows."""
+    (case,) = (c for c in cases() if c.name == name)
+    assert judge(case).reason == ""
+    graph = through(case.model.SerializeToString())
+    assert not any(kind(n).startswith("host:") for n in graph.nodes)
+
+
+def test_keys_that_are_not_padding_are_a_mask() -> None:
+    """Of four keys and of all five; the causal frontier lies at the last of them."""
+    valid = {"n": np.array([4, 5], np.int64)}
+    shapes = {"q": (2, 2, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 6)}
+    names = ("q", "k", "v", "", "", "", "n")
+    data = attention(shapes, (2, 2, 3, 6), names=names, weights=valid, is_causal=1)
+    graph = graph_of(data)
+    done = rewrite(graph)
+    assert not any(name.startswith("host:") for name in ops(done))
+    feeds = {name: normal(i, *shape) for i, (name, shape) in enumerate(shapes.items())}
+    (y,) = host_session(export_model(done.graph)).run(None, feeds)
+    for b, n in enumerate(valid["n"]):
+        scores = feeds["q"][b] @ feeds["k"][b].swapaxes(-1, -2) / 2
+        seen = np.arange(5)[None, :] <= np.arange(3)[:, None] + n - 3
+        scores = np.where(seen, scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted = weights / weights.sum(-1, keepdims=True) @ feeds["v"][b]
+        np.testing.assert_allclose(y[b], wanted, 1e-4, 1e-5)
+    on_npu(done)
