@@ -57,8 +57,8 @@ class Coordinate(Rounder):
                 break
             if not problem.fixed and sweep < self.sweeps - 1:
                 if problem.part:
-                    scale = _refit_parts(problem, gram, codes, scale, slope)
-                    slope = moved - np.matmul(scale * codes, gram)
+                    if not sweep & (sweep + 1):               # after 1, 2, 4, 8, ... sweeps: it is as dear
+                        scale, slope = _refit_parts(problem, gram, codes, scale, moved, slope)
                     continue
                 new = _refit(problem, codes, scale, moved, slope)
                 slope = moved - (new / scale)[..., None] * (moved - slope)
@@ -100,8 +100,10 @@ def _refit(problem: LayerProblem, codes: Reals, scale: Reals, moved: Reals, slop
     return np.where(fits, stored(along / np.where(fits, across, 1.0)), scale)
 
 
-def _refit_parts(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope: Reals) -> Reals:
-    """The best scale of every part in turn, the others as they are; as the format keeps them."""
+def _refit_parts(
+    problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, moved: Reals, slope: Reals
+) -> tuple[Reals, Reals]:
+    """The best scale of every part in turn, the others as they are, as kept; and the slope."""
     found, slope = scale.copy(), slope.copy()
     for first in range(0, codes.shape[-1], problem.part):
         last = min(first + problem.part, codes.shape[-1])
@@ -109,11 +111,14 @@ def _refit_parts(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals,
         curve = (np.matmul(own, gram[:, first:last, first:last]) * own).sum(-1)
         step = (slope[..., first:last] * own).sum(-1) / np.maximum(curve, TINY)
         new = found[..., first] + step
-        new = np.where((curve > 0) & (new > 0), new, found[..., first])
+        new = np.where((curve > 0) & (new > 0), stored(new), found[..., first])
         change = (new - found[..., first])[..., None]
         slope -= np.matmul(change * own, gram[:, first:last])
         found[..., first:last] = new[..., None]
-    return problem.stored(found)
+    if problem.sub_bits is None:
+        return found, slope
+    kept = problem.stored(found)
+    return kept, moved - np.matmul(kept * codes, gram)
 
 
 def _scales(problem: LayerProblem, gram: Reals, count: int) -> list[Reals]:
