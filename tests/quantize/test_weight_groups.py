@@ -9,8 +9,10 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from npuflow.base.errors import RecipeError
+from npuflow.base.errors import ModelError, RecipeError
 from npuflow.engine.execute.executor import Executor
+from npuflow.engine.export_c.network import network_of
+from npuflow.engine.export_c.program import program_of
 from npuflow.engine.interpret import interpret
 from npuflow.engine.qdq import to_qdq
 from npuflow.engine.quantize.config import Activations, Override, Quantize, Weights, check_scheme
@@ -157,3 +159,10 @@ def test_an_exception_takes_a_layer_out() -> None:
     scheme = SCHEMES["a multiplier a group, 8 bits"]
     graph, _ = quantised(SAMPLES["gemm"], NUMERICS, replace(scheme, overrides=(rule,)))
     assert not scaled(graph)
+
+
+def test_export_to_c_names_the_layer_and_what_to_try() -> None:
+    graph, _ = quantised(SAMPLES["gemm"], NUMERICS, SCHEMES["a multiplier a group, 8 bits"])
+    with pytest.raises(ModelError, match="SCALEDMATMUL has no C kernel") as caught:
+        program_of(network_of(graph), NUMERICS, "net")
+    assert "weight_group = 0" in caught.value.hint
