@@ -294,11 +294,11 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
     for name, unit in ((mac.rows, depth), (mac.cols, c.array_cols)):
         if name is not None:
             size = layer.space.axis(name).size
-            blocks = partial(_blocks, unit, mac.part if name == mac.rows else 0)
+            blocks = mac.blocks if name == mac.rows else replace(mac, part=0).blocks
             (cuts,) = _per_size(
                 grid,
                 name,
-                lambda t, n=size, b=blocks: (n // t * b(t) + b(n % t),),  # type: ignore[misc]
+                lambda t, n=size, b=blocks, u=unit: (n // t * b(t, u) + b(n % t, u),),  # type: ignore[misc]
             )
             yield cuts.astype(np.float64)
     if mac.group_axis is not None:
@@ -311,13 +311,6 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
         yield np.full(grid.length, axis.size * each)
     elif mac.rows is None and mac.group_rows:
         yield np.full(grid.length, float(-(-mac.group_rows // depth)))
-
-
-def _blocks(unit: int, part: int, size: int) -> int:
-    """Blocks of `unit` that so many rows or columns take; parts of them begin a new block."""
-    if not part or unit == 1:
-        return -(-size // unit)
-    return size // part * -(-part // unit) + -(-(size % part) // unit)
 
 
 def _gathering(
