@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from npuflow.base.errors import ModelError, RecipeError
+from npuflow.engine.correct.bias import shifted
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.export_c.network import network_of
 from npuflow.engine.export_c.program import program_of
@@ -166,3 +167,16 @@ def test_export_to_c_names_the_layer_and_what_to_try() -> None:
     with pytest.raises(ModelError, match="SCALEDMATMUL has no C kernel") as caught:
         program_of(network_of(graph), NUMERICS, "net")
     assert "weight_group = 0" in caught.value.hint
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_corrected_bias_moves_the_outputs(scheme: str) -> None:
+    graph, one = quantised(SAMPLES["gemm"], NUMERICS, SCHEMES[scheme])
+    (at,) = (i for i, node in enumerate(graph.nodes) if node.op.onnx == "Gemm")
+    delta = np.linspace(-0.2, 0.2, 7)
+    moved = shifted(graph, at, delta, NUMERICS)
+    (was,), (now,) = (interpret(g, one.inputs, NUMERICS).values() for g in (graph, moved))
+    quant = graph.values[graph.nodes[at].outputs[0]].quant
+    assert quant is not None
+    # all but those that the clamp cuts
+    assert np.median(np.abs(now - was - delta)) <= 1.01 * quant.scale[0]

@@ -18,7 +18,7 @@ from npuflow.engine.quantize.rounded import chosen, recoded, replaced
 from npuflow.engine.quantize.scales import Range, activation_inputs, activation_types
 from npuflow.engine.quantize.stated import usable
 from npuflow.engine.quantize.types import activation_type, encode
-from npuflow.engine.quantize.weights import bias_of_groups, coded_bias, coded_weight
+from npuflow.engine.quantize.weights import coded_bias, coded_weight
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph, constant, prune
 from npuflow.ir.op import OPS, Node, Overflow, Param, Site
@@ -283,11 +283,7 @@ class _Builder:
         inputs[weight] = self.stored(node.inputs[weight], codes, quant)
         bias = weight + 1
         if real.present(bias) and node.op.role(bias) == "bias":
-            # Every operator with a bias has its channels in the second dimension of its output.
-            if quant.group is not None and quant.sub_bits is None:
-                coded = bias_of_groups(real, bias, x, y, quant, codes, self.numerics)
-            else:
-                coded = coded_bias(real, bias, x, quant, real.out_shape[1], self.numerics)
+            coded = coded_bias(real, bias, x, y, quant, codes, self.numerics)
             inputs[bias] = self.stored(node.inputs[bias], *coded)
         return replace(made, inputs=tuple(inputs))
 

@@ -146,27 +146,31 @@ def _multiplier_floor(weight: Sequence[float] | Real, factor: float, numerics: N
 
 
 def coded_bias(
-    site: Site, index: int, x: QuantType, weight: QuantType, channels: int, numerics: Numerics
+    site: Site, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array, numerics: Numerics
 ) -> tuple[Array, QuantType]:
     """Codes and type of the bias: the accumulator's unit times the smallest power of
-    two with which all fit."""
+    two with which all fit; beside sums that are scaled group by group, 2^-n output codes."""
     stored = site.consts[index]
     assert stored is not None
+    # Every operator with a bias has its channels in the second dimension of its output.
+    channels = site.out_shape[1]
     if weight.sub_bits is not None:
         weight = _of_channels(weight, channels)
+    elif weight.group is not None:
+        return _bias_of_groups(site, index, x, y, weight, codes, numerics)
     unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,))
     unit = unit * site.op.gain() / site.op.bias_factor()
     real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,))
     if not np.all(np.isfinite(real)):
         raise TargetError("the bias holds NaN or infinity", code="NF-QUANT-006")
     top = (1 << (numerics.bias_bits - 1)) - 1
-    codes = np.abs(np.rint(real / unit))
+    sizes = np.abs(np.rint(real / unit))
     shift = 0
-    while shift < numerics.bias_shift_max and np.any(np.rint(codes / (1 << shift)) > top):
+    while shift < numerics.bias_shift_max and np.any(np.rint(sizes / (1 << shift)) > top):
         shift += 1
-    if np.any(np.rint(codes / (1 << shift)) > top + 0.5):
+    if np.any(np.rint(sizes / (1 << shift)) > top + 0.5):
         raise TargetError(
-            f"a bias of {int(codes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by "
+            f"a bias of {int(sizes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by "
             f"{shift}",
             hint="larger activation ranges, per-channel weights, or a target with wider biases",
             code="NF-QUANT-007",
@@ -177,11 +181,10 @@ def coded_bias(
     return encode(np.asarray(real), quant), quant
 
 
-def bias_of_groups(
+def _bias_of_groups(
     site: Site, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array, numerics: Numerics
 ) -> tuple[Array, QuantType]:
-    """Codes and type of the bias of a layer whose sums are scaled group by group: 64 bits, in 2^-n output
-    codes, n as its multipliers have it."""
+    """64 bits, n as the multipliers of the groups have it."""
     stored = site.consts[index]
     assert stored is not None
     channels = site.out_shape[1]
