@@ -158,7 +158,9 @@ def table_of_graph(
         if value.quant is None or name in table or (value.const is None and name not in ranges and not codes):
             continue
         if value.const is not None:
-            if weights and value.id.endswith(":q") and value.quant.bits <= WIDEST:
+            # no format has scales by groups
+            plain = value.quant.bits <= WIDEST and value.quant.group is None
+            if weights and value.id.endswith(":q") and plain:
                 table[name] = exact(value.quant, "", True)
             continue
         # made by the quantiser, unknown to the source model

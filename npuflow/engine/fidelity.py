@@ -11,7 +11,7 @@ import numpy as np
 from npuflow.engine.execute.executor import Executor
 from npuflow.engine.interpret import host_session
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.numerics import along, dequantize
+from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
 from npuflow.ir.types import Array, QuantType
@@ -111,6 +111,4 @@ def _compared(graph: Graph, value_id: str) -> bool:
 
 def real_of(codes: Array, quant: QuantType) -> Array:
     """The float32 numbers that codes stand for."""
-    return dequantize(
-        codes, along(quant.scale, quant.axis, codes.ndim), along(quant.zero_point, quant.axis, codes.ndim)
-    )
+    return dequantize(codes, *quant.spread(codes.shape))

@@ -18,12 +18,14 @@ from npuflow.engine.partition import boundary, is_npu
 from npuflow.engine.pixels import Pixels, metadata
 from npuflow.engine.state import metadata as state_metadata
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.numerics import along, dequantize
+from npuflow.hw.numerics import dequantize
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Op
 from npuflow.ir.types import Array, QuantType, TensorType, Value
 
 OPSET = 21                                # the first with 16-bit QuantizeLinear
+# onnxruntime puts a kernel in their place that fails where a DequantizeLinear before it has blocks
+BLOCKLESS = ("MatMul",)
 STORABLE = ("int8", "uint8", "int16", "uint16", "int32")
 
 
@@ -93,7 +95,8 @@ class Builder:
 
     def node(self, node: Node, rename: dict[str, str] | None = None) -> None:
         names = rename or {}
-        inputs = tuple(self.real(i) if i else "" for i in node.inputs)
+        blocks = node.op.onnx not in BLOCKLESS
+        inputs = tuple(self.real(i, blocks) if i else "" for i in node.inputs)
         quantised = [bool(o) and self.source.values[o].quant is not None for o in node.outputs]
         if boundary(self.source, node) is not None:
             if quantised[0]:
@@ -125,8 +128,8 @@ class Builder:
             if q:
                 self.quantise(out, names.get(o, o), self.source.values[o])
 
-    def real(self, value_id: str) -> str:
-        """The float tensor of a value: itself, or behind DequantizeLinear."""
+    def real(self, value_id: str, blocks: bool = True) -> str:
+        """The float tensor of a value: itself, or behind DequantizeLinear, which may have `blocks`."""
         value = self.source.values[value_id]
         if value.quant is None:
             self._keep(value)
@@ -135,15 +138,16 @@ class Builder:
         if name in self.values:
             return name
         q, stored = value.quant, self.source.const(value_id)
-        if stored is not None and (stored.dtype.name not in STORABLE or q.group is not None):
-            shape = stored.ndim
-            floats = dequantize(stored, along(q.scale, q.axis, shape), along(q.zero_point, q.axis, shape))
-            self.notes.append(f"{value_id}: {stored.dtype.name} constants stored as float32")
+        storable = stored is not None and stored.dtype.name in STORABLE and (blocks or q.group is None)
+        if stored is not None and not storable:
+            floats = dequantize(stored, *q.spread(stored.shape))
+            why = f"{stored.dtype.name} constants" if blocks else "weights with scales by groups of a MatMul"
+            self.notes.append(f"{value_id}: {why} stored as float32")
             self._constant(name, floats)
             return name
         if stored is not None:
             self._constant(value_id, stored)
-        inputs = (value_id, *self._scale(value_id, q, value.dtype))
+        inputs = (value_id, *self._scale(value_id, q, value.dtype, value.type.shape))
         self._add(self._linear("DequantizeLinear", q, value.type), inputs, (name,), ())
         return name
 
@@ -165,12 +169,18 @@ class Builder:
         )
 
     def _linear(self, op_type: str, q: QuantType, kind: TensorType) -> Op:
-        attributes = (("axis", q.axis),) if q.axis is not None else ()
+        attributes: tuple[tuple[str, int | None], ...] = (("axis", q.axis),) if q.axis is not None else ()
+        if q.group is not None:
+            attributes = (("axis", q.group_axis), ("block_size", q.group))
         made: Op = OPS["host"](op_type=op_type, version=OPSET, attributes=attributes, types=(kind,))
         return made
 
-    def _scale(self, name: str, q: QuantType, dtype: str) -> tuple[str, str]:
+    def _scale(self, name: str, q: QuantType, dtype: str, shape: tuple[int, ...] = ()) -> tuple[str, str]:
         scale: Array = np.array(q.scale, np.float32)
+        if q.group is not None:                    # by block: of the tensor's own rank
+            whole = np.broadcast_to(q.spread(shape)[0], shape)
+            first = tuple(slice(None, None, q.group if d == q.group_axis else 1) for d in range(len(shape)))
+            scale = np.ascontiguousarray(whole[first], np.float32)
         zero: Array = np.broadcast_to(np.array(q.zero_point), scale.shape).astype(dtype)
         if q.axis is None:
             scale, zero = scale[0], zero[0]

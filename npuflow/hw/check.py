@@ -14,7 +14,7 @@ SHIFT = (-32, 62)
 MAX_ELEMENTS = 1 << 31       # of one command's iteration space: no command can be larger than a memory
 MAX_WINDOW = 1 << 16
 _POSITIVE = (
-    "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups",
+    "dims", "x_dims", "batch", "m", "k", "n", "out_channels", "out_height", "out_width", "groups", "group",
     "kernel", "stride", "dilation", "insert",
 )
 _FLAGS = ("accumulate", "maximum")

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 Kind = Literal["int", "float"]
-Role = Literal["tensor", "weight", "sum", "bias"]     # operands of commands that may be of a type
+Role = Literal["tensor", "weight", "sum", "bias", "scale"]     # operands of commands that may be of a type
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Element:
 # A new type is a row at the end with the next free code. Codes never change: they stand in programs.
 TABLE = (
     Element("int8", 8, 0, ("tensor", "weight", "bias")),
-    Element("uint8", 8, 1, ("tensor", "weight"), signed=False),
+    Element("uint8", 8, 1, ("tensor", "weight", "scale"), signed=False),
     Element("int16", 16, 2, ("tensor", "weight", "bias")),
     Element("uint16", 16, 3, ("tensor", "weight"), signed=False),
     Element("int32", 32, 4, ("sum", "bias")),
-    Element("uint32", 32, 5, signed=False),
+    Element("uint32", 32, 5, ("scale",), signed=False),
     Element("int64", 64, 6, ("sum", "bias")),
     Element("int4", 4, 7, ("weight",), packed=True),
     Element("uint4", 4, 8, ("weight",), signed=False, packed=True),

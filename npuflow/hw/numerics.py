@@ -7,6 +7,7 @@ Exact integers throughout: int64 where the product provably fits, Python integer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import frexp
 from typing import Any
 
@@ -85,6 +86,31 @@ def multiplier_shift(ratio: npt.ArrayLike, numerics: Numerics, signed: bool = Fa
             code="NF-QUANT-010",
         )
     return (m * np.sign(real).astype(np.int64) if signed else m), int(n)
+
+
+def group_multipliers(
+    ratio: Floats, low: Ints, high: Ints, bias: npt.ArrayLike, numerics: Numerics
+) -> tuple[Ints, int]:
+    """Multipliers m and one shift n of sums that are scaled group by group, as in
+    R((sum of acc * m + b) / 2^n): `ratio` [channels, groups], from sums to output codes; `low`, `high`: what
+    the sum of each group can be; `bias`: of every channel, in output codes.
+
+    The most multiplier bits with which no sum of products and bias leaves 62 bits, so that half a code on
+    top of it fits a signed 64-bit integer.
+    """
+    reach = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+    peak = np.abs(np.broadcast_to(np.asarray(bias, np.float64), ratio.shape[:1]))
+    for bits in range(numerics.multiplier_bits, 1, -1):
+        narrow = replace(numerics, multiplier_bits=bits)
+        m, n = multiplier_shift(ratio.reshape(-1), narrow)
+        found = m.reshape(ratio.shape)
+        sums = (reach * found).sum(1) + np.ldexp(peak, n)
+        if sums.max(initial=0.0) < 2.0**61.9:
+            return found, n
+    raise TargetError(
+        "sums of scaled groups leave 64 bits whatever the multipliers",
+        hint="fewer weight or activation bits for this layer, or smaller groups", code="NF-QUANT-018",
+    )
 
 
 def shift_round(value: npt.NDArray[Any], n: int, rounding: Rounding) -> npt.NDArray[Any]:

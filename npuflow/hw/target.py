@@ -109,6 +109,8 @@ class Numerics(Config, table="target.numerics"):
     rounding: Rounding = "half_up"
     power_of_two: bool = False            # scales are powers of two
     per_channel_weights: bool = True
+    # so many consecutive input channels of a weight may have a scale of their own; empty: none
+    weight_groups: Annotated[tuple[int, ...], Range(1, 1 << 16)] = ()
     per_channel_clamp: bool = True
     activation_zero_point: bool = True
     weight_zero_point: bool = False
@@ -140,6 +142,12 @@ class Numerics(Config, table="target.numerics"):
                 "signed_activations",
                 "activations can be neither signed nor unsigned",
                 code="NF-TARGET-005",
+            )
+        if self.weight_groups and (self.multiplier_bits == 1 or not self.per_channel_weights):
+            yield Fault(
+                "weight_groups",
+                "scales by groups need a scale per channel and multipliers of more than one bit",
+                hint="leave it out", code="NF-TARGET-014",
             )
         if self.multiplier_bits == 1 and not self.power_of_two:
             because = "with 1 bit the multiplier is 1, so that all scales must be powers of two"

@@ -162,6 +162,11 @@ class Op:
         """Axis of a weight along which scales may differ."""
         return None
 
+    def group_axis(self, site: Site, index: int) -> int | None:
+        """Axis of an input, the activation or its constant weight, over which products are summed and along
+        which groups of neighbours may have a weight scale of their own; None: there are no such scales."""
+        return None
+
     def places(self, site: Site) -> int:
         """How many places an output has that are sums of the input's columns times the rows of a constant
         weight; 0 for operators that are no such products."""
@@ -345,7 +350,14 @@ class Site:
         return quant
 
     def accumulator_bits(self, numerics: Numerics) -> int:
-        """Of the node's sums: wide operands may have wider ones."""
+        """Of the node's sums: wide operands may have wider ones, and sums of scaled groups have 64."""
+        types = [v.quant for v in self.inputs if v is not None]
+        if any(q is not None and q.group is not None and q.sub_bits is None for q in types):
+            return 64
+        return self.group_bits(numerics)
+
+    def group_bits(self, numerics: Numerics) -> int:
+        """Bits of the sum of one group, before its scale."""
         widths = [
             v.quant.bits
             for i, v in enumerate(self.inputs)

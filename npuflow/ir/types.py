@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from npuflow.hw.elements import container
@@ -43,7 +44,9 @@ class QuantType:
     """Affine quantisation, real = scale * (q - zero_point), of `bits` wide integers.
 
     `axis` None: one scale and zero point for the tensor; else one per index of that dimension.
-    `group`: with an axis, that many consecutive indices of the axis share one scale (None: 1).
+    `group`: with an axis, weights have a scale for every so many consecutive indices of `group_axis`, too,
+    the scales of a channel one after another; their one zero point is 0. `sub_bits`: the scales of a channel
+    are integers of so many bits times one number (two-level scales); None: any numbers.
     `narrow`: the restricted range that leaves out the most negative code (signed only).
     """
 
@@ -54,6 +57,8 @@ class QuantType:
     axis: int | None = None
     group: int | None = None
     narrow: bool = False
+    group_axis: int | None = None
+    sub_bits: int | None = None
 
     @property
     def lo(self) -> int:
@@ -72,15 +77,35 @@ class QuantType:
     def per_tensor(self) -> bool:
         return self.axis is None
 
+    def spread(self, shape: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Scales and zero points in shapes that broadcast over a tensor of that shape."""
+        scale, zero = np.asarray(self.scale, np.float64), np.asarray(self.zero_point, np.int64)
+        if self.axis is None or not shape:
+            return scale.reshape(-1)[:1].reshape((1,) * len(shape)), zero[:1].reshape((1,) * len(shape))
+        along = [-1 if d == self.axis else 1 for d in range(len(shape))]
+        if self.group is None or self.group_axis is None:
+            return scale.reshape(along), zero.reshape(along if zero.size > 1 else (1,) * len(shape))
+        size = shape[self.group_axis]
+        by_term = np.repeat(scale.reshape(shape[self.axis], -1), self.group, axis=1)[:, :size]
+        if self.axis > self.group_axis:
+            by_term = by_term.T
+        wide = [shape[d] if d in (self.axis, self.group_axis) else 1 for d in range(len(shape))]
+        return by_term.reshape(wide), zero[:1].reshape((1,) * len(shape))
+
+    def channel_scale(self, channels: int) -> npt.NDArray[np.float64]:
+        """Of two-level scales the number of every channel, which its integers are multiples of."""
+        assert self.sub_bits is not None
+        rows = np.asarray(self.scale, np.float64).reshape(channels, -1)
+        return np.asarray(rows.max(1) / ((1 << self.sub_bits) - 1))
+
     def with_(self, **changes: object) -> QuantType:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
 def span(quant: QuantType) -> tuple[float, float]:
     """The real numbers at both ends of the codes; of several scales the widest."""
-    ends = [
-        (s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, quant.zero_point, strict=True)
-    ]
+    zeros = quant.zero_point * (len(quant.scale) // len(quant.zero_point))
+    ends = [(s * (quant.lo - z), s * (quant.hi - z)) for s, z in zip(quant.scale, zeros, strict=True)]
     return min(lo for lo, _ in ends), max(hi for _, hi in ends)
 
 

@@ -88,9 +88,15 @@ def _quant(value: Value, quant: QuantType) -> Iterator[str]:
         yield f"{where} is quantised along axis {quant.axis} of {value.type.shape}"
         return
     size = value.type.shape[quant.axis]
-    wanted = -(-size // (quant.group or 1))
-    if len(quant.scale) != wanted or len(quant.zero_point) not in (1, wanted):
-        yield f"{where} has {len(quant.scale)} scales for {wanted} groups"
+    if quant.group is not None:
+        if quant.group_axis is None or not 0 <= quant.group_axis < len(value.type.shape):
+            yield f"{where} has scales by groups along axis {quant.group_axis} of {value.type.shape}"
+            return
+        size *= -(-value.type.shape[quant.group_axis] // quant.group)
+        if any(quant.zero_point):
+            yield f"{where} has scales by groups and a zero point other than 0"
+    if len(quant.scale) != size or len(quant.zero_point) not in (1, size):
+        yield f"{where} has {len(quant.scale)} scales for {size} channels or groups"
 
 
 def _node(graph: Graph, node: Node, known: set[str]) -> Iterator[str]:

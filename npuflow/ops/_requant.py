@@ -29,8 +29,9 @@ def clamp_bounds(clip: tuple[Bound, Bound] | None, quant: QuantType) -> tuple[in
     return lo, hi
 
 
-def _clamps(clip: tuple[Bound, Bound] | None, quant: QuantType, numerics: Numerics) -> dict[str, int | Array]:
+def clamps(site: Site, numerics: Numerics) -> dict[str, int | Array]:
     """The same of REQUANT, which may clamp each channel on its own: lo or los, hi or his."""
+    clip, quant = site.op.clip, site.out_quant
     if clip is None or not any(isinstance(bound, tuple) for bound in clip):
         lo, hi = clamp_bounds(clip, quant)
         return {"lo": lo, "hi": hi}
@@ -62,7 +63,7 @@ def requant_params(site: Site, ratio: npt.ArrayLike, numerics: Numerics) -> dict
     return {
         **vector("multiplier", m, "uint32"),
         "shift": n,
-        **_clamps(site.op.clip, site.out_quant, numerics),
+        **clamps(site, numerics),
     }
 
 

@@ -15,6 +15,14 @@ from npuflow.ir.lowering import Buffer, Emitter, TileView
 from npuflow.ir.op import No, Op, Role, Site, Yes, first_no, need
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray
+from npuflow.ops._grouped import (
+    group_params,
+    group_sums,
+    grouped,
+    scale_fields,
+    scale_operands,
+    sum_axis,
+)
 from npuflow.ops._requant import (
     bias_shift,
     centred,
@@ -48,6 +56,8 @@ class WeightedOp(Op):
         return ROLES[index]
 
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        if grouped(site):
+            return group_params(site, numerics)
         params = {
             **requant_params(site, product_ratio(site, self.gain()), numerics),
             **zero_points(site.quant(1)),
@@ -68,6 +78,10 @@ class WeightedOp(Op):
     ) -> tuple[IntArray, ...]:
         x, w = inputs[0], inputs[1]
         assert x is not None and w is not None
+        if grouped(site):
+            pair = centred(x, site.quant(0)), w.astype(np.int64)
+            sums = group_sums(site, *pair, self.products, 1)
+            return (finish(site, sums, 1, numerics, inputs[2] if site.present(2) else None),)
         xc, wc = exact(centred(x, site.quant(0)), centred(w, site.quant(1)), terms=self.rows(w).shape[1])
         return (finish(site, self.products(xc, wc), 1, numerics, inputs[2] if site.present(2) else None),)
 
@@ -148,7 +162,7 @@ class ConvOp(WeightedOp):
         axes = [Axis("n", y[0]), Axis("co", y[1], multiple=1 if self.group == 1 else out_per_group)]
         axes += [Axis(n, size) for n, size in zip(names, y[2:], strict=True)]
         if self.group == 1:
-            axes.append(Axis("ci", x[1], "sum"))
+            axes.append(sum_axis(site, "ci", x[1]))
             channels = weight_in = DimMap("ci")
         else:
             channels = DimMap("co", per_group, out_per_group, 0, -(-per_group // out_per_group) - 1)
@@ -162,6 +176,7 @@ class ConvOp(WeightedOp):
             *((Operand("bias", site.shape(2), (DimMap("co"),)),) if site.present(2) else ()),
         )
         params = (*((weight,) if packed else ()), *channel_params(site, "co"))
+        params += scale_operands(site, "ci", "co")
         return Space(
             tuple(axes),
             inputs,
@@ -187,8 +202,10 @@ class ConvOp(WeightedOp):
         assert acc is not None
         height, width = out_hw(y)
         out_channels = y.extent[1]
+        scaled = scale_fields(site, tile) if "scales" in site.params else None
         em.emit(
-            "CONV",
+            "CONV" if scaled is None else "SCALEDCONV",
+            **(scaled or {}),
             **x.image("x"),
             x_zero=site.quant(0).zero_point[0],
             w=w.address,

@@ -55,6 +55,9 @@ class Conv(ConvOp):
     def windows(self, spatial: Sequence[int]) -> tuple[Window, ...]:
         return windows(spatial, self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad)
 
+    def group_axis(self, site: Site, index: int) -> int | None:
+        return 1 if self.group == 1 and index < 2 else None
+
     def of_scaled(self, weight: Array, bias: Array | None, scale: Array, shift: Array) -> Weights | No:
         shape = (self.group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
         grouped = weight.astype(np.float64).reshape(self.group, -1, *weight.shape[1:])

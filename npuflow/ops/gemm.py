@@ -15,6 +15,7 @@ from npuflow.ir.op import OPS, No, Sample, Site, Taps, Weights, Yes, first_no, n
 from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, TensorType
 from npuflow.ops._draw import draw
+from npuflow.ops._grouped import scale_fields, scale_operands, sum_axis
 from npuflow.ops._requant import channel_params, emit_requant
 from npuflow.ops._weighted import WeightedOp, moved_bias, scaled_bias, zero_fields
 from npuflow.ops._windows import within
@@ -57,6 +58,9 @@ class Gemm(WeightedOp):
     # --- integers
     def channel_axis(self, site: Site, index: int) -> int | None:
         return 0 if index == 2 or self.transB else 1
+
+    def group_axis(self, site: Site, index: int) -> int | None:
+        return (0 if self.transA else 1, 1 if self.transB else 0)[index] if index < 2 else None
 
     def rows(self, weight: Array) -> Array:
         return weight if self.transB else weight.T
@@ -127,9 +131,11 @@ class Gemm(WeightedOp):
             Operand("b", site.shape(1), b_map[::-1] if self.transB else b_map),
             *((Operand("bias", site.shape(2), (DimMap("n"),)),) if site.present(2) else ()),
         )
+        y = Operand("y", site.out_shape, y_map)
         return Space(
-            (Axis("m", m), Axis("n", n), Axis("k", k, "sum")), inputs, (Operand("y", site.out_shape, y_map),),
-            channel_params(site, "n"), macs=1, ops=1, accumulator=Operand("acc", site.out_shape, y_map),
+            (Axis("m", m), Axis("n", n), sum_axis(site, "k", k)), inputs, (y,),
+            (*channel_params(site, "n"), *scale_operands(site, "k", "n")), macs=1, ops=1,
+            accumulator=Operand("acc", site.out_shape, y_map),
         )
 
     def lower(self, site: Site, tile: TileView, em: Emitter) -> None:
@@ -141,8 +147,10 @@ class Gemm(WeightedOp):
         )
         m, n = tile.outputs[0].extent
         k0, k1 = tile.ranges["k"]
+        scaled = scale_fields(site, tile) if "scales" in site.params else None
         em.emit(
-            "MATMUL",
+            "MATMUL" if scaled is None else "SCALEDMATMUL",
+            **(scaled or {}),
             a=a.address,
             a_type=a.dtype,
             a_strides=(0, *a_strides),

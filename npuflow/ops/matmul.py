@@ -18,6 +18,14 @@ from npuflow.ir.space import Axis, DimMap, Operand, Space
 from npuflow.ir.types import Array, IntArray, TensorType
 from npuflow.ops._broadcast import broadcast_shape
 from npuflow.ops._draw import draw
+from npuflow.ops._grouped import (
+    group_params,
+    group_sums,
+    grouped,
+    scale_fields,
+    scale_operands,
+    sum_axis,
+)
 from npuflow.ops._requant import (
     centred,
     channel_params,
@@ -66,7 +74,13 @@ class MatMul(Op):
     def channel_axis(self, site: Site, index: int) -> int | None:
         return len(site.shape(1)) - 1
 
+    def group_axis(self, site: Site, index: int) -> int | None:
+        constant = site.consts[1] is not None and len(site.shape(1)) == 2
+        return (len(site.shape(0)) - 1, 0)[index] if constant and index < 2 else None
+
     def prepare(self, site: Site, numerics: Numerics) -> dict[str, int | Array]:
+        if grouped(site):
+            return group_params(site, numerics)
         depth, weight = site.shape(1)[-2], site.consts[1]
         if weight is None:
             bounds: tuple[object, object] = product_bounds(site.quant(0), site.quant(1), depth)
@@ -82,6 +96,9 @@ class MatMul(Op):
     ) -> tuple[IntArray, ...]:
         a, b = inputs[0], inputs[1]
         assert a is not None and b is not None
+        if grouped(site):
+            pair = centred(a, site.quant(0)), b.astype(np.int64)
+            return (finish(site, group_sums(site, *pair, np.matmul, -1), -1, numerics),)
         left, right = exact(centred(a, site.quant(0)), centred(b, site.quant(1)), terms=a.shape[-1])
         return (finish(site, np.matmul(left, right), -1, numerics),)
 
@@ -114,7 +131,7 @@ class MatMul(Op):
     def space(self, site: Site, numerics: Numerics) -> Space:
         y, depth = site.out_shape, site.shape(0)[-1]
         batch = [Axis(f"b{i}", size) for i, size in enumerate(y[:-2])]
-        axes = (*batch, Axis("m", y[-2]), Axis("n", y[-1]), Axis("k", depth, "sum"))
+        axes = (*batch, Axis("m", y[-2]), Axis("n", y[-1]), sum_axis(site, "k", depth))
         result = Operand("y", y, (*(DimMap(a.name) for a in batch), DimMap("m"), DimMap("n")))
         inputs = tuple(
             Operand(name, shape, (*self._batch_maps(shape, y), *(DimMap(last) for last in lasts)))
@@ -124,7 +141,7 @@ class MatMul(Op):
             axes,
             inputs,
             (result,),
-            channel_params(site, "n"),
+            (*channel_params(site, "n"), *scale_operands(site, "k", "n")),
             macs=1,
             ops=1,
             accumulator=Operand("acc", y, result.maps),
@@ -154,11 +171,13 @@ class MatMul(Op):
         steps = [self._batch_strides(t, site.shape(i), rank) for i, t in enumerate((a, b))]
         inner = batch[-1] if batch else 1
         lasts = [s[-1] if s else 0 for s in steps]
+        scaled = scale_fields(site, tile) if "scales" in site.params else None
         size, (k0, k1) = np.dtype(acc.dtype).itemsize, tile.ranges["k"]
         for position, index in enumerate(product(*(range(d) for d in batch[:-1]))):
             starts = [sum(i * s for i, s in zip(index, stride, strict=False)) for stride in steps]
             em.emit(
-                "MATMUL",
+                "MATMUL" if scaled is None else "SCALEDMATMUL",
+                **(scaled or {}),
                 a=a.address + starts[0],
                 a_type=a.dtype,
                 a_strides=(lasts[0], *a.strides[-2:]),

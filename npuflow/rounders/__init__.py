@@ -20,7 +20,8 @@ Reals = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rounding:
-    """`codes` [groups, outputs, terms], whole numbers as float64; `scale` [groups, outputs]."""
+    """`codes` [groups, outputs, terms], whole numbers as float64; `scale` [groups, outputs], or [groups,
+    outputs, terms] where a layer's scales change along its terms."""
 
     codes: Reals
     scale: Reals
@@ -34,7 +35,9 @@ class LayerProblem:
     `weight` [groups, outputs, terms]; `gram` [groups, terms, terms], the mean product of every two terms,
     around their means where the layer's bias takes up the mean; `scale` and `zero` [groups, outputs], the
     format's usual scales and zero points. Codes go from `lo` to `hi`. `shared`: all outputs have one scale,
-    which must stay one. `fixed`: scales may not change at all (powers of two).
+    which must stay one. `fixed`: scales may not change at all (powers of two). `part`: so many terms after
+    one another share a scale, and `scale` is [groups, outputs, terms]; 0: all terms of an output do.
+    `sub_bits`: the scales of an output's parts are integers of so many bits times one number.
     """
 
     weight: Reals
@@ -46,16 +49,32 @@ class LayerProblem:
     bits: int
     shared: bool = False
     fixed: bool = False
+    part: int = 0
+    sub_bits: int | None = None
+
+    def by_term(self, scale: Reals) -> Reals:
+        """Scales in a shape that broadcasts over the weight."""
+        return scale if self.part else scale[..., None]
+
+    def stored(self, scale: Reals) -> Reals:
+        """Scales as the format keeps them."""
+        if self.sub_bits is None:
+            return stored(scale)
+        top = (1 << self.sub_bits) - 1
+        largest = scale.max(-1, keepdims=True)
+        one = stored(largest / top)
+        steps = np.clip(np.rint(scale / np.maximum(one, np.finfo(np.float64).tiny)), 1, top)
+        return np.asarray(one * np.where(scale == largest, top, steps))
 
     def nearest(self, scale: Reals | None = None) -> Rounding:
         """Every weight by itself."""
         scale = self.scale if scale is None else scale
-        codes = np.rint(self.weight / scale[..., None]) + self.zero[..., None]
+        codes = np.rint(self.weight / self.by_term(scale)) + self.zero[..., None]
         return Rounding(np.clip(codes, self.lo, self.hi), scale)
 
     def real(self, made: Rounding) -> Reals:
         """The weights that codes stand for."""
-        return np.asarray(made.scale[..., None] * (made.codes - self.zero[..., None]))
+        return np.asarray(self.by_term(made.scale) * (made.codes - self.zero[..., None]))
 
     def errors(self, made: Rounding) -> Reals:
         """[groups, outputs]: mean squared error of what the layer's outputs sum up."""
@@ -81,7 +100,8 @@ class LayerProblem:
             return tried[int(found.sum((1, 2)).argmin())]
         at = found.argmin(0)[None]
         codes = np.take_along_axis(np.stack([one.codes for one in tried]), at[..., None], 0)[0]
-        scale = np.take_along_axis(np.stack([one.scale for one in tried]), at, 0)[0]
+        chosen = at[..., None] if self.part else at
+        scale = np.take_along_axis(np.stack([one.scale for one in tried]), chosen, 0)[0]
         return Rounding(codes, scale)
 
 

@@ -23,13 +23,15 @@ def feedback(problem: LayerProblem, gram: Reals, scale: Reals, block: int, order
     weight = np.take_along_axis(problem.weight, order[:, None, :], 2)
     codes = np.empty_like(weight)
     zero = problem.zero
+    wide = np.broadcast_to(problem.by_term(scale), weight.shape)
+    wide = np.take_along_axis(wide, order[:, None, :], 2) if problem.part else wide
     for first in range(0, terms, block):
         last = min(first + block, terms)
         errors = np.empty((*weight.shape[:2], last - first))
         for k in range(first, last):
             column = weight[..., k]
-            code = np.clip(np.rint(column / scale) + zero, problem.lo, problem.hi)
-            error = (column - scale * (code - zero)) / factor[:, None, k, k]
+            code = np.clip(np.rint(column / wide[..., k]) + zero, problem.lo, problem.hi)
+            error = (column - wide[..., k] * (code - zero)) / factor[:, None, k, k]
             codes[..., k], errors[..., k - first] = code, error
             weight[..., k:last] -= error[..., None] * factor[:, None, k, k:last]
         weight[..., last:] -= np.matmul(errors, factor[:, first:last, last:])

@@ -48,12 +48,18 @@ class Coordinate(Rounder):
     def _descended(self, problem: LayerProblem, gram: Reals, moved: Reals, start: Rounding) -> Rounding:
         """`moved`: the weights times the moments."""
         codes, scale = start.codes - problem.zero[..., None], start.scale
-        slope = moved - scale[..., None] * np.matmul(codes, gram)
+        slope = moved - np.matmul(problem.by_term(scale) * codes, gram) if problem.part else (
+            moved - scale[..., None] * np.matmul(codes, gram)
+        )
         for sweep in range(self.sweeps):
             changed = _sweep(problem, gram, codes, scale, slope, self.block)
             if not changed:
                 break
             if not problem.fixed and sweep < self.sweeps - 1:
+                if problem.part:
+                    if not sweep & (sweep + 1):               # after 1, 2, 4, 8, ... sweeps: it is as dear
+                        scale, slope = _refit_parts(problem, gram, codes, scale, moved, slope)
+                    continue
                 new = _refit(problem, codes, scale, moved, slope)
                 slope = moved - (new / scale)[..., None] * (moved - slope)
                 scale = new
@@ -68,16 +74,17 @@ def _sweep(problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, slope
     for first in range(0, terms, block):
         last = min(first + block, terms)
         inner = gram[:, first:last, first:last]
-        near, steps = slope[..., first:last].copy(), np.zeros((*scale.shape, last - first))
+        near, steps = slope[..., first:last].copy(), np.zeros((*scale.shape[:2], last - first))
         for k in range(last - first):
             now = codes[..., first + k]
-            wanted = np.clip(np.rint(now + near[..., k] / (scale * inner[:, None, k, k])), low, high)
+            own = scale[..., first + k] if problem.part else scale
+            wanted = np.clip(np.rint(now + near[..., k] / (own * inner[:, None, k, k])), low, high)
             step = wanted - now
             moves = int(np.count_nonzero(step))
             if moves:
                 changed += moves
                 codes[..., first + k] = wanted
-                steps[..., k] = step = scale * step
+                steps[..., k] = step = own * step
                 near -= step[..., None] * inner[:, None, k, :]
         if steps.any():
             slope -= np.matmul(steps, gram[:, first:last])
@@ -93,10 +100,32 @@ def _refit(problem: LayerProblem, codes: Reals, scale: Reals, moved: Reals, slop
     return np.where(fits, stored(along / np.where(fits, across, 1.0)), scale)
 
 
+def _refit_parts(
+    problem: LayerProblem, gram: Reals, codes: Reals, scale: Reals, moved: Reals, slope: Reals
+) -> tuple[Reals, Reals]:
+    """The best scale of every part in turn, the others as they are, as kept; and the slope."""
+    found, slope = scale.copy(), slope.copy()
+    for first in range(0, codes.shape[-1], problem.part):
+        last = min(first + problem.part, codes.shape[-1])
+        own = codes[..., first:last]
+        curve = (np.matmul(own, gram[:, first:last, first:last]) * own).sum(-1)
+        step = (slope[..., first:last] * own).sum(-1) / np.maximum(curve, TINY)
+        new = found[..., first] + step
+        new = np.where((curve > 0) & (new > 0), stored(new), found[..., first])
+        change = (new - found[..., first])[..., None]
+        slope -= np.matmul(change * own, gram[:, first:last])
+        found[..., first:last] = new[..., None]
+    if problem.sub_bits is None:
+        return found, slope
+    kept = problem.stored(found)
+    return kept, moved - np.matmul(kept * codes, gram)
+
+
 def _scales(problem: LayerProblem, gram: Reals, count: int) -> list[Reals]:
     """The most promising scales of every output, by the error of rounding to the nearest under each."""
     shares = POWERS if problem.fixed else FINER
-    tried = [problem.scale * share if problem.fixed else stored(problem.scale * share) for share in shares]
+    tried = [problem.scale * share for share in shares]
+    tried = tried if problem.fixed else [problem.stored(scale) for scale in tried]
     found = []
     for scale in tried:
         off = problem.weight - problem.real(problem.nearest(scale))
@@ -105,4 +134,5 @@ def _scales(problem: LayerProblem, gram: Reals, count: int) -> list[Reals]:
     if problem.shared:
         errors = np.broadcast_to(errors.sum((1, 2), keepdims=True), errors.shape)
     order = np.argsort(errors, axis=0, kind="stable")[: min(count, len(tried))]
-    return [np.take_along_axis(np.stack(tried), one[None], 0)[0] for one in order]
+    places = order[..., None] if problem.part else order
+    return [np.take_along_axis(np.stack(tried), one[None], 0)[0] for one in places]

@@ -137,7 +137,10 @@ class Moments(Artifact):
 
     def save(self, folder: Writer) -> None:
         layer, one = self.layer, self.matrix
-        about = {"axis": one.axis, "gain": one.gain, "names": list(one.names), "kind": one.kind}
+        about = {
+            "axis": one.axis, "inner": one.inner, "gain": one.gain,
+            "names": list(one.names), "kind": one.kind,
+        }
         counts = {"fit": self.fit.count, "held": None if self.held is None else self.held.count}
         folder.json("about", {"layer": asdict(layer), "matrix": about, "counts": counts})
         arrays = {"tensor": one.tensor, "index": one.index, "sums": self.fit.sums, "gram": self.fit.gram}
@@ -150,7 +153,8 @@ class Moments(Artifact):
         about, a = folder.json("about"), folder.arrays("moments")
         layer, counts, named = Layer(**about["layer"]), about["counts"], about["matrix"]
         one = Matrix(
-            a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"]
+            a["tensor"], a["index"], named["axis"], named["gain"], tuple(named["names"]), named["kind"],
+            named["inner"],
         )
         fit = counting.Moments(counts["fit"], a["sums"], a["gram"], layer.fraction)
         if counts["held"] is None:

@@ -126,9 +126,10 @@ def chosen(
         for name, one in layers.items():
             node, real = source.nodes[one.layer.node], source.const(name)
             assert real is not None
-            axis = node.op.channel_axis(source.site(node), node.inputs.index(name))
+            site, at = source.site(node), node.inputs.index(name)
+            axis, inner = node.op.channel_axis(site, at), node.op.group_axis(site, at)
             scheme = quantize.weights_of(names_of(node), op_name(node))
-            quant = weight_type(real, axis, scheme, numerics)
+            quant = weight_type(real, axis, scheme, numerics, inner)
             nearest[name] = to_nearest(source, name, quant, one.layer.bias, one.done.plain)
         _, held = split(list(feeds(samples, source, counting.samples)), counting.held_out)
         trial = judged(source, weights, nearest, held)

@@ -55,7 +55,7 @@ def sequential(
         return quantize.weights_of(source.names, source.kind)
 
     def nearest_of(name: str, source: Matrix) -> RoundedWeight:
-        quant = weight_type(source.tensor, source.axis, scheme(source), numerics)
+        quant = weight_type(source.tensor, source.axis, scheme(source), numerics, source.inner)
         return to_nearest(graph.graph, name, quant, "", None)
 
     layers = [(one.layer, one.matrix) for one in moments.values()]

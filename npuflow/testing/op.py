@@ -22,7 +22,7 @@ from npuflow.engine.search.plan import plan_network
 from npuflow.engine.sim.hazards import hazards_of
 from npuflow.engine.sim.order import order_of
 from npuflow.engine.to_onnx import export_model
-from npuflow.hw.numerics import along, dequantize, quantize
+from npuflow.hw.numerics import dequantize, quantize
 from npuflow.hw.target import Memory, Numerics, Target
 from npuflow.ir.graph import Graph, constant
 from npuflow.ir.op import OPS, Node, Sample, Site
@@ -129,6 +129,8 @@ def coarseness(site: Site, numerics: Numerics) -> float:
         for n in ("multiplier", "multipliers", "negative")
         if n in site.params
     ]
+    if "scales" in site.params and site.params.get("multiplier") == 1:   # multipliers of the sums of groups
+        held = [site.array("scales").astype(np.int64)]
     exact = numerics.multiplier_bits == 1 and all((m <= 1).all() for m in held)
     if exact or not site.params.keys() & {"shift", "multiplier"}:
         # powers of two are exact; without multipliers there is nothing to round
@@ -159,11 +161,7 @@ def distance(graph: Graph, node: Node, kept: Mapping[str, Array]) -> int:
         array = None if not value_id else stored if stored is not None else kept[value_id]
         quant = graph.values[value_id].quant if value_id else None
         if array is not None and quant is not None:
-            scale, zero = (
-                along(quant.scale, quant.axis, array.ndim),
-                along(quant.zero_point, quant.axis, array.ndim),
-            )
-            array = dequantize(array, scale, zero).astype(np.float64)
+            array = dequantize(array, *quant.spread(array.shape)).astype(np.float64)
         real.append(array)
     worst = 0
     for value_id, expected in zip(node.outputs, node.op.clipped(*real), strict=True):

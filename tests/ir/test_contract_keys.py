@@ -173,6 +173,8 @@ EXPECTED = {
     "verdict",
     "infer": "baseline clipping correct model parse pixels precision qdq rewrite_check search.items "
     "search.rivals sensitivity tune.items unify verdict",
+    "group_axis": "baseline budget clipping evaluate fidelity precision qdq_check quantize "
+    "search.items sensitivity simulate unify verdict",
     "input_channels": "",
     "integer": "evaluate fidelity qdq_check simulate",
     "lower": "budget codegen evaluate fidelity qdq_check simulate",

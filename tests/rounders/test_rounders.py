@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,15 @@ def problems(draw: Any) -> LayerProblem:
     )
     if fixed:
         scale = 2.0 ** np.ceil(np.log2(scale))
-    return LayerProblem(weight, gram, scale, np.zeros_like(scale), -top - 1, top, bits, shared, fixed)
+    plain = LayerProblem(weight, gram, scale, np.zeros_like(scale), -top - 1, top, bits, shared, fixed)
+    part = 0 if shared else draw(st.integers(0, terms))
+    if not part:
+        return plain
+    blocks = [np.abs(weight[..., at : at + part]).max(-1) for at in range(0, terms, part)]
+    scales = np.stack([np.where(peak > 0, peak, 1.0) / top for peak in blocks], -1)
+    scales = np.repeat(2.0 ** np.ceil(np.log2(scales)) if fixed else scales, part, -1)[..., :terms]
+    whole = replace(plain, scale=scales, part=part, sub_bits=draw(st.sampled_from([None, 4])))
+    return replace(whole, sub_bits=None) if fixed else replace(whole, scale=whole.stored(scales))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -61,6 +70,9 @@ def test_no_layer_is_worse_than_rounded_to_the_nearest(method: str, problem: Lay
     assert (made.scale > 0).all() and np.isfinite(made.scale).all()
     if problem.fixed:
         assert (np.frexp(made.scale)[0] == 0.5).all()
+    elif problem.part and problem.sub_bits:
+        one = made.scale.max(-1, keepdims=True) / 15
+        assert (one == one.astype(np.float32)).all() and (made.scale == one * np.rint(made.scale / one)).all()
     else:
         assert (made.scale == made.scale.astype(np.float32)).all()
 

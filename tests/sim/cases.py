@@ -178,6 +178,28 @@ def _matmul(c: Case) -> None:
     c.acc(batch * m * n)
 
 
+def _scaled_conv(c: Case) -> None:
+    while True:
+        _conv(c)
+        if c.fields["groups"] == 1:
+            break
+        c.fields, c.consts, c.at = {}, [], 0
+    _scales(c, c.fields["x_dims"][1], c.fields["out_channels"])
+
+
+def _scaled_matmul(c: Case) -> None:
+    _matmul(c)
+    _scales(c, c.fields["k"], c.fields["n"])
+
+
+def _scales(c: Case, terms: int, channels: int) -> None:
+    c.fields["group"] = group = c.number(1, terms + 1)
+    dtype = c.pick("uint8", "uint32")
+    values = c.rng.integers(0, ELEMENTS[dtype].range[1], -(-terms // group) * channels, endpoint=True)
+    c.fields["scales_type"] = dtype
+    c.const("scales", values.astype(dtype))
+
+
 def requant(c: Case, dims=None, acc=None) -> None:
     """A REQUANT of its own memory, or of an accumulator that another command left."""
     dims = dims or tuple(c.number(1, 5) for _ in range(4))
@@ -330,6 +352,8 @@ MAKERS = {
     "COPY": _copy,
     "CONV": _conv,
     "MATMUL": _matmul,
+    "SCALEDCONV": _scaled_conv,
+    "SCALEDMATMUL": _scaled_matmul,
     "REQUANT": requant,
     "ADD": _binary,
     "MUL": _binary,

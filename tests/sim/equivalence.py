@@ -92,6 +92,13 @@ def absent_bias(opcode: str, f: Fields, tables: Tables) -> None:
 
 
 @rule
+def whole_group(opcode: str, f: Fields, tables: Tables) -> None:
+    """A group of more terms than there are is a group of them all."""
+    if "group" in f:
+        f["group"] = min(f["group"], f["k"] if "k" in f else f["x_dims"][1])
+
+
+@rule
 def one_channel(opcode: str, f: Fields, tables: Tables) -> None:
     """Where the channel axis has one element, every axis of one element serves as it."""
     if opcode == "REQUANT" and f["dims"][f["channel_axis"]] == 1:
@@ -251,7 +258,7 @@ def _extents(opcode: str, f: Fields) -> dict[str, tuple[int, ...]]:
     """Every field of strides with the extents that it steps along."""
     if opcode in ("LOAD", "STORE"):
         return {"external_strides": f["dims"], "local_strides": f["dims"]}
-    if opcode == "MATMUL":
+    if opcode in ("MATMUL", "SCALEDMATMUL"):
         return {"a_strides": (f["batch"], f["m"], f["k"]), "b_strides": (f["batch"], f["k"], f["n"])}
     out = {n: f.get("dims") or f["x_dims"] for n in f if n.endswith("_strides")}
     if "out_height" in f and "y_strides" in out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from fractions import Fraction
 from itertools import product
-from math import floor
+from math import floor, prod
 
 from npuflow.hw.command import Command
 
@@ -144,6 +144,34 @@ class Scalar:
                 (a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - self.zero(c, "b", j))
                 for k in range(c.number("k"))
             )
+            self.accumulate(c, place, total)
+
+    def scaledconv(self, c: Command) -> None:
+        channels, taps, (kh, kw) = c.vector("x_dims")[1], prod(c.vector("kernel")), c.vector("kernel")
+        x, (_, _, height, width) = self.tensor(c, "x"), c.vector("x_dims")
+        (sy, sx), (dy, dx) = c.vector("stride"), c.vector("dilation")
+        (oy, ox), (iy, ix) = c.vector("origin"), c.vector("insert")
+        size = (c.number("batch"), c.number("out_channels"), c.number("out_height"), c.number("out_width"))
+        for place, (n, o, py, px) in enumerate(product(*map(range, size))):
+            total = 0
+            for k, i, j in product(range(channels), range(kh), range(kw)):
+                row, col = py * sy + i * dy + oy, px * sx + j * dx + ox
+                if row % iy or col % ix or not (0 <= row // iy < height and 0 <= col // ix < width):
+                    continue
+                w = self.at(c, "w", c.text("w_type"), (o * channels + k) * taps + i * kw + j)
+                scale = self.at(c, "scales", c.text("scales_type"), k // c.number("group") * size[1] + o)
+                value = x(n, k, row // iy, col // ix) - c.number("x_zero")
+                total += scale * value * (w - self.zero(c, "w", o))
+            self.accumulate(c, place, total)
+
+    def scaledmatmul(self, c: Command) -> None:
+        a, b = self.tensor(c, "a"), self.tensor(c, "b")
+        size = c.number("batch"), c.number("m"), c.number("n")
+        for place, (s, i, j) in enumerate(product(*map(range, size))):
+            total = 0
+            for k in range(c.number("k")):
+                scale = self.at(c, "scales", c.text("scales_type"), k // c.number("group") * size[2] + j)
+                total += scale * (a(s, i, k) - c.number("a_zero")) * (b(s, k, j) - self.zero(c, "b", j))
             self.accumulate(c, place, total)
 
     def requant(self, c: Command) -> None:

@@ -64,7 +64,7 @@ def test_command_means_what_the_document_says(opcode: str, seed: int) -> None:
     agree(wrap(case), seed)
 
 
-@pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "REDUCE"])
+@pytest.mark.parametrize("opcode", ["CONV", "MATMUL", "SCALEDCONV", "SCALEDMATMUL", "REDUCE"])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_sums_that_never_reach_memory(opcode: str, seed: int) -> None:
@@ -73,9 +73,9 @@ def test_sums_that_never_reach_memory(opcode: str, seed: int) -> None:
     first.fields["accumulate"] = 0
     again = Case(first.rng, opcode, {**first.fields, "accumulate": 1})
     f = first.fields
-    if opcode == "CONV":
+    if opcode in ("CONV", "SCALEDCONV"):
         dims = (f["batch"], f["out_channels"], f["out_height"], f["out_width"])
-    elif opcode == "MATMUL":
+    elif opcode in ("MATMUL", "SCALEDMATMUL"):
         dims = (1, f["batch"], f["m"], f["n"])
     else:
         dims = (1, 1, f["dims"][0], f["dims"][2])

@@ -140,7 +140,7 @@ def subject(seed: int, opcode: str) -> tuple[Case, Program, int]:
     if opcode in ("LOAD", "STORE", "BARRIER"):
         return moves(seed, opcode)
     case = random_case(seed, opcode)
-    if opcode == "CONV":
+    if opcode in ("CONV", "SCALEDCONV"):
         inside(case)
     program = wrap(case)
     return case, program, len(program.commands[0]) - 2

@@ -46,6 +46,7 @@ def test_what_is_shipped() -> None:
         "ethos-u65-256",
         "edge-4t",
         "edge-pow2",
+        "edge-8t",
         "server-32t",
     }
 

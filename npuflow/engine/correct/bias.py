@@ -197,7 +197,10 @@ def shifted(graph: Graph, at: int, delta: Real, numerics: Numerics) -> Graph:
     total = (np.zeros_like(delta) if old is None else np.asarray(old, np.float64)) + delta / gain
     values, consts = dict(graph.values), dict(graph.consts)
     padded = replace(site, consts=(*site.consts[:2], total))
-    codes, quant = coded_bias(padded, 2, site.quant(0), site.quant(1), len(delta), numerics)
+    weight = site.consts[1]
+    assert weight is not None
+    types = (site.quant(0), site.out_quant, site.quant(1))
+    codes, quant = coded_bias(padded, 2, *types, weight, numerics)
     name = f"{node.outputs[0]}:bias"
     values[name], stored = constant(name, codes, quant)
     consts.update(stored)

@@ -136,7 +136,11 @@ def _constants(buffers: Buffers, calls: Iterable[str]) -> tuple[dict[int, str], 
 def _kernel(opcode: str, layer: str) -> Kernel:
     name = opcode.lower()
     if name not in KERNELS:
-        raise ModelError(f"{layer}: the command {opcode} has no C kernel", code="NF-PROGRAM-030")
+        raise ModelError(
+            f"{layer}: the command {opcode} has no C kernel",
+            hint="weight_group = 0 under [[quantize.overrides]], if its weights have scales by groups",
+            code="NF-PROGRAM-030",
+        )
     found: Kernel = KERNELS[name]()
     return found
 

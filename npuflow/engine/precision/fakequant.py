@@ -148,8 +148,9 @@ class Network:
             return stated
         node, real = self.graph.nodes[weight.node], self.graph.const(weight.value)
         assert real is not None
-        axis = node.op.channel_axis(self.graph.site(node), weight.operand)
-        return weight_type(real, axis, self._scheme(weight, bits), self.numerics)
+        site = self.graph.site(node)
+        axes = (axis(site, weight.operand) for axis in (node.op.channel_axis, node.op.group_axis))
+        return weight_type(real, next(axes), self._scheme(weight, bits), self.numerics, next(axes))
 
     def is_rounded(self, weight: Weight) -> bool:
         """Whether a rounding method chose the weight's codes."""

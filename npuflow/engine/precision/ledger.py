@@ -21,7 +21,6 @@ from npuflow.engine.precision.fakequant import Table
 from npuflow.engine.precision.judge import clipped
 from npuflow.engine.precision.problem import Rig
 from npuflow.engine.precision.quality import EXACT, Outputs
-from npuflow.hw.numerics import along
 from npuflow.ir.graph import Graph
 from npuflow.ir.macs import graph_macs
 from npuflow.ir.types import Array
@@ -137,7 +136,7 @@ class _Split:
         if self.rig.network.is_rounded(self.rig.network.weights[j]):
             return real
         quant = self.rig.network.weight_quant(self.rig.network.weights[j])
-        scale, zero = (along(x, quant.axis, real.ndim) for x in (quant.scale, quant.zero_point))
+        scale, zero = quant.spread(real.shape)
         low, high = (quant.lo - zero) * scale, (quant.hi - zero) * scale
         return np.clip(real, low, high).astype(real.dtype)
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from npuflow.base.errors import RecipeError, TargetError, Where
-from npuflow.base.tables import Config
+from npuflow.base.tables import Config, Range
 from npuflow.calibrators import CALIBRATORS, Calibrator, Grid
 from npuflow.engine.quantize.names import answers
 from npuflow.hw.target import Bits, Numerics
+
+Group = Annotated[int, Range(0, 1 << 16)]
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,9 @@ class Weights(Config):
     symmetric: bool = True                # zero point 0
     signed: bool = True
     narrow: bool = False                  # leave out the most negative code
+    group: Group = 0                      # input channels that share a scale; 0: all of them
+    # of the scales of groups, integers of so many bits times a scale per channel; 0: any multipliers
+    sub_scale_bits: Annotated[int, Range(0, 8)] = 0
     # minmax keeps large weights; others clip them for finer steps
     method: Annotated[str, CALIBRATORS] = "minmax"
 
@@ -49,6 +54,7 @@ class Override(Config):
     layers: tuple[str, ...]               # node names, operator names (conv, matmul), or patterns (*/head/*)
     weight_bits: Bits | None = None
     weight_per: Literal["channel", "tensor"] | None = None
+    weight_group: Group | None = None     # input channels that share a scale; 0: all of them
     bits: Bits | None = None              # of the layer's outputs
     input_bits: Bits | None = None        # of the layer's inputs
     float: bool = False                   # leave the layer to the host, in floating point
@@ -75,7 +81,10 @@ class Quantize(Config):
     def weights_of(self, names: Iterable[str], op: str) -> Weights:
         scheme = self.weights
         for rule in self.matching(names, op):
-            scheme = scheme.with_(bits=rule.weight_bits or scheme.bits, per=rule.weight_per or scheme.per)
+            group = scheme.group if rule.weight_group is None else rule.weight_group
+            scheme = scheme.with_(
+                bits=rule.weight_bits or scheme.bits, per=rule.weight_per or scheme.per, group=group
+            )
         return scheme
 
     def matching(self, names: Iterable[str], op: str) -> list[Override]:
@@ -140,10 +149,37 @@ def _misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
         yield _misfit(
             "weights.narrow", "unsigned codes have no most negative one to leave out", "narrow = false"
         )
+    yield from _group_misfits(config, numerics)
     if activations.signed is True and not numerics.signed_activations:
         yield _misfit("activations.signed", "the target has no signed activations", "leave it out")
     if activations.signed is False and not numerics.unsigned_activations:
         yield _misfit("activations.signed", "the target has no unsigned activations", "leave it out")
+
+
+def _group_misfits(config: Quantize, numerics: Numerics) -> Iterator[TargetError]:
+    """Scales by groups of input channels that the target lacks, or that contradict the rest of the table."""
+    weights = config.weights
+    asked = [("weights.group", weights.group)]
+    rules = enumerate(config.overrides)
+    asked += [(f"overrides[{i}].weight_group", rule.weight_group or 0) for i, rule in rules]
+    asked = [(key, group) for key, group in asked if group]
+    has = ", ".join(map(str, sorted(numerics.weight_groups)))
+    for key, group in asked:
+        if group not in numerics.weight_groups:
+            text = f"groups of {has}" if has else "one scale per channel"
+            other = f"one of {has}" if has else "0"
+            yield _misfit(
+                key, f"weight scales by groups of {group} input channels; the target has {text}",
+                f"{other}, or a target with such groups (target.numerics.weight_groups)",
+            )
+    if asked and not weights.symmetric:
+        yield _misfit(asked[0][0], "weights with a scale by group have no zero points", "symmetric = true")
+    if asked and weights.per == "tensor":
+        yield _misfit(asked[0][0], "scales by groups are scales of channels, too", 'per = "channel"')
+    if weights.sub_scale_bits and not asked:
+        yield _misfit("weights.sub_scale_bits", "integer scales of groups without groups", "group = 64")
+    if weights.sub_scale_bits == 1:
+        yield _misfit("weights.sub_scale_bits", "integer scales of one bit are all alike", "4")
 
 
 def _computes(containers: tuple[int, ...]) -> str:

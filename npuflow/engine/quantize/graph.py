@@ -283,8 +283,7 @@ class _Builder:
         inputs[weight] = self.stored(node.inputs[weight], codes, quant)
         bias = weight + 1
         if real.present(bias) and node.op.role(bias) == "bias":
-            # Every operator with a bias has its channels in the second dimension of its output.
-            coded = coded_bias(real, bias, x, quant, real.out_shape[1], self.numerics)
+            coded = coded_bias(real, bias, x, y, quant, codes, self.numerics)
             inputs[bias] = self.stored(node.inputs[bias], *coded)
         return replace(made, inputs=tuple(inputs))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import encode
-from npuflow.hw.numerics import along, dequantize
+from npuflow.hw.numerics import dequantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType
@@ -20,6 +20,9 @@ from npuflow.rounders import RoundedWeight
 def suits(one: RoundedWeight | None, scheme: Weights, numerics: Numerics) -> bool:
     """Whether codes are of the width and granularity that the layer has in the end."""
     if one is None or one.quant.bits != scheme.bits:
+        return False
+    groups = one.quant.group, one.quant.sub_bits or 0
+    if one.quant.group is not None and groups != (scheme.group, scheme.sub_scale_bits):
         return False
     return (one.quant.axis is None) == (scheme.per == "tensor" or not numerics.per_channel_weights)
 
@@ -39,9 +42,7 @@ def at_width(value_id: str, bits: int) -> str:
 
 def real_weight(one: RoundedWeight) -> Array:
     """The numbers that the codes stand for."""
-    quant = one.quant
-    parts = (along(values, quant.axis, one.codes.ndim) for values in (quant.scale, quant.zero_point))
-    return np.asarray(dequantize(one.codes, *parts))
+    return np.asarray(dequantize(one.codes, *one.quant.spread(one.codes.shape)))
 
 
 def real_bias(one: RoundedWeight, bias: Array) -> Array:
@@ -66,5 +67,5 @@ def replaced(site: Site, weight: int, one: RoundedWeight) -> Site:
 def recoded(real: Array, one: RoundedWeight, quant: QuantType) -> Array:
     """The codes for the type that the layer got: those chosen, but of channels whose
     scale had to be raised."""
-    same = np.equal(along(one.quant.scale, quant.axis, real.ndim), along(quant.scale, quant.axis, real.ndim))
+    same = np.equal(one.quant.spread(real.shape)[0], quant.spread(real.shape)[0])
     return np.where(same, one.codes, encode(real, quant)).astype(one.codes.dtype)

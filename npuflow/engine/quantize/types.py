@@ -59,14 +59,19 @@ def activation_type(lo: float, hi: float, grid: Grid, both_signs: bool = True) -
     return codes.with_(scale=(scale,), zero_point=(zero,))
 
 
-def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numerics) -> QuantType:
-    """Per channel along `axis` if there is one and scheme and target allow, else per tensor."""
+def weight_type(
+    array: Array, axis: int | None, scheme: Weights, numerics: Numerics, inner: int | None = None
+) -> QuantType:
+    """Per channel along `axis` if there is one and scheme and target allow, else per tensor; and by groups
+    along `inner` where the scheme has groups and there are several."""
     check_width(scheme.bits, numerics.weight_bits, "weights")
     if scheme.per == "tensor" or not numerics.per_channel_weights:
         axis = None
     real = array.astype(np.float64)
     symmetric = scheme.symmetric or not numerics.weight_zero_point
     codes = QuantType(scheme.bits, scheme.signed or symmetric, (1.0,), axis=axis, narrow=scheme.narrow)
+    if axis is not None and inner is not None and 0 < scheme.group < real.shape[inner]:
+        return _grouped_type(real, axis, inner, scheme, codes, numerics)
     rows = real.reshape(1, -1) if axis is None else np.moveaxis(real, axis, 0).reshape(real.shape[axis], -1)
     pow2 = numerics.power_of_two
     grid = Grid(codes.bits, codes.signed, symmetric, codes.narrow, pow2)
@@ -84,9 +89,49 @@ def weight_type(array: Array, axis: int | None, scheme: Weights, numerics: Numer
     return codes.with_(scale=scales, zero_point=tuple(zeros.tolist()))
 
 
+def _grouped_type(
+    real: Real, axis: int, inner: int, scheme: Weights, codes: QuantType, numerics: Numerics
+) -> QuantType:
+    """Symmetric scales by channel and group."""
+    grid = Grid(codes.bits, codes.signed, True, codes.narrow, numerics.power_of_two)
+    moved = np.moveaxis(real, (axis, inner), (0, 1))
+    need = np.stack([
+        np.maximum(hi / codes.hi, lo / codes.lo)
+        for lo, hi in (
+            scheme.calibrator.rows(part.reshape(len(part), -1), grid)
+            for part in np.split(moved, range(scheme.group, moved.shape[1], scheme.group), axis=1)
+        )
+    ], axis=1)                                            # [channels, groups]
+    largest = need.max(1, keepdims=True)
+    largest = np.where(largest > 0, largest, need.max() if need.max() > 0 else 1.0 / codes.hi)
+    need = np.where(need > 0, need, largest)              # groups of zeros: any scale will do
+    bits = scheme.sub_scale_bits or None
+    scale = group_scales(need, bits, numerics.power_of_two)
+    return codes.with_(
+        scale=tuple(scale.reshape(-1).tolist()), zero_point=(0,), group=scheme.group, group_axis=inner,
+        sub_bits=bits,
+    )
+
+
+def group_scales(wanted: Real, sub_bits: int | None, power_of_two: bool) -> Real:
+    """Scales [..., channels, groups] as they are kept: float32 each, or integers of so many bits times a
+    float32 number of the channel, the largest of them the largest integer."""
+    if sub_bits is None:
+        return np.vectorize(lambda s: usable_scale(float(s), power_of_two), otypes=[np.float64])(wanted)
+    top = (1 << sub_bits) - 1
+    one = np.vectorize(lambda s: usable_scale(float(s), power_of_two), otypes=[np.float64])(
+        wanted.max(-1, keepdims=True) / top
+    )
+    steps = np.clip(np.ceil(wanted / one - 1e-6), 1, top)
+    steps = np.where(wanted == wanted.max(-1, keepdims=True), top, steps)
+    return np.asarray(one * steps)
+
+
 def widened(quant: QuantType, floor: Real, power_of_two: bool) -> QuantType:
     """The weight type with every scale raised to at least `floor`; zero points move so that
     the lower end stays covered."""
+    if quant.group is not None:
+        return _widened_groups(quant, floor, power_of_two)
     scales, zeros = [], []
     least = np.broadcast_to(floor, (len(quant.scale),)).tolist()
     for scale, zero, smallest in zip(quant.scale, quant.zero_point, least, strict=True):
@@ -101,12 +146,21 @@ def widened(quant: QuantType, floor: Real, power_of_two: bool) -> QuantType:
     return quant.with_(scale=tuple(scales), zero_point=tuple(zeros))
 
 
+def _widened_groups(quant: QuantType, floor: Real, power_of_two: bool) -> QuantType:
+    """The same of scales by groups. `floor`: for every scale; of two-level ones, for every channel."""
+    scale = np.array(quant.scale)
+    if quant.sub_bits is not None:
+        rows = scale.reshape(len(floor), -1)
+        own = quant.channel_scale(len(rows))[:, None]
+        raised = np.array([usable_scale(float(s), power_of_two) for s in floor])[:, None]
+        scale = np.where(raised > own, np.rint(rows / own) * raised, rows).reshape(-1)
+    else:
+        raised = np.exp2(np.ceil(np.log2(floor) - 1e-6)) if power_of_two else floor
+        scale = np.where(floor > scale, raised, scale)
+    return quant.with_(scale=tuple(scale.tolist()))
+
+
 def encode(array: Array, quant: QuantType) -> Array:
     """The codes of a constant."""
-    scale, zero = np.array(quant.scale), np.array(quant.zero_point)
-    if quant.axis is not None and array.ndim:
-        shape = [-1 if d == quant.axis else 1 for d in range(array.ndim)]
-        scale, zero = scale.reshape(shape), zero.reshape(shape)
-    else:
-        scale, zero = scale[0], zero[0]
+    scale, zero = quant.spread(array.shape)
     return quantize(array, scale, zero, quant.lo, quant.hi).astype(quant.dtype)

@@ -3,6 +3,7 @@ width and accumulator can carry."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -13,6 +14,7 @@ from npuflow.engine.quantize.config import Weights
 from npuflow.engine.quantize.types import encode, weight_type, widened
 from npuflow.hw.numerics import along, multiplier_shift
 from npuflow.hw.target import Numerics
+from npuflow.ir.groups import scaled_groups
 from npuflow.ir.op import Site
 from npuflow.ir.types import Array, QuantType
 
@@ -34,18 +36,49 @@ def coded_weight(
     """
     real = site.consts[index]
     assert real is not None
-    axis = site.op.channel_axis(site, index)
+    axis, inner = site.op.channel_axis(site, index), site.op.group_axis(site, index)
     settled = fixed is not None and fixed.axis in (None, axis)
-    quant = fixed if fixed is not None and settled else weight_type(real, axis, scheme, numerics)
+    quant = fixed if fixed is not None and settled else weight_type(real, axis, scheme, numerics, inner)
     gain = site.op.gain()
+    if quant.group is not None:
+        quant = _by_groups(site, index, real, quant, x, y, numerics)
+        return encode(real, quant), quant
     bias = bias_values(site, index + 1, len(quant.scale))
     if bias is not None:
         products = _products(real, quant, axis, x, bias) if settled else _any_products(real, quant, x)
         quant = widened(
             quant, _bias_floor(bias, x, quant, gain * x.scale[0], products, numerics), numerics.power_of_two
         )
-    quant = widened(quant, _multiplier_floor(quant, gain * x.scale[0] / y.scale[0], numerics), False)
+    quant = widened(quant, _multiplier_floor(quant.scale, gain * x.scale[0] / y.scale[0], numerics), False)
     return encode(real, quant), quant
+
+
+def _by_groups(
+    site: Site, index: int, real: Array, quant: QuantType, x: QuantType, y: QuantType, numerics: Numerics
+) -> QuantType:
+    """Scales by groups that multipliers, and of two-level ones bias and accumulator, can carry."""
+    factor = site.op.gain() * x.scale[0] / y.scale[0]
+    if quant.sub_bits is None:
+        return widened(quant, _multiplier_floor(quant.scale, factor, numerics), numerics.power_of_two)
+    channels = real.shape[quant.axis or 0]
+    whole = _of_channels(quant, channels)
+    bias = bias_values(site, index + 1, channels)
+    floor = np.array(whole.scale)
+    if bias is not None:
+        unit = site.op.gain() * x.scale[0]
+        floor = np.maximum(floor, _bias_floor(bias, x, whole, unit, _any_products(real, whole, x), numerics))
+    floor = _multiplier_floor(floor, factor, numerics)
+    return widened(quant, floor, numerics.power_of_two)
+
+
+def _of_channels(quant: QuantType, channels: int) -> QuantType:
+    """Two-level scales as one scale for every channel, of codes times integers."""
+    assert quant.sub_bits is not None
+    scale = tuple(quant.channel_scale(channels).tolist())
+    return quant.with_(
+        bits=quant.bits + quant.sub_bits, scale=scale, zero_point=(0,) * channels,
+        group=None, group_axis=None, sub_bits=None,
+    )
 
 
 def bias_values(site: Site, index: int, channels: int) -> Real | None:
@@ -92,14 +125,14 @@ def _bias_floor(
     return np.abs(bias) / (unit * largest)
 
 
-def _multiplier_floor(weight: QuantType, factor: float, numerics: Numerics) -> Real:
+def _multiplier_floor(weight: Sequence[float] | Real, factor: float, numerics: Numerics) -> Real:
     """Scales at which every channel has an integer multiplier: channels far below the
     largest are raised to the next one.
 
     Narrow multipliers with one shift per layer cannot follow every channel; a slightly larger scale costs
     little, a wrong multiplier would scale the whole channel.
     """
-    scales = np.array(weight.scale)
+    scales = np.array(weight)
     ratio = scales * factor
     try:
         multiplier_shift(ratio, numerics)
@@ -113,25 +146,31 @@ def _multiplier_floor(weight: QuantType, factor: float, numerics: Numerics) -> R
 
 
 def coded_bias(
-    site: Site, index: int, x: QuantType, weight: QuantType, channels: int, numerics: Numerics
+    site: Site, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array, numerics: Numerics
 ) -> tuple[Array, QuantType]:
     """Codes and type of the bias: the accumulator's unit times the smallest power of
-    two with which all fit."""
+    two with which all fit; beside sums that are scaled group by group, 2^-n output codes."""
     stored = site.consts[index]
     assert stored is not None
+    # Every operator with a bias has its channels in the second dimension of its output.
+    channels = site.out_shape[1]
+    if weight.sub_bits is not None:
+        weight = _of_channels(weight, channels)
+    elif weight.group is not None:
+        return _bias_of_groups(site, index, x, y, weight, codes, numerics)
     unit = x.scale[0] * np.broadcast_to(np.asarray(weight.scale, np.float64), (channels,))
     unit = unit * site.op.gain() / site.op.bias_factor()
     real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,))
     if not np.all(np.isfinite(real)):
         raise TargetError("the bias holds NaN or infinity", code="NF-QUANT-006")
     top = (1 << (numerics.bias_bits - 1)) - 1
-    codes = np.abs(np.rint(real / unit))
+    sizes = np.abs(np.rint(real / unit))
     shift = 0
-    while shift < numerics.bias_shift_max and np.any(np.rint(codes / (1 << shift)) > top):
+    while shift < numerics.bias_shift_max and np.any(np.rint(sizes / (1 << shift)) > top):
         shift += 1
-    if np.any(np.rint(codes / (1 << shift)) > top + 0.5):
+    if np.any(np.rint(sizes / (1 << shift)) > top + 0.5):
         raise TargetError(
-            f"a bias of {int(codes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by "
+            f"a bias of {int(sizes.max())} accumulator units exceeds {numerics.bias_bits} bits shifted by "
             f"{shift}",
             hint="larger activation ranges, per-channel weights, or a target with wider biases",
             code="NF-QUANT-007",
@@ -140,3 +179,19 @@ def coded_bias(
     # One type even when the weight has one scale: the bias is always indexed by channel.
     quant = QuantType(numerics.bias_bits, True, tuple(scale.tolist()), (0,) * channels, axis=0)
     return encode(np.asarray(real), quant), quant
+
+
+def _bias_of_groups(
+    site: Site, index: int, x: QuantType, y: QuantType, weight: QuantType, codes: Array, numerics: Numerics
+) -> tuple[Array, QuantType]:
+    """64 bits, n as the multipliers of the groups have it."""
+    stored = site.consts[index]
+    assert stored is not None
+    channels = site.out_shape[1]
+    real = np.broadcast_to(np.asarray(stored, np.float64).reshape(-1), (channels,)) * site.op.bias_factor()
+    if not np.all(np.isfinite(real)):
+        raise TargetError("the bias holds NaN or infinity", code="NF-QUANT-006")
+    _, n = scaled_groups(site.op, codes, x, weight, y, real, numerics)
+    scale = y.scale[0] * 2.0**-n
+    quant = QuantType(64, True, (scale / site.op.bias_factor(),) * channels, (0,) * channels, axis=0)
+    return encode(np.asarray(real / site.op.bias_factor()), quant), quant

@@ -20,9 +20,9 @@ PULL = 0.3                                # damping of moved weights, as a share
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight tensor and where the numbers of its matrix, [groups, outputs, terms], lie in it. `channels`:
-    the axis of its output channels; `gain`: a unit of the sums in units of the bias; `names`, `kind`: what
-    exceptions of the recipe go by."""
+    """A weight tensor and where the numbers of its matrix, [groups, outputs, terms], lie in it. `axis`: that
+    of its output channels; `gain`: a unit of the sums in units of the bias; `names`, `kind`: what exceptions
+    of the recipe go by; `inner`: the axis along which scales by groups may differ."""
 
     tensor: Array
     index: Int64s
@@ -30,6 +30,7 @@ class Matrix:
     gain: float
     names: tuple[str, ...]
     kind: str
+    inner: int | None = None
 
     def rows(self, tensor: Array) -> Reals:
         return np.asarray(tensor, np.float64).reshape(-1)[self.index]
@@ -47,9 +48,10 @@ def matrix(graph: Graph, node: int, weight: str, names: tuple[str, ...], kind: s
     assert tensor is not None
     index = one.op.rows(np.arange(tensor.size).reshape(tensor.shape))
     groups, at = one.op.column_groups(), one.inputs.index(weight)
-    axis = one.op.channel_axis(graph.site(one), at)
+    site = graph.site(one)
+    axis, inner = one.op.channel_axis(site, at), one.op.group_axis(site, at)
     unit = one.op.gain() / one.op.bias_factor()
-    return Matrix(tensor, index.reshape(groups, len(index) // groups, -1), axis, unit, names, kind)
+    return Matrix(tensor, index.reshape(groups, len(index) // groups, -1), axis, unit, names, kind, inner)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def rounded(
     up what rounding does to the mean of its outputs, only what varies counts. `aim`: what the float
     network has in the place of what the layer reads here; the codes are then for the weights that come
     closest to the float layer's outputs."""
-    quant = weight_type(source.tensor, source.axis, scheme, numerics)
+    quant = weight_type(source.tensor, source.axis, scheme, numerics, source.inner)
     center = fit.mean if bias else None
     problem = _problem(source, quant, fit.around(center), numerics)
     own = problem.weight
@@ -119,23 +121,37 @@ def rounded(
         made = np.matmul(problem.real(one), fit.mean[..., None])
         return source.gain * (wanted - made).reshape(-1) if bias else None
 
-    scale = np.broadcast_to(made.scale, made.codes.shape[:2]).reshape(-1)
-    scales = tuple(scale.tolist()) if quant.axis is not None else (float(scale[0]),)
     codes = source.tensor_of(made.codes, quant.dtype)
-    weight = RoundedWeight(codes, quant.with_(scale=scales), bias, shift(made))
+    weight = RoundedWeight(codes, quant.with_(scale=_scales(made, quant, problem)), bias, shift(made))
     used = wanted and (not rounder.judged or (held is not None and now < was))
     return Done(weight, was, now, used, shift(plain))
+
+
+def _scales(made: Rounding, quant: QuantType, problem: LayerProblem) -> tuple[float, ...]:
+    """The scales of a rounding as the type lists them."""
+    if problem.part:
+        return tuple(made.scale[..., :: problem.part].reshape(-1).tolist())
+    scale = np.broadcast_to(made.scale, made.codes.shape[:2]).reshape(-1)
+    return tuple(scale.tolist()) if quant.axis is not None else (float(scale[0]),)
 
 
 def _problem(source: Matrix, quant: QuantType, gram: Reals, numerics: Numerics) -> LayerProblem:
     rows = source.rows(source.tensor)
     shape = rows.shape[:2]
 
+    scale, part = np.asarray(quant.scale), 0
+    if quant.group is not None:
+        # terms are input channels, each with its taps
+        part = quant.group * rows.shape[-1] // source.tensor.shape[quant.group_axis or 0]
+        scale = np.repeat(scale.reshape(*shape, -1), part, axis=-1)[..., : rows.shape[-1]]
+
     def by_output(values: tuple[float, ...] | tuple[int, ...]) -> Reals:
         found = np.asarray(values, np.float64)
-        return found.reshape(shape) if quant.axis is not None else np.full(shape, found[0])
+        each = quant.axis is not None and found.size > 1
+        return found.reshape(shape) if each else np.full(shape, found[0])
 
     return LayerProblem(
-        rows, gram, by_output(quant.scale), by_output(quant.zero_point), quant.lo, quant.hi, quant.bits,
-        shared=quant.axis is None, fixed=numerics.power_of_two,
+        rows, gram, scale if part else by_output(quant.scale), by_output(quant.zero_point),
+        quant.lo, quant.hi, quant.bits,
+        shared=quant.axis is None, fixed=numerics.power_of_two, part=part, sub_bits=quant.sub_bits,
     )

@@ -20,7 +20,7 @@ from npuflow.ir.space import DimMap, Operand, Space
 def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     """The layer with columns, where that pays; else the layer as it is."""
     space, mac = layer.space, layer.mac
-    if mac is None or not slides(space) or compute.dataflow != "weight_stationary":
+    if mac is None or mac.part or not slides(space) or compute.dataflow != "weight_stationary":
         return layer
     x, weight, y = space.inputs[0], space.inputs[1], space.outputs[0]
     assert x is not None and weight is not None
@@ -47,7 +47,7 @@ def gathered(layer: Layer, compute: Compute, memory: Memory) -> Layer:
     shape = (y.shape[0], depth * taps, *y.shape[2:])
     columns = Ref("inner", COLUMNS, Operand("columns", shape, maps), moving.dtype)
     positions = tuple(m.axis for m in maps if m.axis is not None)
-    array = MacMap(None, mac.cols, positions, 1, None, depth * taps, mac.bits)
+    array = MacMap(None, mac.cols, positions, 1, None, depth * taps, bits=mac.bits)
     streams = (*layer.streams, Stream("inner", (columns,)))
     return replace(
         layer, space=replace(space, axes=axes), streams=streams, mac=array, gathers=weight.shape[2]

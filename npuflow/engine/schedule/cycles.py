@@ -53,7 +53,7 @@ def _passes(layer: Layer, mac: MacMap, extents: Extents, points: int, c: Compute
         return ceil(mac.kernel * groups * width * points / c.depthwise_macs), 0
     columns = groups * ceil(width / c.array_cols)
     if c.dataflow == "weight_stationary":
-        passes = columns * mac.kernel * ceil(depth / c.array_rows)
+        passes = columns * mac.kernel * mac.blocks(depth, c.array_rows)
         return passes * ceil(points / c.array_pixels), passes
     passes = columns * ceil(points / c.array_rows)
     return passes * mac.kernel * depth, passes

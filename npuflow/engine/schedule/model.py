@@ -90,7 +90,14 @@ class MacMap:
     kernel: int
     group_axis: str | None = None
     group_rows: int = 0
+    part: int = 0                         # rows whose sums are scaled by themselves; 0: all of them
     bits: tuple[int, int] = (8, 8)        # of the operand that streams through, and of the one that is held
+
+    def blocks(self, depth: int, rows: int) -> int:
+        """Blocks of so many array rows that a sum over `depth` terms takes, from the start of a part on."""
+        if not self.part:
+            return -(-depth // rows)
+        return depth // self.part * -(-self.part // rows) + -(-(depth % self.part) // rows)
 
     @property
     def depthwise(self) -> bool:
@@ -338,7 +345,8 @@ def _mac_map(space: Space, refs: list[Ref]) -> MacMap | None:
         group_rows = int(inner)
     named = {rows, cols, group_axis}
     positions = tuple(a.name for a in space.axes if a.name not in named)
-    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, (moving.bits, held.bits))
+    part = next((a.multiple for a in space.axes if a.name == rows and a.multiple > 1), 0)
+    return MacMap(rows, cols, positions, kernel, group_axis, group_rows, part, (moving.bits, held.bits))
 
 
 def _group_rows(operand: Operand, axis: Axis) -> int:

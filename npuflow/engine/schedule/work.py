@@ -65,7 +65,7 @@ def _array(layer: Layer, mac: MacMap, sizes: Extents, served: Sequence[int], c: 
     served = served or [points] * mac.kernel
     if c.dataflow == "weight_stationary":
         rounds = sum(ceil(n / c.array_pixels) + c.pass_cycles for n in served if n)
-        dense = blocks * batch * ceil(depth / c.array_rows) * rounds * slow
+        dense = blocks * batch * mac.blocks(depth, c.array_rows) * rounds * slow
     else:
         rounds = depth * ceil(sum(served) / c.array_rows) + ceil(points / c.array_rows) * c.pass_cycles
         dense = blocks * batch * rounds * slow

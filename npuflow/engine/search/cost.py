@@ -294,10 +294,11 @@ def _passes(layer: Layer, mac: MacMap, c: Compute, grid: Grid) -> Iterator[Float
     for name, unit in ((mac.rows, depth), (mac.cols, c.array_cols)):
         if name is not None:
             size = layer.space.axis(name).size
+            blocks = mac.blocks if name == mac.rows else replace(mac, part=0).blocks
             (cuts,) = _per_size(
                 grid,
                 name,
-                lambda t, n=size, u=unit: (n // t * -(-t // u) + -(-(n % t) // u),),  # type: ignore[misc]
+                lambda t, n=size, b=blocks, u=unit: (n // t * b(t, u) + b(n % t, u),),  # type: ignore[misc]
             )
             yield cuts.astype(np.float64)
     if mac.group_axis is not None:

@@ -25,6 +25,13 @@ def times(v: Wide, m: Any) -> Wide:
     return np.asarray(v.astype(object) * m.astype(object))
 
 
+def plus(a: Wide, b: Wide) -> Wide:
+    """a + b with no overflow."""
+    if a.dtype != object and b.dtype != object and _peak(a) + _peak(b) < LIMIT:
+        return np.asarray(a + b)
+    return np.asarray(a.astype(object) + b.astype(object))
+
+
 def _peak(v: Wide) -> int:
     return max(abs(int(v.max())), abs(int(v.min()))) if v.size else 0
 

@@ -126,7 +126,7 @@ class _Conv:
             and i in bench.facts.sums
             and c.text("acc_type") == "int32"
         )
-        planes = [(_bytes(weights, h).reshape(self.groups, -1, self.depth), h) for h in ws]
+        planes = [(as_bytes(weights, h).reshape(self.groups, -1, self.depth), h) for h in ws]
         x = bench.operand(i, c, "x")
         step = n * max(
             1, min(bench.batch, COLUMN_BYTES // max(1, n * self.groups * self.depth * self.pixels))
@@ -174,7 +174,7 @@ class _Conv:
                 w.gather_sums(part, self.flat, self.offsets[first : first + len(part)], weight, keep)
 
 
-def _bytes(values: Array, half: Half) -> Array:
+def as_bytes(values: Array, half: Half) -> Array:
     return np.ascontiguousarray(((values.astype(np.int64) >> half.shift) + half.add & 255).astype(np.uint8))
 
 
