@@ -16,17 +16,14 @@ which of them ran again. A build that is not measured comes first: it compiles t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from builds import built
 from defaults import Task, recipe
 
 FIRST = "fashion-recipe"
@@ -45,28 +42,12 @@ class Ran:
     stages: Mapping[str, float]
 
 
-def built(path: Path, out: Path, cache: Path, settings: Sequence[str]) -> Ran:
-    command = [
-        sys.executable,
-        "-m",
-        "npuflow",
-        "build",
-        str(path),
-        "--json",
-        "--out",
-        str(out),
-        "--cache",
-        str(cache),
-    ]
-    before, started = os.times(), time.perf_counter()
-    done = subprocess.run(
-        command + [a for s in settings for a in ("--set", s)], capture_output=True, text=True, check=False
-    )
-    wall, after = time.perf_counter() - started, os.times()
-    if done.returncode:
-        raise SystemExit(f"{path}: {done.stderr.strip()}")
+def timed(path: Path, out: Path, cache: Path, settings: Sequence[str]) -> Ran:
+    before = os.times()
+    events, wall = built(path, out, cache, settings)
+    after = os.times()
     stages: dict[str, float] = {}
-    for event in (json.loads(line) for line in done.stdout.splitlines()):
+    for event in events:
         if event["event"] == "step" and event["status"] == "ran":
             stages[event["stage"]] = stages.get(event["stage"], 0.0) + event["seconds"]
     spent = after.children_user + after.children_system - before.children_user - before.children_system
@@ -79,9 +60,9 @@ def row(name: str, path: Path, out: Path, settings: Sequence[str]) -> tuple[floa
     for label, more in (("first", ()), ("with", ()), ("without", WITHOUT)):
         cache = out / f"cache-{label}"
         shutil.rmtree(cache, ignore_errors=True)
-        found.append(built(path, out / label, cache, (*settings, *BOTH, *more)))
+        found.append(timed(path, out / label, cache, (*settings, *BOTH, *more)))
     _, defaults, plain = found
-    again = built(path, out / "with", out / "cache-with", (*settings, *BOTH, "simulate.samples=1"))
+    again = timed(path, out / "with", out / "cache-with", (*settings, *BOTH, "simulate.samples=1"))
     reached = [stage for stage in CHOICES if stage in again.stages]
     spent = ", ".join(
         f"{stage} {defaults.stages[stage]:.1f}" for stage in CHOICES if defaults.stages.get(stage, 0) >= 0.05

@@ -15,15 +15,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from builds import built
 
 FIRST = ("photos", "scenes", "sts", "vad", "fashion")
 SHAPES: dict[str, dict[str, list[int]]] = {
@@ -166,31 +164,11 @@ def recipe(task: Task, out: Path, target: str) -> Path:
     return path
 
 
-def built(path: Path, folder: Path, cache: Path, settings: list[str]) -> tuple[dict[str, Any], float]:
+def summaries(path: Path, folder: Path, cache: Path, settings: list[str]) -> tuple[dict[str, Any], float]:
     """Summaries of the steps by stage, and seconds."""
-    command = [
-        sys.executable,
-        "-m",
-        "npuflow",
-        "build",
-        str(path),
-        "--json",
-        "--out",
-        str(folder),
-        "--cache",
-        str(cache),
-    ]
-    started = time.perf_counter()
-    done = subprocess.run(
-        command + [a for s in settings for a in ("--set", s)], capture_output=True, text=True, check=False
-    )
-    seconds = time.perf_counter() - started
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode:
-        raise SystemExit(f"{path}: {done.stderr.strip() or events[-1:]}")
-    return {
-        e["stage"]: e["figures"] for e in events if e.get("event") == "step" and e.get("figures")
-    }, seconds
+    events, seconds = built(path, folder, cache, settings)
+    steps = [e for e in events if e.get("event") == "step" and e.get("figures")]
+    return {e["stage"]: e["figures"] for e in steps}, seconds
 
 
 def scored(task: Task, program: Path, baseline: Mapping[str, Any], limit: int) -> dict[str, Any]:
@@ -215,7 +193,7 @@ def main() -> None:
     for name in args.tasks:
         task = Task(name, args.models.resolve(), out)
         path = recipe(task, out, args.target)
-        steps, seconds = built(path, out / name / "out", out / "cache", args.settings)
+        steps, seconds = summaries(path, out / name / "out", out / "cache", args.settings)
         baseline = floats(task, out, args.limit)
         program = next((out / name / "out").rglob("model.npu"))
         figures = scored(task, program, baseline, args.limit)

@@ -35,6 +35,15 @@ CacheOption = Annotated[
         "--cache", metavar="DIR", help="The cache folder; else NPUFLOW_CACHE, the recipe, or the default."
     ),
 ]
+ProgramArgument = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)]
+InputsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="INPUT...",
+        help="An npz of named arrays, or one npy or picture per input.",
+        show_default=False,
+    ),
+]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop after this stage.")]
 OverrideOption = Annotated[
     list[str] | None,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._engine import ProgramArgument
 
 
 def disasm(
-    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
+    program: ProgramArgument,
     node: Annotated[
         str | None, typer.Option("--node", help="Only the commands of this node (name or index).")
     ] = None,

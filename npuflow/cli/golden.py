@@ -7,17 +7,12 @@ from typing import Annotated
 
 import typer
 
+from npuflow.cli._engine import InputsArgument, ProgramArgument
+
 
 def golden(
-    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu program.", show_default=False)],
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="INPUT...",
-            help="An npz of named arrays, or one npy or picture per input.",
-            show_default=False,
-        ),
-    ],
+    program: ProgramArgument,
+    inputs: InputsArgument,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.", show_default=False)
     ],

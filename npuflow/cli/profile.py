@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._engine import ProgramArgument
 
 if TYPE_CHECKING:
     from npuflow.engine.profile import Profile
@@ -21,7 +22,7 @@ WORDS = ("name", "op", "limit", "stall", "queue", "opcode", "cause", "layer", "w
 
 
 def profile(
-    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)],
+    program: ProgramArgument,
     other: Annotated[
         Path | None, typer.Argument(metavar="[OTHER]", help="A second one, to compare with.")
     ] = None,

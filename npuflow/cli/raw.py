@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from npuflow.base.errors import UsageError
+from npuflow.cli._engine import InputsArgument, ProgramArgument
 
 if TYPE_CHECKING:
     from npuflow.engine.raw import Slot
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-ProgramArgument = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu file.", show_default=False)]
 LastOption = Annotated[bool, typer.Option("--channels-last", help="Arrays have their channels last.")]
 
 
@@ -37,14 +37,7 @@ def slots(program: ProgramArgument) -> None:
 @app.command()
 def pack(
     program: ProgramArgument,
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="INPUT...",
-            help="An npz of named arrays, or one npy or picture per input.",
-            show_default=False,
-        ),
-    ],
+    inputs: InputsArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("inputs.bin"),
     channels_last: LastOption = False,
 ) -> None:

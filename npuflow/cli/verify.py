@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npuflow.cli._engine import ProgramArgument
+
 if TYPE_CHECKING:
     from npuflow.engine.verify.locate import Finding
 
 
 def verify(
-    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .npu program.", show_default=False)],
+    program: ProgramArgument,
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="What `npuflow golden` wrote.", show_default=False)
     ],

@@ -22,21 +22,14 @@ from npuflow.flow.run import build
 from npuflow.flow.stage import STAGES
 from npuflow.flow.store import Store
 from npuflow.flow.wire import wire
-from tests.flow.forge import Forge
+from tests.flow.forge import VALUE, Forge
 
 ROOT = Path(__file__).parents[2]
 KINDS = """
     from dataclasses import dataclass
     from npuflow.base.tables import Config
     from npuflow.flow.artifact import Artifact
-
-    @dataclass(frozen=True)
-    class Value(Artifact):
-        value: int = 0
-        def save(self, folder): folder.json("value", self.value)
-        @classmethod
-        def load(cls, folder): return cls(folder.json("value"))
-        def summary(self): return {"value": self.value}
+""" + VALUE + """        def summary(self): return {"value": self.value}
 
     class Number(Value): ...
     class Note(Value): ...

@@ -18,15 +18,10 @@ from npuflow.flow.recipe_build import Settings, open_cache
 from npuflow.ir.op import OPS
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.thresholds import Thresholds
+from tests.networks import recipes
 from tests.networks.floats import USUAL, Net, floats
 
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-arrays = { x = "x" }
+RECIPE = recipes.RECIPE + """\
 [unify]
 held_out = 6
 """

@@ -27,6 +27,7 @@ from npuflow.ir.types import QuantType, TensorType
 from npuflow.stages.qdq import FILE, Qdq
 from npuflow.stages.qdq_check import QdqComparison
 from npuflow.stages.quantize import Quantized
+from tests.networks import recipes
 from tests.networks.onnx_text import model, normal
 
 A = TypeVar("A", bound=Artifact)
@@ -38,13 +39,7 @@ NET = model(
     "f = GlobalAveragePool(e) g = Flatten(f) z = Gemm(g, w)",
     {"k": normal(0, 4, 3, 3, 3), "l": normal(1, 4, 4, 3, 3), "w": normal(2, 4, 5)},
 )
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-arrays = { x = "x" }
+RECIPE = recipes.RECIPE + """\
 [calibrate]
 method = "minmax"
 """

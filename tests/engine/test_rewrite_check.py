@@ -23,6 +23,7 @@ from npuflow.ir.graph import Graph
 from npuflow.rules import RULES
 from npuflow.stages.parse import rewritten
 from npuflow.stages.rewrite_check import RewriteCheck
+from tests.networks import recipes
 from tests.networks.onnx_text import model, normal
 
 NET = model(
@@ -50,14 +51,7 @@ class Leak(Rule):
     def rewrite(self, graph, node):
         return Change((node,), (Node(OPS["leakyrelu"](alpha=0.01), node.inputs, node.outputs, node.origin),))
 '''
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-arrays = { x = "x" }
-"""
+RECIPE = recipes.RECIPE
 
 
 @pytest.fixture

@@ -13,6 +13,16 @@ import pytest
 from npuflow.base import code
 from npuflow.base.registry import Registry
 
+# an artifact that holds a number, for the files of a package
+VALUE = """
+    @dataclass(frozen=True)
+    class Value(Artifact):
+        value: int = 0
+        def save(self, folder): folder.json("value", self.value)
+        @classmethod
+        def load(cls, folder): return cls(folder.json("value"))
+"""
+
 
 class Forge:
     """A package on the import path whose files may change under the running process."""

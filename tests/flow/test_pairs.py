@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forge import Forge
+from forge import VALUE, Forge
 
 from npuflow.base.errors import InternalError
 from npuflow.base.tables import Locator
@@ -30,14 +30,7 @@ KINDS = """
     from npuflow.base.tables import Config
     from npuflow.flow.artifact import Artifact
     from npuflow.flow.stage import Groups, Items, Whole, pair, stage
-
-    @dataclass(frozen=True)
-    class Value(Artifact):
-        value: int = 0
-        def save(self, folder): folder.json("value", self.value)
-        @classmethod
-        def load(cls, folder): return cls(folder.json("value"))
-
+""" + VALUE + """
     class Row(Value): ...
     class Column(Value): ...
     class Cell(Value): ...

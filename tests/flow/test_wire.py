@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forge import Forge
+from forge import VALUE, Forge
 
 from npuflow.base.errors import InputError, InternalError, RecipeError, UsageError
 from npuflow.base.tables import Locator
@@ -32,14 +32,7 @@ KINDS = """
     from npuflow.flow.artifact import Artifact
     from npuflow.flow.refs import Files, Item, Listing
     from npuflow.flow.stage import Items, Project, stage
-
-    @dataclass(frozen=True)
-    class Value(Artifact):
-        value: int = 0
-        def save(self, folder): folder.json("value", self.value)
-        @classmethod
-        def load(cls, folder): return cls(folder.json("value"))
-
+""" + VALUE + """
     class One(Value):
         def above(self, item): return len(item)
     class Two(Value): ...

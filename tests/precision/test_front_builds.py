@@ -15,14 +15,10 @@ from npuflow.flow.recipe_build import Settings, build, open_cache
 from npuflow.stages.precision import Precision
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.rounded import Rounded
+from tests.networks import recipes
 from tests.precision.rigs import feeds_of, mixed_net
 
-RECIPE = """
-target = "bm1684x"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
+RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
 [precision]
 strategy = "greedy"
 weights = [4, 8]

@@ -14,14 +14,10 @@ from npuflow.engine.to_onnx import export_model
 from npuflow.flow.recipe import load
 from npuflow.flow.recipe_build import Settings, build, open_cache, plan_recipe, run_plan
 from npuflow.flow.stage import STAGES
+from tests.networks import recipes
 from tests.precision.rigs import feeds_of, mixed_net
 
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
+RECIPE = recipes.RECIPE + """\
 [precision]
 sqnr_db = 45.0
 """

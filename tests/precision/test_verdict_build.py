@@ -12,15 +12,10 @@ import pytest
 
 from npuflow.cli import main
 from npuflow.engine.to_onnx import export_model
+from tests.networks import recipes
 from tests.networks.floats import Net
 
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-arrays = { x = "x" }
+RECIPE = recipes.RECIPE + """\
 [precision]
 strategy = "none"
 """
@@ -97,7 +92,7 @@ def test_the_last_line_and_the_exit_code(folder: Path, capfd: pytest.CaptureFixt
 
 
 def test_random_data_is_no_alarm(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    text = RECIPE.replace('source = "calib.npz"\narrays = { x = "x" }', 'source = "random"\ncount = 12')
+    text = RECIPE.replace('source = "calib.npz"', 'source = "random"\ncount = 12')
     (folder / "random.toml").write_text(text + SPOILT)
     assert main(["build", "random.toml", "--until", "verdict", "--strict"]) == 0
     last = capfd.readouterr().out.splitlines()[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -66,82 +68,18 @@ STANDARD = (
     ),
 )
 PADDING = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]], np.int32)
+ONNXRUNTIME = "com.microsoft"
+HEADS = partial(attention, result=(2, 3, 8), op="MultiHeadAttention", domain=ONNXRUNTIME)
+PACKED = partial(attention, {"q": (2, 5, 6)}, (2, 5, 8), "Attention", ONNXRUNTIME, num_heads=2)
+WEIGHTS = {"w": normal(2, 6, 24), "b": normal(3, 24)}
 FUSED = (
-    (attention(THREE, (2, 3, 8), "MultiHeadAttention", "com.microsoft", num_heads=2), "plain"),
-    (
-        attention(
-            THREE,
-            (2, 3, 8),
-            "MultiHeadAttention",
-            "com.microsoft",
-            {"b": normal(1, 24)},
-            ("q", "k", "v", "b"),
-            num_heads=4,
-        ),
-        "bias",
-    ),
-    (
-        attention(
-            THREE,
-            (2, 3, 8),
-            "MultiHeadAttention",
-            "com.microsoft",
-            {"p": PADDING},
-            ("q", "k", "v", "", "p"),
-            num_heads=2,
-        ),
-        "padding",
-    ),
-    (
-        attention(
-            {**THREE, "m": (1, 2, 3, 5)},
-            (2, 3, 8),
-            "MultiHeadAttention",
-            "com.microsoft",
-            None,
-            ("q", "k", "v", "", "", "m"),
-            num_heads=2,
-            scale=0.2,
-        ),
-        "mask",
-    ),
-    (
-        attention(
-            {"q": (2, 5, 6)},
-            (2, 5, 8),
-            "Attention",
-            "com.microsoft",
-            {"w": normal(2, 6, 24), "b": normal(3, 24)},
-            ("q", "w", "b"),
-            num_heads=2,
-        ),
-        "fused",
-    ),
-    (
-        attention(
-            {"q": (2, 5, 6)},
-            (2, 5, 8),
-            "Attention",
-            "com.microsoft",
-            {"w": normal(2, 6, 24), "b": normal(3, 24), "p": PADDING},
-            ("q", "w", "b", "p"),
-            num_heads=2,
-        ),
-        "fused, padding",
-    ),
-    (
-        attention(
-            {"q": (2, 5, 6)},
-            (2, 5, 8),
-            "Attention",
-            "com.microsoft",
-            {"w": normal(2, 6, 24), "b": normal(3, 24)},
-            ("q", "w", "b"),
-            num_heads=2,
-            unidirectional=1,
-        ),
-        "fused, causal",
-    ),
+    (HEADS(THREE, num_heads=2), "plain"),
+    (HEADS(THREE, weights={"b": normal(1, 24)}, names=("q", "k", "v", "b"), num_heads=4), "bias"),
+    (HEADS(THREE, weights={"p": PADDING}, names=("q", "k", "v", "", "p"), num_heads=2), "padding"),
+    (HEADS({**THREE, "m": (1, 2, 3, 5)}, names=("q", "k", "v", "", "", "m"), num_heads=2, scale=0.2), "mask"),
+    (PACKED(WEIGHTS, ("q", "w", "b")), "fused"),
+    (PACKED({**WEIGHTS, "p": PADDING}, ("q", "w", "b", "p")), "fused, padding"),
+    (PACKED(WEIGHTS, ("q", "w", "b"), unidirectional=1), "fused, causal"),
 )
 
 

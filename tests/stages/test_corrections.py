@@ -14,15 +14,10 @@ from npuflow.stages.parse import Parsed
 from npuflow.stages.quantize import Quantized
 from npuflow.stages.simulate import Simulation
 from tests.correct.test_equalize import inverted
+from tests.networks import recipes
 from tests.stages.builds import made, products
 
-RECIPE = """
-target = "edge-4t"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-arrays = { x = "x" }
+RECIPE = recipes.RECIPE + """\
 [calibrate]
 method = "minmax"
 [quantize]

@@ -11,17 +11,12 @@ from npuflow.engine.correct.trial import NETWORK
 from npuflow.engine.to_onnx import export_model
 from npuflow.flow.run_state import Result
 from npuflow.rounders import ROUNDERS
+from tests.networks import recipes
 from tests.networks.floats import Net
 from tests.stages.builds import made, products
 
 OWN = ("moments.picked", "moments.grids", "moments.columns", "moments", "rounded.items", "rounded")
-RECIPE = """
-target = "bm1684x"
-[model]
-path = "net.onnx"
-[data]
-source = "calib.npz"
-arrays = { x = "x" }
+RECIPE = recipes.RECIPE.replace("edge-4t", "bm1684x") + """\
 [calibrate]
 method = "minmax"
 [quantize]
@@ -123,7 +118,7 @@ def test_wide_weights_need_no_moments(tmp_path: Path) -> None:
 
 
 def test_noise_rounds_nothing(tmp_path: Path) -> None:
-    text = RECIPE.replace('source = "calib.npz"\narrays = { x = "x" }', 'source = "random"\ncount = 12')
+    text = RECIPE.replace('source = "calib.npz"', 'source = "random"\ncount = 12')
     recipe = folder(tmp_path, text)
     (rounded,) = products(recipe, made(recipe), "rounded")
     assert not rounded.weights

@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from npuflow.engine.execute.bench import FIRST
+from npuflow.engine.execute.decoded import decoded
 from npuflow.engine.execute.layout import Layout, Tensor, channels_last, plain
-from npuflow.engine.execute.lowering import lowered, sums_type
+from npuflow.engine.lowering import lowered, sums_type
 from npuflow.engine.partition import Segment
 from npuflow.engine.sim.fast import usable
 from npuflow.hw.command import Command
@@ -82,4 +83,5 @@ def _commands(graph: Graph, node: Node, numerics: Numerics) -> list[Command] | N
     arrays = {o.name: site.array(o.name) for o in space.params}
     params = {name: buffer(array.dtype.name, array.shape) for name, array in arrays.items()}
     inputs = [held(v) if v else None for v in node.inputs]
-    return lowered(site, space, numerics, inputs, [held(v) for v in node.outputs if v], params, acc)
+    outputs = [held(v) for v in node.outputs if v]
+    return decoded(lowered(site, space, numerics, inputs, outputs, params, acc))

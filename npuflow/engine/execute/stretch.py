@@ -12,12 +12,13 @@ import numpy as np
 
 from npuflow.base.errors import ModelError, Where
 from npuflow.engine.execute.bench import TensorBench
+from npuflow.engine.execute.decoded import decoded
 from npuflow.engine.execute.fused import arranged, fused
 from npuflow.engine.execute.layout import Layout, Tensor, plain
 from npuflow.engine.execute.layouts import layouts
-from npuflow.engine.execute.lowering import lowered, sums_type
 from npuflow.engine.execute.moves import moved
 from npuflow.engine.execute.pool import Pool
+from npuflow.engine.lowering import lowered, sums_type
 from npuflow.engine.partition import Segment
 from npuflow.engine.sim.fast import usable
 from npuflow.engine.sim.opcode import Step, simulated
@@ -156,7 +157,8 @@ class Stretch:
         buffers = [None if t is None else t.buffer for t in inputs]
         sums = None if acc is None else acc.buffer
         made = [t.buffer for t in outputs]
-        commands = [arranged(c) for c in lowered(site, space, self.numerics, buffers, made, params, sums)]
+        emitted = lowered(site, space, self.numerics, buffers, made, params, sums)
+        commands = [arranged(c) for c in decoded(emitted)]
         self.bench.begin(acc)
         found: list[Call] = []
         at = 0

@@ -122,7 +122,7 @@ def plain(w: Writer, layer: Layer) -> None:
         *layer.insert,
         *layer.x_strides,
         *layer.y_strides,
-        *(int(a.size > 1) for a in (f.bias, f.multiplier, f.lo)),
+        *f.steps,
     ]
     w.call(
         own,
@@ -130,10 +130,7 @@ def plain(w: Writer, layer: Layer) -> None:
         w.constant("weight", layer.weight.astype(kind)),
         w.pointer(layer.y, layer.y_type),
         w.vector(d),
-        w.constant("bias", f.bias),
-        w.constant("multipliers", f.multiplier * found.gain),
-        w.constant("lo", f.lo.astype(np.int32)),
-        w.constant("hi", f.hi.astype(np.int32)),
+        *f.arguments(w, found.gain),
         found.shift,
         layer.x_zero,
         f.zero,

@@ -95,7 +95,7 @@ def one(
     dims = merged(c["dims"], elements(c, "x"), elements(c, "y"))
     text = ONE.replace("$PARAMETERS", parameters).replace("$EXPRESSION", expression)
     own = w.function(name + tag, text, A=c["x_type"], Y=c["y_type"])
-    w.call(own, w.pointer(c["x"], c["x_type"]), w.pointer(c["y"], c["y_type"]), w.vector(dims), *numbers)
+    w.call(own, *w.operands(c, dims), *numbers)
 
 
 def whole(number: int) -> str:

@@ -104,39 +104,40 @@ def _comment(text: str) -> str:
     return text.replace("*/", "* /").replace("\n", " ")
 
 
+# Real numbers to codes and back, in double precision.
+QUANTIZE = """\
+static inline void $NET_quantize_$PORT(const float *real, $CODE *codes)
+{
+    int32_t i;
+    for (i = 0; i < $TOP_SIZE; i++) {
+        const double r = nearbyint((double)real[i] / $TOP_SCALE) + $TOP_ZERO;
+        const double v = real[i] == real[i] ? r : $TOP_ZERO;
+        codes[i] = ($CODE)(v < $TOP_LO ? $TOP_LO : v > $TOP_HI ? $TOP_HI : v);
+    }
+}"""
+DEQUANTIZE = """\
+static inline void $NET_dequantize_$PORT(const $CODE *codes, float *real)
+{
+    int32_t i;
+    for (i = 0; i < $TOP_SIZE; i++)
+        real[i] = (float)($TOP_SCALE * (codes[i] - $TOP_ZERO));
+}"""
+
+
 def _helpers(program: CProgram) -> list[str]:
-    """Conversions at the border, in double precision; only where they are asked for."""
-    top, lines = (
-        _upper(program.name),
-        [
-            f"#ifdef {_upper(program.name)}_FLOAT",
-            "#include <math.h>",
-            "/* Real numbers to codes: half to even (nearbyint by default), clamped; NaN is zero. */",
-        ],
-    )
-    for p in program.inputs:
-        t, c = f"{top}_IN_{p.ident.upper()}", _ctype(p.value.dtype)
-        lines += [
-            f"static inline void {program.name}_quantize_{p.ident}(const float *real, {c} *codes)",
-            "{",
-            "    int32_t i;",
-            f"    for (i = 0; i < {t}_SIZE; i++) {{",
-            f"        const double r = nearbyint((double)real[i] / {t}_SCALE) + {t}_ZERO;",
-            f"        const double v = real[i] == real[i] ? r : {t}_ZERO;",
-            f"        codes[i] = ({c})(v < {t}_LO ? {t}_LO : v > {t}_HI ? {t}_HI : v);",
-            "    }",
-            "}",
-        ]
-    for p in program.outputs:
-        t, c = f"{top}_OUT_{p.ident.upper()}", _ctype(p.value.dtype)
-        lines += [
-            f"static inline void {program.name}_dequantize_{p.ident}(const {c} *codes, float *real)",
-            "{",
-            "    int32_t i;",
-            f"    for (i = 0; i < {t}_SIZE; i++)",
-            f"        real[i] = (float)({t}_SCALE * (codes[i] - {t}_ZERO));",
-            "}",
-        ]
+    """Conversions at the Q/DQ boundary; only where they are asked for."""
+    top = _upper(program.name)
+    lines = [
+        f"#ifdef {top}_FLOAT",
+        "#include <math.h>",
+        "/* Real numbers to codes: half to even (nearbyint by default), clamped; NaN is zero. */",
+    ]
+    ends = [(QUANTIZE, "IN", p) for p in program.inputs] + [(DEQUANTIZE, "OUT", p) for p in program.outputs]
+    for text, side, p in ends:
+        names = {"$NET": program.name, "$PORT": p.ident, "$CODE": _ctype(p.value.dtype)}
+        for mark, name in {**names, "$TOP": f"{top}_{side}_{p.ident.upper()}"}.items():
+            text = text.replace(mark, name)
+        lines += text.splitlines()
     return [*lines, f"#endif /* {top}_FLOAT */"]
 
 

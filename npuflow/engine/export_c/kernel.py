@@ -93,6 +93,10 @@ class Writer:
         self.used.add(own.number)
         return f"@{own.number}:{offset // item}:{dtype}@"
 
+    def operands(self, c: Command, numbers: Sequence[int]) -> tuple[str, str, str]:
+        """The first arguments of a kernel: its input, its result, and extents, strides and the like."""
+        return self.pointer(c["x"], c["x_type"]), self.pointer(c["y"], c["y_type"]), self.vector(numbers)
+
     def constant(self, name: str, array: Array) -> str:
         own = self.buffers.add("const", name, array.dtype.name, array.size, array)
         return self.pointer(own.base, own.dtype)
@@ -123,6 +127,18 @@ def elements(c: Command, name: str) -> tuple[int, ...]:
     """An operand's strides in elements."""
     item = ELEMENTS[c[f"{name}_type"]].bytes
     return tuple(s // item for s in c[f"{name}_strides"])
+
+
+def window(c: Command) -> list[int]:
+    """Extents, window and strides of a pooling command."""
+    names = "kernel", "stride", "dilation", "origin"
+    sizes = [*c["x_dims"], c["out_height"], c["out_width"], *(n for name in names for n in c[name])]
+    return [*sizes, *elements(c, "x"), *elements(c, "y")]
+
+
+def codes(c: Command) -> tuple[int, int, int, int]:
+    """The last arguments of a kernel: both zero points, and the bounds of the result."""
+    return c["x_zero"], c["zero"], c["lo"], c["hi"]
 
 
 def merged(dims: Sequence[int], *strides: Sequence[int], rank: int = 4) -> list[int]:

@@ -31,6 +31,20 @@ class Finish:
         most = peak + int(np.abs(self.bias).max(initial=0))
         return scale(most, int(self.multiplier.max()), self.shift)
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Whether bias, multiplier and bounds go on from channel to channel."""
+        return tuple(int(a.size > 1) for a in (self.bias, self.multiplier, self.lo))
+
+    def arguments(self, w: Writer, gain: int) -> tuple[str, ...]:
+        """Bias, multipliers and bounds as constants. `gain`: what multipliers are scaled by."""
+        return (
+            w.constant("bias", self.bias),
+            w.constant("multipliers", self.multiplier * gain),
+            w.constant("lo", self.lo.astype(np.int32)),
+            w.constant("hi", self.hi.astype(np.int32)),
+        )
+
 
 @dataclass(frozen=True)
 class Layer:

@@ -14,10 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from npuflow.base.errors import ModelError
+from npuflow.engine.lowering import lowered, sums_type
 from npuflow.hw.numerics import quantize
 from npuflow.hw.target import Numerics
 from npuflow.ir.graph import Graph
-from npuflow.ir.lowering import Buffer, TileView
+from npuflow.ir.lowering import Buffer
 from npuflow.ir.moves import Move, dense, merged
 from npuflow.ir.op import Node, Site
 from npuflow.ir.space import Box, Operand
@@ -80,17 +81,6 @@ class Command:
         return self.fields.get(name, 0)
 
 
-class Recorder:
-    """The Emitter that `lower` sees."""
-
-    def __init__(self, numerics: Numerics) -> None:
-        self.numerics = numerics
-        self.commands: list[Command] = []
-
-    def emit(self, opcode: str, **values: object) -> None:
-        self.commands.append(Command(opcode, values))
-
-
 def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
     """Strides in elements: C order, or with dimension 1 innermost."""
     if not channels_last:
@@ -136,13 +126,10 @@ def commands_of(
     }
     acc = None
     if space.accumulator is not None:
-        held_in = "int64" if site.accumulator_bits(numerics) > 32 else "int32"
-        shape = space.accumulator.shape
+        shape, held_in = space.accumulator.shape, sums_type(site, numerics)
         acc = _buffer(all_.add("sum", f"{node.outputs[0]}.sums", held_in, prod(shape)), shape, False)
-    recorder = Recorder(numerics)
-    sizes = {a.name: a.size for a in space.axes}
-    site.op.lower(site, TileView(space.full, sizes, inputs, outputs, params, acc), recorder)
-    return recorder.commands
+    emitted = lowered(site, space, numerics, inputs, outputs, params, acc)
+    return [Command(opcode, fields) for opcode, fields in emitted]
 
 
 def _buffer(own: Storage, shape: Sequence[int], channels_last: bool) -> Buffer:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from npuflow.engine.sim import cycles
 from npuflow.engine.sim.memory import Memory
-from npuflow.engine.sim.opcode import Step
+from npuflow.engine.sim.opcode import Simulated, Step
 from npuflow.engine.sim.operands import Bench
 from npuflow.hw.command import Command
 from npuflow.hw.isa import Fields, Terms
@@ -20,27 +20,33 @@ from npuflow.hw.target import Target
 Array = npt.NDArray[Any]
 
 
-def problems(f: Fields) -> Iterator[str]:
-    if f["element"] not in (1, 2, 4, 8):
-        yield f"element of {f['element']} bytes"
+class Transfer(Simulated):
+    """The base of opcodes that move bytes as they are, `element` of them at a time."""
+
+    copies = True
+
+    def problems(self, f: Fields) -> Iterator[str]:
+        if f["element"] not in (1, 2, 4, 8):
+            yield f"element of {f['element']} bytes"
+
+    def execute(self, memory: Memory, c: Command) -> None:
+        source, sink = memory.dma(c)
+        sink[...] = source
+
+    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
+        if i in bench.facts.idle:
+            return _nothing
+        source, sink = bench.memory.dma(c)
+        return partial(np.copyto, *_merged(sink, source))
 
 
-def latency(c: Command, target: Target) -> Terms:
-    """Of a transfer over the bus, before its bytes move."""
-    rows, _ = cycles.rows_of(c)
-    return Terms(target.compute.command_cycles, target.dma.setup_cycles, target.dma.row_cycles * (rows - 1))
+class BusTransfer(Transfer):
+    """One between external and local memory."""
 
-
-def execute(memory: Memory, c: Command) -> None:
-    source, sink = memory.dma(c)
-    sink[...] = source
-
-
-def bind(bench: Bench, i: int, c: Command) -> Step:
-    if i in bench.facts.idle:
-        return _nothing
-    source, sink = bench.memory.dma(c)
-    return partial(np.copyto, *_merged(sink, source))
+    def latency(self, c: Command, target: Target) -> Terms:
+        rows, _ = cycles.rows_of(c)
+        wait = target.dma.row_cycles * (rows - 1)
+        return Terms(target.compute.command_cycles, target.dma.setup_cycles, wait)
 
 
 def _merged(sink: Array, source: Array) -> tuple[Array, Array]:

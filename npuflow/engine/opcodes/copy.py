@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npuflow.engine.opcodes import _transfers as transfers
-from npuflow.engine.sim.memory import Memory
-from npuflow.engine.sim.opcode import Simulated, Step
-from npuflow.engine.sim.operands import Bench
+from npuflow.engine.opcodes._transfers import Transfer
 from npuflow.hw.command import Command
-from npuflow.hw.isa import OPCODES, Field, Fields, numbers
+from npuflow.hw.isa import OPCODES, Field, numbers
 from npuflow.hw.region import LOCAL, Region
 
 
 @OPCODES.entry
-class Copy(Simulated):
+class Copy(Transfer):
     """Local to local: y[i0..i5] = x[i0..i5], `element` bytes each."""
 
     code = 19
@@ -24,18 +21,8 @@ class Copy(Simulated):
         Field("x", access="read"), Field("y", access="write"),
         *numbers("element dims:6 x_strides:6! y_strides:6!"),
     )
-    copies = True
-
-    def problems(self, f: Fields) -> Iterator[str]:
-        return transfers.problems(f)
 
     def accesses(self, c: Command) -> Iterator[Region]:
         dims, size = c.vector("dims"), c.number("element")
         yield Region("x", LOCAL, False, c.number("x"), size, dims, c.vector("x_strides"))
         yield Region("y", LOCAL, True, c.number("y"), size, dims, c.vector("y_strides"))
-
-    def execute(self, memory: Memory, c: Command) -> None:
-        transfers.execute(memory, c)
-
-    def bind(self, bench: Bench, i: int, c: Command) -> Step | None:
-        return transfers.bind(bench, i, c)

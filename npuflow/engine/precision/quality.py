@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuflow.ir.graph import Graph
+from npuflow.ir.op import Node
 from npuflow.ir.types import Array
 from npuflow.strategies import Noise, Output
 
@@ -81,22 +82,11 @@ def agreement(graph: Graph, name: str, truth: Sequence[Array], made: Sequence[Ar
 def answers(graph: Graph, name: str) -> tuple[str, int]:
     """What an application makes of an output, by the operator behind it: ("argmax", axis),
     ("threshold", 0) or ("", 0)."""
-    producer, shape = graph.producer(), graph.type(name).shape
-    value_id = name
-    while value_id in producer:
-        node = producer[value_id]
-        if node.op.answers:
-            same = graph.type(value_id).shape == shape
-            axis = node.op.answer_axis(len(shape)) if same else len(shape) - 1
-            return node.op.answers, axis
-        if (
-            not node.op.shares_scale
-            or not node.inputs
-            or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None)
-        ):
-            break
-        value_id = node.inputs[0]
-    return "", 0
+    node, shape = _answering(graph, name), graph.type(name).shape
+    if node is None:
+        return "", 0
+    same = graph.type(node.outputs[0]).shape == shape
+    return node.op.answers, node.op.answer_axis(len(shape)) if same else len(shape) - 1
 
 
 def probe(graph: Graph, name: str) -> str:
@@ -104,19 +94,22 @@ def probe(graph: Graph, name: str) -> str:
     output reads, else the output.
     Behind them a little more noise flips an answer, or does nothing; before them twice
     the noise is twice the noise."""
-    producer, value_id = graph.producer(), name
-    while value_id in producer:
-        node = producer[value_id]
+    node = _answering(graph, name)
+    return node.inputs[0] if node is not None and graph.type(node.inputs[0]).dtype == "float32" else name
+
+
+def _answering(graph: Graph, name: str) -> Node | None:
+    """The Softmax, Sigmoid or the like behind an output; operators in between keep values as they are."""
+    producer = graph.producer()
+    while name in producer:
+        node = producer[name]
         if node.op.answers:
-            return node.inputs[0] if graph.type(node.inputs[0]).dtype == "float32" else name
-        if (
-            not node.op.shares_scale
-            or not node.inputs
-            or (len(node.inputs) > 1 and graph.const(node.inputs[1]) is None)
-        ):
+            return node
+        fixed = len(node.inputs) < 2 or graph.const(node.inputs[1]) is not None
+        if not (node.op.shares_scale and node.inputs and fixed):
             break
-        value_id = node.inputs[0]
-    return name
+        name = node.inputs[0]
+    return None
 
 
 def _share(pairs: Sequence[tuple[Array, Array]]) -> float | None:

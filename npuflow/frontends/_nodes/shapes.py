@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from npuflow.base.errors import ModelError
+from npuflow.base.errors import ModelError, NpuflowError
 from npuflow.frontends._nodes.upgrade import schema
 from npuflow.ir.types import UNKNOWN, UNRANKED, UNTYPED, Array, TensorType
 from npuflow.onnx.nodes import captured, subgraphs
@@ -19,6 +19,9 @@ _DATA = 4096      # constants up to this many elements take part in inference
 
 Known = Mapping[str, TensorType]
 Consts = Mapping[str, Array]
+
+# what ONNX's own inference raises for a node that is not valid
+INVALID = onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError
 
 
 def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
@@ -37,17 +40,8 @@ def output_types(node: onnx.NodeProto, version: int, known: Known, consts: Const
         result = onnx.shape_inference.infer_node_outputs(
             found, node, types, _data(node, consts), opset_imports=opsets, ir_version=10
         )
-    except (
-        onnx.shape_inference.InferenceError,
-        onnx.checker.ValidationError,
-        RuntimeError,
-        ValueError,
-    ) as fault:
-        raise ModelError(
-            f"node {label(node)} is not valid ONNX",
-            because=short(fault),
-            code="NF-MODEL-014",
-        ).at(node=label(node)) from fault
+    except INVALID as fault:
+        raise _invalid(node, fault) from fault
     reported = tuple(from_proto(result.get(o)) for o in node.output)
     ranked = all(known[i].shape != UNRANKED and known[i].is_static for i in node.input if i)
     function = found.has_function or found.has_context_dependent_function
@@ -115,6 +109,11 @@ def _alone(node: onnx.NodeProto, known: Known, consts: Consts) -> onnx.GraphProt
     return graph
 
 
+def _invalid(node: onnx.NodeProto, fault: Exception) -> NpuflowError:
+    what = f"node {label(node)} is not valid ONNX"
+    return ModelError(what, because=short(fault), code="NF-MODEL-014").at(node=label(node))
+
+
 def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) -> tuple[TensorType, ...]:
     """Inference over a model of this one node: it enters subgraphs."""
     model = model_of(
@@ -124,17 +123,8 @@ def _by_model(node: onnx.NodeProto, version: int, known: Known, consts: Consts) 
         inferred = onnx.shape_inference.infer_shapes(
             model, check_type=False, strict_mode=False, data_prop=True
         )
-    except (
-        onnx.shape_inference.InferenceError,
-        onnx.checker.ValidationError,
-        RuntimeError,
-        ValueError,
-    ) as fault:
-        raise ModelError(
-            f"node {label(node)} is not valid ONNX",
-            because=short(fault),
-            code="NF-MODEL-014",
-        ).at(node=label(node)) from fault
+    except INVALID as fault:
+        raise _invalid(node, fault) from fault
     types = {o.name: o.type for o in inferred.graph.output}
     found = tuple(from_proto(types.get(o)) for o in node.output)
     return _looped(node, version, known, found) if node.op_type == "Loop" and not node.domain else found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements, scale, spread
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, codes, scale, spread, window
 from npuflow.engine.export_c.whole import Command
 
 # d: as of the maximum; then the first and the end of the coordinates that count (two each)
@@ -64,30 +64,6 @@ class AvgPool(Kernel):
         way = "n" if found.way == "f" else found.way
         text = TEXT.replace("$SCALED", f"NN_SCALE_{way}")
         own = w.function(f"avgpool{way}", text, X=c["x_type"], Y=c["y_type"])
-        d = [
-            *c["x_dims"],
-            c["out_height"],
-            c["out_width"],
-            *c["kernel"],
-            *c["stride"],
-            *c["dilation"],
-            *c["origin"],
-            *elements(c, "x"),
-            *elements(c, "y"),
-            *c["count_lo"],
-            *c["count_hi"],
-        ]
-        w.call(
-            own,
-            w.pointer(c["x"], c["x_type"]),
-            w.pointer(c["y"], c["y_type"]),
-            w.vector(d),
-            w.pointer(c["multipliers"], "uint32"),
-            found.gain,
-            found.shift,
-            c["x_zero"],
-            c["zero"],
-            c["lo"],
-            c["hi"],
-        )
+        ends = w.operands(c, [*window(c), *c["count_lo"], *c["count_hi"]])
+        w.call(own, *ends, w.pointer(c["multipliers"], "uint32"), found.gain, found.shift, *codes(c))
         return 1

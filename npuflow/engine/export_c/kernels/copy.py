@@ -35,5 +35,5 @@ class Copy(Kernel):
         c = run[0]
         dims = merged(c["dims"], elements(c, "x"), elements(c, "y"), rank=6)
         own = w.function("copy", TEXT, X=c["x_type"])
-        w.call(own, w.pointer(c["x"], c["x_type"]), w.pointer(c["y"], c["y_type"]), w.vector(dims))
+        w.call(own, *w.operands(c, dims))
         return 1

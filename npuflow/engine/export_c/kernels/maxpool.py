@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, window
 from npuflow.engine.export_c.whole import Command
 
 # d: n, c, h, w; oh, ow; kernel, stride, dilation, origin (two each); strides of x, of y (four each)
@@ -52,27 +52,5 @@ class MaxPool(Kernel):
     def write(self, w: Writer, run: Sequence[Command]) -> int:
         c = run[0]
         own = w.function("maxpool", TEXT, X=c["x_type"], Y=c["y_type"])
-        w.call(
-            own,
-            w.pointer(c["x"], c["x_type"]),
-            w.pointer(c["y"], c["y_type"]),
-            w.vector(window(c)),
-            c["lo"],
-            c["hi"],
-        )
+        w.call(own, *w.operands(c, window(c)), c["lo"], c["hi"])
         return 1
-
-
-def window(c: Command) -> list[int]:
-    """Extents, window and strides of a pooling command."""
-    return [
-        *c["x_dims"],
-        c["out_height"],
-        c["out_width"],
-        *c["kernel"],
-        *c["stride"],
-        *c["dilation"],
-        *c["origin"],
-        *elements(c, "x"),
-        *elements(c, "y"),
-    ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
-
 from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements
 from npuflow.engine.export_c.layer import finish_of
 from npuflow.engine.export_c.whole import Command
@@ -41,17 +39,13 @@ class Requant(Kernel):
         found = f.scale(w.peaks[sums.number])
         way = "n" if found.way == "f" else found.way
         own = w.function(f"requant{way}", TEXT.replace("$WAY", way), S=c["acc_type"], Y=c["y_type"])
-        steps = [int(a.size > 1) for a in (f.bias, f.multiplier, f.lo)]
-        d = [*dims, *elements(c, "y"), prod(dims[axis + 1 :]), dims[axis], *steps]
+        d = [*dims, *elements(c, "y"), prod(dims[axis + 1 :]), dims[axis], *f.steps]
         w.call(
             own,
             w.pointer(c["acc"], c["acc_type"]),
             w.pointer(c["y"], c["y_type"]),
             w.vector(d),
-            w.constant("bias", f.bias),
-            w.constant("multipliers", f.multiplier * found.gain),
-            w.constant("lo", f.lo.astype(np.int32)),
-            w.constant("hi", f.hi.astype(np.int32)),
+            *f.arguments(w, found.gain),
             found.shift,
             f.zero,
         )

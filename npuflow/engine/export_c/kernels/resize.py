@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuflow.base.errors import ModelError
-from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, elements, scale, spread
+from npuflow.engine.export_c.elementwise import whole
+from npuflow.engine.export_c.kernel import KERNELS, Kernel, Writer, codes, elements, scale, spread
 from npuflow.engine.export_c.whole import Command
 
 # d: n, c, out height, out width; strides of x, of y; origin
@@ -56,26 +57,8 @@ class Resize(Kernel):
         found = scale(peak, c["multiplier"], 2 * c["weight_bits"] + c["shift"])
         way = "n" if found.way == "f" else found.way
         own = w.function(f"resize{way}", TEXT.replace("$WAY", way), X=c["x_type"], Y=c["y_type"])
-        d = [
-            *c["x_dims"][:2],
-            c["out_height"],
-            c["out_width"],
-            *elements(c, "x"),
-            *elements(c, "y"),
-            *c["origin"],
-        ]
-        w.call(
-            own,
-            w.pointer(c["x"], c["x_type"]),
-            w.pointer(c["y"], c["y_type"]),
-            w.vector(d),
-            w.pointer(c["rows"], "int32"),
-            w.pointer(c["columns"], "int32"),
-            f"INT64_C({found.factor})",
-            found.shift,
-            c["x_zero"],
-            c["zero"],
-            c["lo"],
-            c["hi"],
-        )
+        sizes = [*c["x_dims"][:2], c["out_height"], c["out_width"]]
+        ends = w.operands(c, [*sizes, *elements(c, "x"), *elements(c, "y"), *c["origin"]])
+        places = [w.pointer(c[name], "int32") for name in ("rows", "columns")]
+        w.call(own, *ends, *places, whole(found.factor), found.shift, *codes(c))
         return 1

@@ -88,9 +88,7 @@ class Softmax(Kernel):
         own = w.function(name, text, X=c["x_type"], Y=c["y_type"])
         w.call(
             own,
-            w.pointer(c["x"], c["x_type"]),
-            w.pointer(c["y"], c["y_type"]),
-            w.vector([*c["dims"], *elements(c, "x"), *elements(c, "y")]),
+            *w.operands(c, [*c["dims"], *elements(c, "x"), *elements(c, "y")]),
             w.pointer(c["low"], "uint32"),
             "0" if high is None else w.pointer(c["high"], "uint32"),
             c["low_bits"],

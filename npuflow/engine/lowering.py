@@ -1,0 +1,41 @@
+"""An operator lowered at once: its commands for the one tile that is the whole iteration domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from npuflow.hw.elements import container
+from npuflow.hw.target import Numerics
+from npuflow.ir.lowering import Buffer, TileView
+from npuflow.ir.op import Site
+from npuflow.ir.space import Space
+
+Emitted = tuple[str, Mapping[str, object]]     # an opcode, and its fields as `lower` gives them
+
+
+class _Recorder:
+    """An Emitter that keeps the commands."""
+
+    def __init__(self, numerics: Numerics) -> None:
+        self.numerics = numerics
+        self.commands: list[Emitted] = []
+
+    def emit(self, opcode: str, **values: object) -> None:
+        self.commands.append((opcode, values))
+
+
+def lowered(
+    site: Site, space: Space, numerics: Numerics, inputs: Sequence[Buffer | None], outputs: Sequence[Buffer],
+    params: Mapping[str, Buffer], acc: Buffer | None,
+) -> list[Emitted]:
+    """The commands of the whole operator on whole tensors."""
+    recorder = _Recorder(numerics)
+    sizes = {axis.name: axis.size for axis in space.axes}
+    read = tuple(None if one is None else buffer for one, buffer in zip(space.inputs, inputs, strict=False))
+    site.op.lower(site, TileView(space.full, sizes, read, tuple(outputs), params, acc), recorder)
+    return recorder.commands
+
+
+def sums_type(site: Site, numerics: Numerics) -> str:
+    """The type of a node's sums."""
+    return container(max(32, site.accumulator_bits(numerics)), signed=True)
