@@ -23,7 +23,7 @@ from npuflow.engine.place import Placement, op_name
 from npuflow.engine.quantize.config import Quantize, Weights
 from npuflow.engine.quantize.names import names_of
 from npuflow.engine.quantize.rounded import chosen, real_bias, real_weight
-from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types, join_state
+from npuflow.engine.quantize.scales import Groups, activation_inputs, activation_types, join_recurrent
 from npuflow.engine.quantize.types import encode, weight_type
 from npuflow.engine.to_onnx import export_model
 from npuflow.hw.target import Numerics
@@ -84,7 +84,7 @@ class Network:
             found.update(dict.fromkeys((*ids, *outputs)))
             if node.op.shares_scale:
                 joined.join([*ids, *outputs])
-        join_state(joined, self.graph, found)
+        join_recurrent(joined, self.graph, self.nodes, found)
         sets: dict[str, list[str]] = {}
         for value_id in found:
             sets.setdefault(joined.find(value_id), []).append(value_id)

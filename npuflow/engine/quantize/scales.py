@@ -4,7 +4,7 @@ operators that share a scale joined."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -22,6 +22,7 @@ from npuflow.ir.op import Node
 from npuflow.ir.types import QuantType, span
 
 Range = tuple[float, float]
+MANY = 8                                  # nodes that share a weight and are steps of one layer
 
 
 @dataclass
@@ -86,7 +87,7 @@ def activation_types(
                 spans[value_id] = known if known is not None else _span(graph, value_id, ranges, fixed)
         if node.op.shares_scale:
             groups.join([*ids, *(o for o in node.outputs if o)])
-    join_state(groups, graph, spans)
+    join_recurrent(groups, graph, chosen, spans)
     widest: dict[str, tuple[bool, int]] = {}
     for value_id in spans:
         # An exception of the recipe counts for its whole set; among equals the wider wins.
@@ -105,11 +106,45 @@ def activation_types(
     return _types(groups, spans, widths, config, numerics)
 
 
-def join_state(groups: Groups, graph: Graph, coded: Container[str]) -> None:
-    """A state has one type from run to run: its codes are kept as they are."""
-    for pair in graph.state:
-        if all(v in coded for v in pair):
-            groups.join(pair)
+def join_recurrent(
+    groups: Groups, graph: Graph, nodes: Sequence[Node], coded: Container[str]
+) -> None:
+    """A state has one type from run to run: its codes are kept as they are. So has a value of a layer that is
+    unrolled, in all steps: the steps then have equal constants, which stay in local memory."""
+    for found in (*graph.state, *_steps(nodes)):
+        known = [v for v in found if v in coded]
+        if len(known) == len(found):
+            groups.join(known)
+
+
+def _steps(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
+    """Values of one place in many steps: inputs and results of nodes that share a weight, and results of
+    equal nodes that read such values."""
+    readers: dict[str, list[Node]] = {}
+    sharing: dict[tuple[object, ...], list[Node]] = {}
+    for node in nodes:
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+        if len(node.inputs) > 1 and node.op.role(1) == "weight":
+            sharing.setdefault((node.op, *node.inputs[1:]), []).append(node)
+    waiting = [own for own in sharing.values() if len(own) >= MANY]
+    seen: set[tuple[str, ...]] = set()
+    for own in waiting:
+        seen.update(n.outputs for n in own)
+        yield tuple(dict.fromkeys(n.inputs[0] for n in own))
+    while waiting:
+        own = waiting.pop()
+        for results in zip(*(n.outputs for n in own), strict=True):
+            yield results
+            read = [[n for n in readers.get(v, ()) if n.outputs not in seen] for v in results]
+            by_op: dict[tuple[object, int], list[Node]] = {}
+            for v, found in zip(results, read, strict=True):
+                for n in found:
+                    by_op.setdefault((n.op, n.inputs.index(v)), []).append(n)
+            for alike in by_op.values():
+                if len(alike) >= len(results) - 1 and len({n.outputs for n in alike}) == len(alike) >= MANY:
+                    seen.update(n.outputs for n in alike)
+                    waiting.append(alike)
 
 
 def _types(

@@ -9,6 +9,7 @@ them. It never makes anything wait for its bytes longer: no later tenant comes b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -36,13 +37,13 @@ _HOMES = {
 def set_apart(local: Local, frames: Sequence[Frame], machine: Machine) -> Local:
     """The same lives in banks that nobody else is using, where bytes are free."""
     memory = machine.memory
-    layout = spread(local.lives, local.layout, users(frames), memory, memory.slot_align)
+    layout = spread(local.lives, local.layout, users(frames, local.shared), memory, memory.slot_align)
     check_layout(local.lives, layout.addresses, memory.local_bytes, memory.slot_align)
-    return Local(local.lives, layout)
+    return replace(local, layout=layout)
 
 
-def users(frames: Sequence[Frame]) -> Users:
-    """The engines that read or write each life, by part; names as in `lay_local`."""
+def users(frames: Sequence[Frame], shared: Mapping[str, str]) -> Users:
+    """The engines that read or write each life, by part; names as in `lay_local`, `shared` as in `Local`."""
     found: dict[Part, dict[str, frozenset[str]]] = {}
     for g, frame in enumerate(frames):
         if frame.moves:
@@ -54,8 +55,9 @@ def users(frames: Sequence[Frame]) -> Users:
             here = found.setdefault((g, p), {})
             for u, unit in enumerate(frame.units[p]):
                 engines = {*_HOMES[unit.home].split(), *({array} if unit.home in ("input", "const") else ())}
-                shared = turns and unit.home in ("acc", "inner")
-                for name in [f"{g}.scratch/0"] if shared else [f"{g}.{p}.{u}/{k}" for k in range(unit.slots)]:
+                scratch = turns and unit.home in ("acc", "inner")
+                own = shared.get(f"{g}.{p}.{u}", f"{g}.{p}.{u}")
+                for name in [f"{g}.scratch/0"] if scratch else [f"{own}/{k}" for k in range(unit.slots)]:
                     here[name] = here.get(name, frozenset()) | engines
             for value, engines in _values(frame, p, array):
                 names = [f"kept.{value}/0"] if value in frame.kept else _slots(frame, g, value)

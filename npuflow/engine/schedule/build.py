@@ -143,7 +143,16 @@ class GroupOnCore:
                 (base,) = local.slots(f"{self.number}.scratch", 1)
                 addresses = [base + offsets[u] + k * aligned(unit.size, align) for k in range(unit.slots)]
             else:
-                addresses = local.slots(f"{self.number}.{p}.{u}", unit.slots)
+                name = f"{self.number}.{p}.{u}"
+                if (stays := local.shared.get(name)) in self.core.staying:
+                    own.slots, own.holds = self.core.staying[str(stays)]
+                    continue
+                addresses = local.slots(name, unit.slots)
+                if stays is not None:
+                    own.slots = [self.core.open(a, max(1, unit.size)) for a in addresses]
+                    own.holds = [None] * len(own.slots)
+                    self.core.staying[stays] = own.slots, own.holds
+                    continue
             own.slots = [self.core.open(a, max(1, unit.size)) for a in addresses]
             own.holds = [None] * len(own.slots)
         return part

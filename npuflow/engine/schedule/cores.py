@@ -78,6 +78,8 @@ class Core:
         self.jobs: list[Job] = []                 # of all cores
         self.now: dict[str, Slot] = {}            # values with buffers of the group
         self.kept: dict[str, Slot] = {}           # values that stay between groups
+        # constants that stay: slots, and what each holds
+        self.staying: dict[str, tuple[list[Slot], list[tuple[Box, ...] | None]]] = {}
         self._slots: list[Slot] = []
 
     def open(self, low: int, size: int) -> Slot:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from npuflow.base.errors import FitError
@@ -15,6 +15,7 @@ from npuflow.engine.schedule.borders import spreads
 from npuflow.engine.schedule.frame import Frame
 from npuflow.engine.schedule.groups import Group
 from npuflow.engine.schedule.machine import Machine
+from npuflow.engine.schedule.staying import candidates, chosen, with_staying
 from npuflow.engine.schedule.units import Unit, units_of
 from npuflow.ir.space import elements
 
@@ -27,9 +28,11 @@ class Local:
 
     lives: tuple[Life, ...]
     layout: Layout
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Units whose constants stay in local memory, by the name of the slots that they share."""
 
     def slots(self, name: str, count: int) -> list[int]:
-        return [self.layout.addresses[f"{name}/{k}"] for k in range(count)]
+        return [self.layout.addresses[f"{self.shared.get(name, name)}/{k}"] for k in range(count)]
 
     @property
     def total(self) -> int:
@@ -46,6 +49,11 @@ def lay_local(
     """Addresses for all that local memory holds at any time; constants come early where there is room."""
     lives, movable = _lives(frames, kept, machine)
     limit, align = machine.memory.local_bytes, machine.memory.slot_align
+    if look and (staying := chosen(candidates(frames, _all_moments(frames)), lives, limit, align)):
+        found = _laid(*with_staying(lives, movable, staying), limit, align, look, method)
+        if found is not None:
+            shared = {f"{g}.{p}.{u}": one.name for one in staying for g, p, u in one.units}
+            return replace(found, shared=shared)
     base = arrange(lives, align, method)
     if base.total > limit:
         raise FitError(
@@ -54,18 +62,30 @@ def lay_local(
             because=f"{base.bound} bytes are live at once in the worst step",
             code="NF-FIT-004",
         )
-    best, chosen = base, list(lives)
+    found = _laid(lives, movable, limit, align, look, method)
+    assert found is not None
+    return found
+
+
+def _laid(
+    lives: Sequence[Life], movable: Mapping[str, int], limit: int, align: int, look: int, method: Method
+) -> Local | None:
+    """Addresses, with constants as early as there is room; None where the lives find none."""
+    base = arrange(lives, align, method)
+    if base.total > limit:
+        return None
+    best, early = base, list(lives)
     ring = go_round(lives, movable, limit, align, method) if look else None
     if ring is not None:
-        chosen, best = ring
+        early, best = ring
     for share in tuned.EARLY_SHARES if look and ring is None else ():
-        early = _early(lives, movable, int(limit * share), align, look)
-        layout = arrange(early, align, method)
+        longer = _early(lives, movable, int(limit * share), align, look)
+        layout = arrange(longer, align, method)
         if layout.total <= limit:
-            best, chosen = layout, early
+            best, early = layout, longer
             break
-    check_layout(chosen, best.addresses, limit, align)
-    return Local(tuple(chosen), best)
+    check_layout(early, best.addresses, limit, align)
+    return Local(tuple(early), best)
 
 
 def widened(frames: Sequence[Frame], kept: Collection[str], machine: Machine) -> list[Group]:
@@ -166,6 +186,14 @@ def _lives(
         ].item(value)
         lives.append(Life(f"kept.{value}/0", max(1, size), *spans[value]))
     return lives, movable
+
+
+def _all_moments(frames: Sequence[Frame]) -> list[list[int]]:
+    found, now = [], 0
+    for frame in frames:
+        found.append([now] if frame.moves else _moments(frame, now))
+        now = found[-1][-1] + 1
+    return found
 
 
 def _moments(frame: Frame, now: int) -> list[int]:
